@@ -1,0 +1,82 @@
+# Every target sets itself up in .venv, from nothing but python3 and make. `make` alone lists them.
+# Paths stay relative, so that a checkout below a folder with spaces works.
+
+PYTHON ?= python3
+ARGS ?=
+
+VENV := .venv
+PY := $(VENV)/bin/python
+UV := $(VENV)/bin/uv
+RUNTIME := $(VENV)/.runtime-installed
+DEV := $(VENV)/.dev-installed
+INSTALL := $(UV) pip install --quiet --python $(PY) --constraint constraints.txt --build-constraint constraints.txt
+
+# The build of pyright that constraints.txt names is the one we want: no word about newer ones.
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint types bench soak clean
+.DELETE_ON_ERROR:
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' Makefile
+
+demo: $(RUNTIME) ## workers killed at random, then the audit of what they really wrote (ARGS=--quick, --unguarded)
+	$(PY) -m examples.demo $(ARGS)
+
+test: $(DEV) ## lint, types, then the tests (ARGS goes to pytest)
+	$(run-lint)
+	$(run-types)
+	$(PY) -m pytest -n 2 $(ARGS)
+
+lint: $(DEV) ## ruff and the direction of dependence
+	$(run-lint)
+
+types: $(DEV) ## mypy --strict and pyright
+	$(run-types)
+
+bench: $(DEV) ## measure (ARGS goes to the benchmark)
+	$(PY) -m bench $(ARGS)
+
+soak: $(DEV) ## the long, random tests (ARGS goes to the soak)
+	$(PY) -m tests.soak $(ARGS)
+
+clean: ## remove .venv, caches and builds
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -path ./.git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
+
+# Recipes shared by several targets, not prerequisites of `test`: so `make -j` keeps their order.
+define run-lint
+$(PY) -m ruff check .
+$(PY) -m ruff format --check .
+$(VENV)/bin/lint-imports --no-logo
+endef
+
+define run-types
+$(PY) -m mypy
+$(PY) -m pyright
+endef
+
+# An interpreter without ensurepip cannot fill a venv, so it is passed over like one that is too old.
+$(PY):
+	@for python in "$(PYTHON)" python3.13 python3.12 python3.11; do \
+	    if "$$python" -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	        echo "setting up $(VENV) with $$("$$python" --version)"; \
+	        exec "$$python" -m venv --clear $(VENV); \
+	    fi; \
+	done; \
+	echo "Onceward needs Python 3.11 or newer with its venv module; name one with: make PYTHON=/path/to/python3" >&2; \
+	exit 1
+
+$(UV): $(PY)
+	$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv
+	@touch $@
+
+$(RUNTIME): $(UV) pyproject.toml constraints.txt
+	$(INSTALL) --editable .
+	@touch $@
+
+# Waits for the runtime, so that `make -j demo test` never installs twice at the same time.
+$(DEV): $(RUNTIME)
+	$(INSTALL) --editable '.[dev]'
+	@touch $@

@@ -1,0 +1,1 @@
+"""Verbs: colourless flows over the store port."""

@@ -1,0 +1,69 @@
+"""What every flow needs at hand: the store, the world, the keeper of leases, and where to tell what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from onceward.errors import Stopping
+from onceward.model.key import Key
+from onceward.model.record import Record
+from onceward.observe.events import Bus, Event
+from onceward.ports import Store, World
+
+
+class Hold(Protocol):
+    """A lease in the keeper's care, as the flows see it."""
+
+    lost: bool
+    overdue: bool
+    settling: bool
+    inherited: bool
+    ends: float
+    on_lost: Callable[[], None] | None
+
+
+class LeaseKeeper(Protocol):
+    """Keeps leases alive in the background."""
+
+    def take(self, record: Record, lease: int, since: float) -> Hold: ...
+    def drop(self, hold: Hold) -> None: ...
+
+
+class Engine:
+    """Shared by all calls of one client. Holds nothing of any single call."""
+
+    def __init__(self, store: Store, world: World, keeper: LeaseKeeper, bus: Bus, owner: Callable[[], str]) -> None:
+        self.store = store
+        self.world = world
+        self.keeper = keeper
+        self.bus = bus
+        self.owner = owner
+        self.stopping = False
+        self._opened = False
+
+    async def ready(self) -> None:
+        """Before every flow: right world, still claiming, store open."""
+        self.world.check()
+        if self.stopping:
+            raise Stopping("this process has stopped claiming", hint="deliver it to another one")
+        if not self._opened:
+            await self.store.open(self.world)
+            self._opened = True
+
+    def tell(self, name: str, key: Key, record: Record | None = None, *, reason: str = "", error: str = "") -> None:
+        if not self.bus.wants(name):
+            return
+        self.bus.emit(
+            Event(
+                name=name,
+                key=key.text,
+                scope=key.scope.text,
+                reason=reason,
+                attempt=record.attempt if record else 0,
+                token=record.token if record else 0,
+                state=record.state.value if record else "",
+                owner=record.owner if record else "",
+                error=error,
+            )
+        )

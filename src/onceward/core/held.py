@@ -1,0 +1,212 @@
+"""A claim that we hold: what may be done with it, and how it ends."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Any
+
+from onceward.errors import AlreadyCompleted, ConfigurationError, LeaseLost, LeaseOverdue, OutcomeUnknown, StoreError, VersionSkew
+from onceward.model.codec import Encoded
+from onceward.model.key import Key, derived_key
+from onceward.model.record import AfterCrash, Answer, Complete, Fail, Park, Record, Release, Renewal, State, Verdict
+from onceward.ports import AnySettlement, JoinsTransaction, World
+
+from .engine import Engine, Hold
+from .job import Job
+
+_current: ContextVar[Held | None] = ContextVar("onceward_current_claim", default=None)
+
+
+def current() -> Held | None:
+    """The innermost claim whose work we are in."""
+    return _current.get()
+
+
+class Held:
+    """One ownership, from the grant to its settlement."""
+
+    __slots__ = ("_completed_in", "_encoded", "_outer", "_variable", "engine", "hold", "job", "record", "settled")
+
+    def __init__(self, engine: Engine, job: Job, record: Record, hold: Hold) -> None:
+        self.engine = engine
+        self.job = job
+        self.record = record
+        self.hold = hold
+        self.settled: State | None = None
+        self._encoded: Encoded | None = None
+        self._completed_in = False
+        self._outer: Held | None = None
+
+    # ── what the work may ask ──
+
+    @property
+    def key(self) -> Key:
+        return self.job.key
+
+    @property
+    def completed_in(self) -> bool:
+        """Whether the result was written inside a transaction of the caller's."""
+        return self._completed_in
+
+    def derived_key(self, step: str) -> str:
+        return derived_key(self.key.id, self.record.cycle, step)
+
+    def check(self) -> None:
+        """Raise if the work should stop: somebody else owns it, or the store has not confirmed our lease in time."""
+        hold = self.hold
+        if hold.inherited:
+            raise LeaseLost("this claim belongs to the parent process; a fork does not inherit it", key=self.key.text)
+        if hold.lost:
+            raise LeaseLost("somebody else owns this key now", key=self.key.text, hint="stop: nothing that we write counts")
+        if hold.overdue or self.engine.world.monotonic() >= hold.ends:
+            raise LeaseOverdue("the store has not confirmed our lease in time; it may still recover", key=self.key.text)
+
+    def covers(self, engine: Engine, id: bytes) -> bool:  # noqa: A002 (the record's own word)
+        """Whether this claim, or one around it, is of that key in that store."""
+        held: Held | None = self
+        while held is not None:
+            if held.key.id == id and held.engine.store is engine.store and held.settled is None:
+                return True
+            held = held._outer
+        return False
+
+    def __enter__(self) -> Held:
+        self._outer = _current.get()
+        self._variable = _current.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._variable)
+
+    # ── verbs ──
+
+    async def annotate(self, note: dict[str, str]) -> None:
+        """Write small metadata onto the record at once; it survives a take-over."""
+        renewal = Renewal(self.key.id, self.record.token, self.record.nonce, self.job.policy.lease, note)
+        answer = (await self.engine.store.renew([renewal], timeout=self.job.policy.call_timeout))[0]
+        self._judge(answer)
+        self.record = answer.record or self.record
+
+    async def complete(self, value: Any) -> Answer:
+        """Record the result. Repeating it with an equal value is fine."""
+        answer = await self.settle(self.completion(value), State.COMPLETED)
+        return self._judge(answer)
+
+    def completion(self, value: Any) -> Complete:
+        """The settlement for this value. Its bytes are made once and resent as they are."""
+        encoded = self.job.codec.encode(value, self.key.id)
+        self._encoded = encoded
+        policy = self.job.policy
+        if encoded.data is None and policy.store_result:
+            self.engine.tell("result_not_stored", self.key, self.record, reason=encoded.reason)
+        return Complete(
+            self.key.id,
+            self.record.token,
+            self.record.nonce,
+            encoded.data,
+            encoded.digest,
+            encoded.data is not None,
+            policy.window.validity(self.record.claimed_at),
+        )
+
+    async def complete_in(self, connection: Any, world: World, value: Any) -> None:
+        """Write the result inside the caller's transaction, fenced: if we were replaced, the caller must roll back."""
+        store = self.engine.store
+        if not isinstance(store, JoinsTransaction):
+            raise ConfigurationError(f"{store.name} cannot join a transaction of yours", key=self.key.text)
+        if self.record.after_crash is not AfterCrash.RERUN:
+            raise ConfigurationError(
+                "complete_in makes effect and record one, so a crash leaves neither: after_crash must be 'rerun'", key=self.key.text
+            )
+        self.check()
+        answer = (await store.join(connection, world).settle([self.completion(value)], timeout=self.job.policy.call_timeout))[0]
+        self._judge(answer)
+        self._completed_in = True
+
+    async def fail(self, error: BaseException, *, final: bool, known: bool) -> Answer:
+        policy = self.job.policy
+        return await self.settle(
+            Fail(
+                self.key.id,
+                self.record.token,
+                self.record.nonce,
+                type(error).__qualname__,
+                message_of(error),
+                final,
+                known,
+                policy.delay_after(self.record.attempt),
+                policy.max_attempts,
+                policy.window.validity(self.record.claimed_at),
+            ),
+            State.FAILED,
+        )
+
+    async def park(self, error_type: str, error: str) -> Answer:
+        return await self.settle(Park(self.key.id, self.record.token, self.record.nonce, error_type, error), State.PARKED)
+
+    async def release(self) -> Answer:
+        return await self.settle(Release(self.key.id, self.record.token, self.record.nonce), State.FREE)
+
+    async def settle(self, settlement: AnySettlement, state: State) -> Answer:
+        """Repeat until the store answers or `settle_timeout` is over; a reply that was lost is no failure.
+
+        Runs to its end even if the caller is cancelled; the cancellation is raised afterwards.
+        """
+        if self.hold.inherited:
+            raise LeaseLost("this claim belongs to the parent process; a fork does not inherit it", key=self.key.text)
+        self.hold.settling = True
+        try:
+            answer, cancelled = await self.engine.world.finish(self._surely(settlement))
+        except StoreError:
+            self.hold.settling = False
+            raise
+        if answer.verdict is Verdict.OK:
+            self.settled = state
+            self.record = answer.record or self.record
+        if answer.verdict is not Verdict.CONFLICT:
+            self.engine.keeper.drop(self.hold)
+        if cancelled is not None:
+            raise cancelled
+        return answer
+
+    async def _surely(self, settlement: AnySettlement) -> Answer:
+        world, policy = self.engine.world, self.job.policy
+        deadline = world.monotonic() + (policy.lease if policy.settle_timeout is None else policy.settle_timeout) / 1_000_000
+        pause = 0.01
+        while True:
+            try:
+                return (await self.engine.store.settle([settlement], timeout=policy.call_timeout))[0]
+            except StoreError as error:
+                left = deadline - world.monotonic()
+                if left <= 0:
+                    raise
+                self.engine.tell("settle_retried", self.key, self.record, error=repr(error))
+                await world.sleep(min(left, pause * (0.5 + world.jitter())))
+                pause = min(pause * 2, 2.0)
+
+    def _judge(self, answer: Answer) -> Answer:
+        match answer.verdict:
+            case Verdict.OK:
+                return answer
+            case Verdict.CONFLICT:
+                raise AlreadyCompleted("this claim was completed before with another result", key=self.key.text)
+            case Verdict.SKEW:
+                raise VersionSkew("the record was written by a newer Onceward", key=self.key.text, hint="upgrade this process")
+            case _:
+                raise LeaseLost("somebody else owns this key now; nothing was changed", key=self.key.text)
+
+    def unknown(self, value: Any, cause: BaseException) -> OutcomeUnknown:
+        """For the context manager: the effect is done, the record is not confirmed."""
+        error = OutcomeUnknown("the effect was done, but the store did not confirm the record in time", key=self.key.text, value=value)
+        error.__cause__ = cause
+        return error
+
+
+def message_of(error: BaseException) -> str:
+    """The error's own text, short: it is stored, and may be shown to people."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 (a broken __str__ must not hide the failure that it describes)
+        text = "(its message cannot be shown)"
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")  # a lone surrogate could not be stored
+    return text if len(text) <= 500 else text[:499] + "…"

@@ -1,0 +1,44 @@
+"""One delivery of work: its key, its payload, and how it is to be done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from onceward.model.codec import Codec
+from onceward.model.key import Key
+from onceward.model.policy import Policy
+from onceward.model.record import ClaimRequest
+
+
+class Job(Struct, frozen=True):
+    """`call` does the work and `find`, under verify, looks whether it was done; both take the same arguments."""
+
+    key: Key
+    policy: Policy
+    codec: Codec
+    fingerprint: bytes = b""
+    arguments: dict[str, str] = {}
+    call: Callable[..., Any] | None = None
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = {}
+    awaits: bool = False
+    note: dict[str, str] = {}
+
+    def request(self, nonce: bytes, owner: str, *, leased: bool = True) -> ClaimRequest:
+        policy = self.policy
+        return ClaimRequest(
+            self.key.id,
+            self.key.scope.text,
+            self.key.text,
+            nonce,
+            policy.lease if leased else None,
+            self.fingerprint,
+            self.arguments,
+            policy.after_crash,
+            policy.max_attempts,
+            owner,
+            self.note,
+        )

@@ -1,0 +1,1 @@
+"""Nouns and the state table: no I/O, no clock."""

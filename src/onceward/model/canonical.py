@@ -1,0 +1,99 @@
+"""One value, one sequence of bytes: on every machine, in every process, under every Python.
+
+Two values have the same encoding only if they have the same type and the same content:
+
+| these differ                                         | these are the same                                     |
+|------------------------------------------------------|--------------------------------------------------------|
+| `1`, `1.0`, `True`, `"1"`, `b"1"`, `Decimal("1")`    | dicts with the same entries in another order           |
+| `0.0` and `-0.0`                                     | sets, and `set` and `frozenset`, with the same members |
+| `Decimal("1")` and `Decimal("1.0")`: digits count    | `bytes`, `bytearray`, contiguous `memoryview`          |
+| `{1: x}` and `{"1": x}`                              | one instant (aware datetime) in two time zones         |
+| tuple and list; naive and aware `time`               | paths of one flavour, pure or not                      |
+| a UUID, a path, a date and their text                | objects whose class declares its fields in other order |
+| an enum member and its value; a subclass and its base| `time` with and without `fold`                         |
+| objects of two classes, whatever their fields        |                                                        |
+
+Classes count by module and qualified name, so moving or renaming one changes the encoding (and a class of the script
+that is run is called `__main__`). A dataclass, msgspec, attrs, pydantic or named-tuple object is its class and all
+its declared fields; a subclass of `str`, `int`, `dict`, ... is its class and its plain value, and attributes that
+it adds do not count. Strings are not normalised. A memoryview is its raw bytes, in the machine's own byte order.
+
+Refused with `InvalidKey`, which names the place inside the value: NaN and infinities, lone surrogates, naive
+datetimes (no instant), integers over 4,096 bits, nesting over 100 levels (plain data: about 250) and cycles, and
+whatever has no declared content (functions, plain objects, generators, modules).
+
+Byte 0 is the version of the encoder, byte 1 says which of two encodings follows. Plain data, all that JSON knows
+plus bytes, takes the fast one (MessagePack with sorted keys); everything else takes the tagged one of `tagged.py`.
+Which one is a property of the value, so that one value never has two encodings.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Final
+
+import ormsgpack
+
+from onceward.errors import InvalidKey
+from onceward.model.tagged import MAX_BYTES, MAX_DEPTH, Refused, tagged
+
+ENCODER_VERSION: Final = 1
+_FAST: Final = bytes((ENCODER_VERSION, ord("f")))
+_TAGGED: Final = bytes((ENCODER_VERSION, ord("t")))
+
+_OPTIONS: Final = (
+    ormsgpack.OPT_PASSTHROUGH_BIG_INT
+    | ormsgpack.OPT_PASSTHROUGH_DATACLASS
+    | ormsgpack.OPT_PASSTHROUGH_DATETIME
+    | ormsgpack.OPT_PASSTHROUGH_ENUM
+    | ormsgpack.OPT_PASSTHROUGH_SUBCLASS
+    | ormsgpack.OPT_PASSTHROUGH_TUPLE
+    | ormsgpack.OPT_PASSTHROUGH_UUID
+    | ormsgpack.OPT_SORT_KEYS
+)
+
+# A 64-bit float whose exponent is all ones is a NaN or an infinity. The same bytes may also occur inside bytes; such
+# a value takes the tagged path too, which looks at the value itself.
+_perhaps_not_finite = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]").search
+
+_HINT: Final = "give a key= made of plain values, exclude this part, or make it a dataclass"
+
+
+def _not_plain(value: object) -> object:
+    raise TypeError(type(value))
+
+
+def canonical(value: object, *, root: str = "value") -> bytes:
+    """The canonical encoding of `value`. `root` is how error messages call the value itself."""
+    try:
+        packed = ormsgpack.packb(value, _not_plain, _OPTIONS)
+    except TypeError:
+        return _TAGGED + _tagged(value, root)
+    if _perhaps_not_finite(packed) is not None:
+        return _TAGGED + _tagged(value, root)
+    if len(packed) > MAX_BYTES:
+        raise InvalidKey(_too_large(root))
+    return _FAST + packed
+
+
+def digest(value: object, *, root: str = "value") -> bytes:
+    """SHA-256 of the canonical encoding."""
+    return hashlib.sha256(canonical(value, root=root)).digest()
+
+
+def _tagged(value: object, root: str) -> bytes:
+    try:
+        return tagged(value)
+    except Refused as refused:
+        place = refused.place(root)
+        raise InvalidKey(f"{place}: {refused.reason}", hint=refused.hint or _HINT) from None
+    except RecursionError:  # only when the caller's own stack is nearly used up
+        raise InvalidKey(f"{root}: nested too deep for what is left of the stack", hint=_HINT) from None
+
+
+def _too_large(root: str) -> str:
+    return f"{root}: larger than {MAX_BYTES >> 20} MiB; hash the content instead (content_key)"
+
+
+__all__ = ["ENCODER_VERSION", "MAX_BYTES", "MAX_DEPTH", "canonical", "digest"]

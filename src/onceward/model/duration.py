@@ -1,0 +1,48 @@
+"""Durations as people write them: "24h", "1h30m", "500ms", a timedelta, or seconds."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+from onceward.errors import ConfigurationError
+
+Duration = timedelta | str | int | float
+
+_UNITS = {"ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000, "w": 604_800_000_000}
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)\s*")
+_LARGEST = 10_000 * 365 * 86_400_000_000  # beyond the calendar's end nothing can be computed any more
+
+
+def microseconds(duration: Duration, what: str = "duration") -> int:
+    """The duration in whole microseconds; `what` names the setting in the error."""
+    value = _parse(duration, what)
+    if not 0 <= value <= _LARGEST:
+        raise ConfigurationError(f"{what} must be between 0 and 10,000 years, not {duration!r}")
+    return value
+
+
+def _parse(duration: Duration, what: str) -> int:
+    if isinstance(duration, timedelta):
+        return duration // timedelta(microseconds=1)
+    if isinstance(duration, str):
+        parts = _PART.findall(duration)
+        if parts and not _PART.sub("", duration.strip()):
+            return sum(round(float(number) * _UNITS[unit]) for number, unit in parts)
+    elif isinstance(duration, (int, float)) and not isinstance(duration, bool) and duration == duration:  # noqa: PLR0124 (NaN)
+        return round(min(max(duration, -1), _LARGEST) * 1_000_000) if abs(duration) < _LARGEST else -1
+    raise ConfigurationError(
+        f"{what} is not a duration: {duration!r}", hint='write "24h", "1h30m", "500ms", a timedelta, or seconds'
+    )
+
+
+def readable(value: int) -> str:
+    """Microseconds for people: two units at most."""
+    if value < 1_000_000:
+        return f"{value / 1_000:g}ms"
+    text, left = [], value
+    for unit in ("w", "d", "h", "m", "s"):
+        count, left = divmod(left, _UNITS[unit])
+        if count:
+            text.append(f"{count}{unit}")
+    return "".join(text[:2])

@@ -1,0 +1,185 @@
+"""The extension tags of the result format: one for each type that MessagePack does not know.
+
+Tags are for ever: never reuse one, only add. A reader that meets a tag from the future says so (`UnknownCodec`).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import enum
+import fractions
+import ipaddress
+import pathlib
+import struct
+import sys
+import uuid
+import zoneinfo
+from collections.abc import Callable
+from typing import Any, Final
+
+import ormsgpack
+
+from onceward.errors import ResultCorrupt
+
+# Nothing is converted behind our back: everything but the plain JSON types comes to us.
+EXACT: Final = (
+    ormsgpack.OPT_PASSTHROUGH_BIG_INT
+    | ormsgpack.OPT_PASSTHROUGH_DATACLASS
+    | ormsgpack.OPT_PASSTHROUGH_DATETIME
+    | ormsgpack.OPT_PASSTHROUGH_ENUM
+    | ormsgpack.OPT_PASSTHROUGH_SUBCLASS
+    | ormsgpack.OPT_PASSTHROUGH_TUPLE
+    | ormsgpack.OPT_PASSTHROUGH_UUID
+)
+
+
+class Tag(enum.IntEnum):
+    """What an extension holds."""
+
+    MAP = 1  # dict with keys other than str
+    TUPLE = 2
+    SET = 3
+    FROZENSET = 4
+    BIG_INT = 5
+    TEXT = 6  # str with lone surrogates, which UTF-8 refuses
+    BYTEARRAY = 7
+    COMPLEX = 8
+    DATETIME = 9
+    DATE = 10
+    TIME = 11
+    TIMEDELTA = 12
+    TIMEZONE = 13
+    ZONEINFO = 14
+    PYDANTIC_ZONE = 15
+    UUID = 16
+    DECIMAL = 17
+    FRACTION = 18
+    PATH = 19
+    ADDRESS = 20
+    DEQUE = 21
+    ORDERED_DICT = 22
+    COUNTER = 23
+    RANGE = 24
+    OBJECT = 32  # an instance of a declared class
+
+
+class Unstorable(Exception):
+    """This value cannot be stored so that it comes back exactly. Says why, and where in the result."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.path = ""
+
+    def inside(self, step: str) -> Unstorable:
+        """The same, seen from one level further out."""
+        self.path = step + self.path
+        return self
+
+    def __str__(self) -> str:
+        return f"result{self.path}: {self.reason}"
+
+
+SCALARS: Final = frozenset({type(None), bool, float, bytes})
+# Their place in these tuples is part of the format.
+_PATHS: Final = (pathlib.PurePosixPath, pathlib.PureWindowsPath, pathlib.PosixPath, pathlib.WindowsPath)
+_ADDRESSES: Final = (
+    ipaddress.IPv4Address,
+    ipaddress.IPv6Address,
+    ipaddress.IPv4Network,
+    ipaddress.IPv6Network,
+    ipaddress.IPv4Interface,
+    ipaddress.IPv6Interface,
+)
+
+
+def pack(value: Any) -> bytes:
+    return ormsgpack.packb(value, option=EXACT)
+
+
+def is_utf8(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def int_bytes(value: int) -> bytes:
+    return value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
+
+
+def _indexed(kinds: tuple[type, ...]) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
+    """Text form of one of several classes, told apart by a leading byte."""
+
+    def content(value: Any) -> bytes:
+        return bytes((kinds.index(type(value)),)) + str(value).encode("utf-8", "surrogatepass")
+
+    def build(data: bytes) -> Any:
+        return kinds[data[0]](data[1:].decode("utf-8", "surrogatepass"))
+
+    return content, build
+
+
+def _timezone(zone: dt.timezone) -> bytes:
+    offset, *name = zone.__getinitargs__()  # type: ignore[attr-defined]  # what copy and pickle ask for
+    return pack([offset.days, offset.seconds, offset.microseconds, *name])
+
+
+def _build_timezone(data: bytes) -> dt.timezone:
+    days, seconds, microseconds, *name = ormsgpack.unpackb(data)
+    return dt.timezone(dt.timedelta(days, seconds, microseconds), *name)
+
+
+def _zone_key(zone: zoneinfo.ZoneInfo) -> bytes:
+    if zone.key is None:
+        raise Unstorable("a ZoneInfo that was read from a file has no name to find it again")
+    return zone.key.encode()
+
+
+def _build_pydantic_zone(data: bytes) -> dt.tzinfo:
+    core = sys.modules.get("pydantic_core")
+    if core is None:
+        raise ResultCorrupt("the stored result has a time zone of pydantic", hint="import pydantic before reading it")
+    zone: dt.tzinfo = core.TzInfo(int.from_bytes(data, "big", signed=True))
+    return zone
+
+
+_COMPLEX: Final = struct.Struct(">dd")
+_DURATION: Final = struct.Struct(">iIi")
+_path, _build_path = _indexed(_PATHS)
+_address, _build_address = _indexed(_ADDRESSES)
+
+# Types whose bytes stand for themselves.
+LEAVES: Final[dict[type, tuple[Tag, Callable[[Any], bytes]]]] = {
+    bytearray: (Tag.BYTEARRAY, bytes),
+    complex: (Tag.COMPLEX, lambda value: _COMPLEX.pack(value.real, value.imag)),
+    dt.date: (Tag.DATE, lambda value: value.isoformat().encode()),
+    dt.timedelta: (Tag.TIMEDELTA, lambda value: _DURATION.pack(value.days, value.seconds, value.microseconds)),
+    dt.timezone: (Tag.TIMEZONE, _timezone),
+    zoneinfo.ZoneInfo: (Tag.ZONEINFO, _zone_key),
+    uuid.UUID: (Tag.UUID, lambda value: value.bytes),
+    decimal.Decimal: (Tag.DECIMAL, lambda value: str(value).encode()),
+    fractions.Fraction: (Tag.FRACTION, lambda value: str(value).encode()),
+    **dict.fromkeys(_PATHS, (Tag.PATH, _path)),
+    **dict.fromkeys(_ADDRESSES, (Tag.ADDRESS, _address)),
+}
+BUILDERS: Final[dict[int, Callable[[bytes], Any]]] = {
+    Tag.BIG_INT: lambda data: int.from_bytes(data, "big", signed=True),
+    Tag.TEXT: lambda data: data.decode("utf-8", "surrogatepass"),
+    Tag.BYTEARRAY: bytearray,
+    Tag.COMPLEX: lambda data: complex(*_COMPLEX.unpack(data)),
+    Tag.DATE: lambda data: dt.date.fromisoformat(data.decode()),
+    Tag.TIMEDELTA: lambda data: dt.timedelta(*_DURATION.unpack(data)),
+    Tag.TIMEZONE: _build_timezone,
+    Tag.ZONEINFO: lambda data: zoneinfo.ZoneInfo(data.decode()),
+    Tag.PYDANTIC_ZONE: _build_pydantic_zone,
+    Tag.UUID: lambda data: uuid.UUID(bytes=data),
+    Tag.DECIMAL: lambda data: decimal.Decimal(data.decode()),
+    Tag.FRACTION: lambda data: fractions.Fraction(data.decode()),
+    Tag.PATH: _build_path,
+    Tag.ADDRESS: _build_address,
+}

@@ -1,0 +1,47 @@
+"""The fingerprint of a payload: same key with another fingerprint is a mismatch, never a replay.
+
+A fingerprint is one byte of encoder version and the SHA-256 of the arguments. The short hashes per argument exist only
+to name what differs; they are salted, so that equal arguments of two records do not show.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Final, NewType
+
+from onceward.model.canonical import ENCODER_VERSION, canonical
+
+Fingerprint = NewType("Fingerprint", bytes)
+
+_VERSION: Final = bytes((ENCODER_VERSION,))
+_PART_BYTES: Final = 4  # enough to tell two arguments apart, too few to prove a guess
+
+
+def fingerprint(arguments: Mapping[str, object]) -> Fingerprint:
+    """Hash of all arguments. Their order does not matter, their names do."""
+    plain = arguments if type(arguments) is dict else dict(arguments)
+    return Fingerprint(_VERSION + hashlib.sha256(canonical(plain, root="")).digest())
+
+
+def parts(arguments: Mapping[str, object], salt: bytes) -> dict[str, str]:
+    """A short hash per argument. `salt` is the id of the record's key."""
+    return {name: _part(name, value, salt) for name, value in arguments.items()}
+
+
+def differing(stored: Mapping[str, str], current: Mapping[str, str]) -> tuple[str, ...]:
+    """Names of the arguments that differ, or that only one side has."""
+    names = dict.fromkeys((*current, *stored))
+    return tuple(name for name in names if stored.get(name) != current.get(name))
+
+
+def comparable(one: bytes | None, other: bytes | None) -> bool:
+    """Whether the two may be compared at all: both are there, and made by the same encoder version."""
+    return one is not None and other is not None and one[:1] == other[:1] != b""
+
+
+def _part(name: str, value: object, salt: bytes) -> str:
+    own = hashlib.sha256(b"onceward/part")
+    own.update(canonical((salt, name)))
+    own.update(canonical(value, root=name))
+    return own.hexdigest()[: 2 * _PART_BYTES]

@@ -1,0 +1,116 @@
+"""Scope and key: whose work it is, and what makes two deliveries the same work.
+
+The id, 32 bytes, is the identity; the text is for people only. Stores compare ids, so collations, NULs, slashes and
+length limits of a database never decide whether two keys are one.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import re
+import unicodedata
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+
+from onceward.errors import InvalidKey, MissingKey
+from onceward.model.canonical import canonical
+from onceward.model.readable import MAX_TEXT, cut, escape, readable
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
+
+Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
+
+_DERIVED_BYTES: Final = 20  # 160 bits: no collision in practice, and 35 characters, which every remote accepts
+_MARK: Final = 8  # hex digits of the id behind a text that was cut
+_separators = re.compile("[%/@]")
+_EMPTY: Final = (str, bytes, bytearray, memoryview, tuple, list, dict, set, frozenset)
+
+
+class Scope(msgspec.Struct, frozen=True):
+    """Whose keys these are."""
+
+    app: str
+    operation: str
+    tenant: str | None = None
+
+    def __post_init__(self) -> None:
+        for field in ("app", "operation", "tenant"):
+            _check_part(field, getattr(self, field))
+
+    @property
+    def text(self) -> str:
+        """`app/operation` or `app/operation@tenant`; separators inside a part are percent-encoded."""
+        text = f"{_quote(self.app)}/{_quote(self.operation)}"
+        if self.tenant is not None:
+            text += f"@{_quote(self.tenant)}"
+        return cut(text, _hasher(self).hexdigest()[: 2 * _MARK])
+
+
+class Key(msgspec.Struct, frozen=True):
+    """What makes two deliveries the same work, inside its scope."""
+
+    scope: Scope
+    text: str
+    id: bytes
+
+
+def make_key(scope: Scope, value: object, text: str | None = None, *, normalise: Form | None = None) -> Key:
+    """The key for `value`: any canonical value that is not empty. `5` and `"5"` are two keys.
+
+    `text` is what people see instead of the value. `normalise` makes one key of the several ways in which Unicode
+    writes the same text; without it they are different keys.
+    """
+    if value is None or (not value and isinstance(value, _EMPTY)):
+        raise MissingKey(f"the key of {scope.text} is empty: {value!r}", hint="give a value that names the work")
+    if normalise is not None:
+        value = _normalised(value, normalise)
+    hasher = _hasher(scope).copy()
+    hasher.update(canonical(value, root="key"))
+    identity = hasher.digest()
+    text = escape(text) if text else readable(value)
+    if not text:
+        text = f"#{identity.hex()[: 2 * _MARK]}"
+    elif len(text) > MAX_TEXT:
+        text = cut(text, identity.hex()[:_MARK])
+    return Key(scope, text, identity)
+
+
+def derived_key(key_id: bytes, cycle: int, step: str) -> str:
+    """An idempotency key for one step of the work: the same on every attempt, another per step and cycle."""
+    if not step:
+        raise MissingKey("a derived key needs the name of its step", hint='such as derived_key("charge")')
+    own = hashlib.sha256(b"onceward/derived/1\0" + canonical([key_id, cycle, step], root="step"))
+    return "ow_" + base64.b32encode(own.digest()[:_DERIVED_BYTES]).decode("ascii").lower()
+
+
+@functools.lru_cache(maxsize=1024)
+def _hasher(scope: Scope) -> _Hash:
+    """A hash object already fed with the scope; to be copied, never updated."""
+    return hashlib.sha256(b"onceward/key/1\0" + canonical((scope.app, scope.operation, scope.tenant), root="scope"))
+
+
+def _normalised(value: object, form: Form) -> object:
+    if isinstance(value, str):
+        return unicodedata.normalize(form, value)
+    if type(value) is tuple:
+        return tuple(_normalised(part, form) for part in value)
+    return value
+
+
+def _check_part(field: str, part: object) -> None:
+    if part is None and field == "tenant":
+        return
+    if not isinstance(part, str):
+        raise InvalidKey(f"the {field} of a scope is {type(part).__name__}, not str", hint=f"pass str({field})")
+    if not part:
+        raise MissingKey(f"the {field} of a scope is empty", hint="None means that there is no tenant")
+    if not part.isascii():
+        canonical(part, root=field)  # refuses lone surrogates
+
+
+def _quote(part: str) -> str:
+    return escape(_separators.sub(lambda found: f"%{ord(found[0]):02X}", part))

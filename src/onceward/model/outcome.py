@@ -1,0 +1,172 @@
+"""Outcomes: what the caller is told, always a value. `unwrap()` turns it into the plain call's answer."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Generic, NoReturn, TypeVar
+
+from msgspec import Struct
+
+from onceward import errors
+
+T = TypeVar("T")
+
+
+class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
+    """One of the subclasses below.
+
+    `value` is the result where there is one; `key` the readable key; `reason` one word for logs and answers;
+    `attempt` and `token` those of the attempt that the outcome tells about.
+    """
+
+    kind: ClassVar[str] = "outcome"
+    replayed: ClassVar[bool] = False
+    executed: ClassVar[bool] = False
+
+    key: str
+    value: T | None = None
+    reason: str = ""
+    attempt: int = 0
+    token: int = 0
+
+    def unwrap(self) -> T:
+        """The value, or the exception that says why there is none."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return self.reason or self.kind
+
+
+class Executed(Outcome[T], frozen=True, kw_only=True):
+    """The effect happened now, in this call."""
+
+    kind: ClassVar[str] = "executed"
+    executed: ClassVar[bool] = True
+    reason: str = "executed"
+
+    def unwrap(self) -> T:
+        return self.value  # type: ignore[return-value]  # T may itself be None
+
+
+class Replayed(Outcome[T], frozen=True, kw_only=True):
+    """The effect happened before; this is its stored result. `stored` False: the result was not kept."""
+
+    kind: ClassVar[str] = "replayed"
+    replayed: ClassVar[bool] = True
+    reason: str = "replayed"
+    stored: bool = True
+    declared: bool = False
+
+    def unwrap(self) -> T:
+        if not self.stored and not self.declared:
+            raise errors.ResultNotStored(
+                "the effect happened before, but its result was not kept", key=self.key, hint="return something storable, or declare store_result=False"
+            )
+        return self.value  # type: ignore[return-value]  # T may itself be None
+
+
+class Running(Outcome[T], frozen=True, kw_only=True):
+    """Somebody else is at it. `retry_after` seconds are left of its lease."""
+
+    kind: ClassVar[str] = "running"
+    reason: str = "running"
+    retry_after: float = 0.0
+    owner: str = ""
+    waited: bool = False
+
+    def unwrap(self) -> NoReturn:
+        error = errors.StillRunning if self.waited else errors.AlreadyRunning
+        raise error(
+            f"another owner ({self.owner or 'unknown'}) is working on it; its lease ends in {self.retry_after:.1f} s unless renewed",
+            key=self.key,
+            retry_after=self.retry_after,
+        )
+
+
+class Mismatch(Outcome[T], frozen=True, kw_only=True):
+    """The same key came before with another payload. Nothing was run."""
+
+    kind: ClassVar[str] = "mismatch"
+    reason: str = "mismatch"
+    arguments: tuple[str, ...] = ()
+
+    def unwrap(self) -> NoReturn:
+        which = f" (differs in: {', '.join(self.arguments)})" if self.arguments else ""
+        raise errors.PayloadMismatch(
+            f"this key was used before with another payload{which}",
+            key=self.key,
+            arguments=self.arguments,
+            hint="use a new key for new work, or declare which arguments belong to the fingerprint",
+        )
+
+
+class Failed(Outcome[T], frozen=True, kw_only=True):
+    """It failed: now (`exception` is what the handler raised) or before (only its name and message are known)."""
+
+    kind: ClassVar[str] = "failed"
+    reason: str = "failed"
+    error_type: str = ""
+    error: str = ""
+    final: bool = False
+    retry_after: float | None = None
+    exception: Any = None
+
+    def unwrap(self) -> NoReturn:
+        if self.exception is not None:
+            raise self.exception
+        when = "and will not be tried again" if self.final else f"and may be tried again in {self.retry_after or 0:.1f} s"
+        raise errors.PreviouslyFailed(
+            f"attempt {self.attempt} failed with {self.error_type}: {self.error}; {when}",
+            key=self.key,
+            error_type=self.error_type,
+            error_message=self.error,
+            retry_after=None if self.final else self.retry_after,
+        )
+
+
+class Parked(Outcome[T], frozen=True, kw_only=True):
+    """Nobody knows whether the effect happened. `exception`: what was raised, if it happened in this call."""
+
+    kind: ClassVar[str] = "parked"
+    reason: str = "parked"
+    error_type: str = ""
+    error: str = ""
+    exception: Any = None
+
+    def unwrap(self) -> NoReturn:
+        if self.exception is not None:
+            raise self.exception
+        raise errors.OutcomeParked(
+            f"the outcome of attempt {self.attempt} is unknown ({self.error_type}: {self.error})",
+            key=self.key,
+            hint="find out whether the effect happened, then resolve it",
+        )
+
+
+class Stale(Outcome[T], frozen=True, kw_only=True):
+    """A newer event has been applied already; this one was ignored."""
+
+    kind: ClassVar[str] = "stale"
+    reason: str = "stale"
+
+    def unwrap(self) -> T:
+        return self.value  # type: ignore[return-value]  # nothing to give, and nothing wrong
+
+
+class Unknown(Outcome[T], frozen=True, kw_only=True):
+    """The handler ran and returned `value`, but the store never confirmed the record."""
+
+    kind: ClassVar[str] = "unknown"
+    reason: str = "unknown"
+    lost: bool = False
+
+    def unwrap(self) -> NoReturn:
+        if self.lost:
+            raise errors.LeaseLost(
+                "somebody else took over before we could record the result; ours was not stored", key=self.key, hint="make the lease longer, or the effect fenced by claim.token"
+            )
+        raise errors.OutcomeUnknown(
+            "the effect was done, but the store did not confirm the record in time",
+            key=self.key,
+            value=self.value,
+            hint="read the key later: if it is still PENDING its lease will lapse and `after_crash` decides",
+        )

@@ -1,0 +1,212 @@
+"""Policy: the declared choices of one operation, checked when they are declared."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Collection
+from typing import Any, Literal, Self, TypedDict, get_args
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from onceward.errors import ConfigurationError
+
+from .duration import Duration, microseconds, readable
+from .record import AfterCrash
+from .sources import OncewardWarning
+from .window import Window, lasting, window_of
+
+OnRunning = Literal["wait", "raise", "skip"]
+OnDone = Literal["replay", "raise", "skip"]
+OnStoreDown = Literal["raise", "run"]
+OnMissingKey = Literal["raise", "run"]
+OnLost = Literal["tell", "cancel"]
+ErrorTypes = type[BaseException] | tuple[type[BaseException], ...]
+RetryDelay = Duration | Callable[[int], Duration]
+
+SECOND = 1_000_000
+SHORTEST_LEASE = SECOND // 20  # below this a lease cannot outlive a few round trips and one busy moment
+LONGEST_LEASE = 7 * 24 * 3600 * SECOND  # a dead owner would hold its key for longer than anybody waits
+RENEWALS_PER_LEASE = 5  # four renewals may fail in a row before the lease lapses
+
+
+class verify(Struct, frozen=True):  # noqa: N801 (reads as a word in after_crash=verify(find))
+    """`after_crash=verify(find)`: after a crash `find` is asked whether the effect happened.
+
+    It is called like the function itself and answers `applied(value)`, `not_applied` or `inconclusive`.
+    """
+
+    find: Callable[..., Any]
+
+
+class applied(Struct, frozen=True):  # noqa: N801 (reads as a word)
+    """The effect did happen, with this result."""
+
+    value: Any = None
+
+
+class Finding(Struct, frozen=True):
+    """An answer of `verify` that carries no value."""
+
+    word: str
+
+    def __repr__(self) -> str:
+        return self.word
+
+
+not_applied = Finding("not_applied")
+inconclusive = Finding("inconclusive")
+
+
+class Settings(TypedDict, total=False):
+    """What may be declared, as users write it. The defaults are those of `Policy`."""
+
+    lease: Duration
+    window: Window | Duration
+    on_running: OnRunning
+    wait: Duration
+    on_done: OnDone
+    after_crash: Literal["rerun", "park"] | verify
+    final: ErrorTypes
+    retry: ErrorTypes | None
+    not_applied: ErrorTypes
+    max_attempts: int | None
+    retry_delay: RetryDelay
+    retry_span: Duration | None
+    on_store_down: OnStoreDown
+    on_missing_key: OnMissingKey
+    on_lost: OnLost
+    settle_timeout: Duration | None
+    fingerprint: Literal["all", "none"] | Collection[str]
+    store_result: bool
+    max_result_bytes: int
+    compress_from: int | None
+
+
+class Policy(Struct, frozen=True, kw_only=True):
+    """The choices, in the units that the core works with (µs)."""
+
+    lease: int = 600 * SECOND
+    window: Window = lasting("24h")
+    on_running: OnRunning = "wait"
+    wait: int = 30 * SECOND
+    on_done: OnDone = "replay"
+    after_crash: AfterCrash = AfterCrash.RERUN
+    find: Callable[..., Any] | None = None
+    final: tuple[type[BaseException], ...] = ()
+    retry: tuple[type[BaseException], ...] | None = None
+    not_applied: tuple[type[BaseException], ...] = ()
+    max_attempts: int = 0
+    retry_delay: int | Callable[[int], Duration] = 0
+    retry_span: int | None = None
+    on_store_down: OnStoreDown = "raise"
+    on_missing_key: OnMissingKey = "raise"
+    on_lost: OnLost = "tell"
+    settle_timeout: int | None = None
+    fingerprint: Literal["all", "none"] | tuple[str, ...] = "all"
+    store_result: bool = True
+    max_result_bytes: int = 1 << 20
+    compress_from: int | None = 4096
+
+    def with_settings(self, settings: Settings) -> Self:
+        """This policy with some choices replaced. Anything that cannot work is refused here, before any effect."""
+        chosen = asdict(self)
+        for name, value in settings.items():
+            if name not in chosen:
+                raise ConfigurationError(f"there is no setting {name!r}", hint="settings are: " + ", ".join(Settings.__annotations__))
+            read = _READERS.get(name)
+            chosen.update(read(name, value) if read else {name: value})
+        policy = type(self)(**chosen)
+        _check(policy)
+        return policy
+
+    @property
+    def call_timeout(self) -> float:
+        """Seconds that one store call may take: a third of the lease at most, so that it cannot outlive it."""
+        return min(self.lease / 3, 5 * SECOND) / SECOND
+
+    def delay_after(self, attempt: int) -> int:
+        """µs to wait before the attempt after this one."""
+        return microseconds(self.retry_delay(attempt), "retry_delay") if callable(self.retry_delay) else self.retry_delay
+
+
+def _duration(name: str, value: Any) -> dict[str, Any]:
+    return {name: microseconds(value, name)}
+
+
+def _duration_or_none(name: str, value: Any) -> dict[str, Any]:
+    return {name: None if value is None else microseconds(value, name)}
+
+
+def _choice(*allowed: str) -> Callable[[str, Any], dict[str, Any]]:
+    def read(name: str, value: Any) -> dict[str, Any]:
+        if value not in allowed:
+            raise ConfigurationError(f"{name} cannot be {value!r}", hint="choose one of: " + ", ".join(allowed))
+        return {name: value}
+
+    return read
+
+
+def _errors(name: str, value: Any) -> dict[str, Any]:
+    types = (value,) if isinstance(value, type) else tuple(value)
+    for one in types:
+        if not (isinstance(one, type) and issubclass(one, BaseException)):
+            raise ConfigurationError(f"{name} must be exception types, not {one!r}")
+    return {name: types}
+
+
+def _after_crash(_name: str, value: Any) -> dict[str, Any]:
+    if isinstance(value, verify):
+        return {"after_crash": AfterCrash.VERIFY, "find": value.find}
+    words = {"rerun": AfterCrash.RERUN, "park": AfterCrash.PARK}
+    if not isinstance(value, str) or value not in words:
+        raise ConfigurationError(f"after_crash cannot be {value!r}", hint='choose "rerun", "park" or verify(find)')
+    return {"after_crash": words[value], "find": None}
+
+
+def _fingerprint(name: str, value: Any) -> dict[str, Any]:
+    if isinstance(value, str):
+        return _choice("all", "none")(name, value)
+    return {name: tuple(value)}
+
+
+def _max_attempts(name: str, value: Any) -> dict[str, Any]:
+    if value is not None and (not isinstance(value, int) or value < 1):
+        raise ConfigurationError(f"{name} must be at least 1, or None for no limit, not {value!r}")
+    return {name: value or 0}
+
+
+_READERS: dict[str, Callable[[str, Any], dict[str, Any]]] = {
+    "lease": _duration,
+    "window": lambda name, value: {name: window_of(value)},
+    "on_running": _choice(*get_args(OnRunning)),
+    "wait": _duration,
+    "on_done": _choice(*get_args(OnDone)),
+    "after_crash": _after_crash,
+    "final": _errors,
+    "retry": lambda name, value: {name: None} if value is None else _errors(name, value),
+    "not_applied": _errors,
+    "max_attempts": _max_attempts,
+    "retry_delay": lambda name, value: {name: value} if callable(value) else _duration(name, value),
+    "retry_span": _duration_or_none,
+    "on_store_down": _choice(*get_args(OnStoreDown)),
+    "on_missing_key": _choice(*get_args(OnMissingKey)),
+    "on_lost": _choice(*get_args(OnLost)),
+    "settle_timeout": _duration_or_none,
+    "fingerprint": _fingerprint,
+}
+
+
+def _check(policy: Policy) -> None:
+    if not SHORTEST_LEASE <= policy.lease <= LONGEST_LEASE:
+        raise ConfigurationError(
+            f"a lease of {readable(policy.lease)} cannot work",
+            hint="between 50ms and 7d: renewals keep it alive however long the work takes, so it only bounds how long a dead owner holds its key",
+        )
+    if policy.retry_span is not None and policy.window.length and policy.window.length < policy.retry_span:
+        warnings.warn(
+            f"the window ({policy.window}) is shorter than the sender's retry span ({readable(policy.retry_span)}): "
+            "a late redelivery will run again",
+            OncewardWarning,
+            stacklevel=4,
+        )

@@ -1,0 +1,288 @@
+"""Shapes: how an instance of a declared class is taken apart and put together again.
+
+A shape reads the state of an instance, not its constructor arguments, and rebuilds it by setting that state. Neither
+`__init__` nor validators run on a replay (msgspec alone offers no way around `__post_init__`): the value was made once,
+and must not be made differently, or cause something, a second time.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import enum
+import functools
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+State = dict[str, Any]
+
+
+class HiddenState(Exception):
+    """An instance holds something that its declared fields do not show."""
+
+
+class FieldsChanged(Exception):
+    """The stored state does not fit the class of today."""
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """One class: `take` gives the state of an instance, `build` makes an instance from a state."""
+
+    name: str
+    cls: type
+    take: Callable[[Any], State]
+    build: Callable[[State], Any]
+
+
+def class_name(cls: type) -> str:
+    """The name under which instances of a class are stored."""
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def shape_of(cls: type) -> Shape | None:
+    """The shape of a class, or None if it has no fields that we know how to read."""
+    for make in (_enum, _pydantic, _struct, _dataclass, _attrs, _named_tuple, _of_builtin):
+        found = make(cls)
+        if found is not None:
+            return Shape(class_name(cls), cls, *found)
+    return None
+
+
+_Halves = tuple[Callable[[Any], State], Callable[[State], Any]]
+
+
+def _enum(cls: type) -> _Halves | None:
+    if not issubclass(cls, enum.Enum):
+        return None
+    if issubclass(cls, enum.Flag):  # a combination of flags has a value, but no name of its own
+        return (lambda member: {"value": member.value}), (lambda state: cls(state["value"]))
+
+    def build(state: State) -> Any:
+        try:
+            return cls.__members__[state["name"]]
+        except KeyError:
+            raise FieldsChanged(f"it has no member {state['name']!r} any more") from None
+
+    return (lambda member: {"name": member.name}), build
+
+
+def _pydantic(cls: type) -> _Halves | None:
+    # Whoever has a model has imported pydantic; we must not import it for those who have none.
+    base = getattr(sys.modules.get("pydantic"), "BaseModel", None)
+    if base is None or not issubclass(cls, base):
+        return None
+    parts = ("__dict__", "__pydantic_extra__", "__pydantic_fields_set__", "__pydantic_private__")
+    known: Mapping[str, Any] = cls.model_fields  # type: ignore[attr-defined]
+    cached = _cached_properties(cls)
+
+    def take(model: Any) -> State:
+        state = {part: getattr(model, part) for part in parts}
+        state["__dict__"] = {name: value for name, value in state["__dict__"].items() if name not in cached}
+        return state
+
+    def build(state: State) -> Any:
+        fields = state["__dict__"]
+        _refuse_unknown(fields, known)
+        for name, info in known.items():
+            if name not in fields:
+                if info.is_required():
+                    raise FieldsChanged(f"field {name!r} is missing and has no default")
+                fields[name] = info.get_default(call_default_factory=True)
+        model = base.__new__(cls)
+        for part in parts:
+            object.__setattr__(model, part, state[part])
+        return model
+
+    return take, build
+
+
+def _struct(cls: type) -> _Halves | None:
+    if not issubclass(cls, msgspec.Struct):
+        return None
+    names: tuple[str, ...] = cls.__struct_fields__
+    hidden = _hidden_state(cls, names)
+
+    def take(struct: Any) -> State:
+        hidden(struct)
+        return {name: getattr(struct, name) for name in names}
+
+    def build(state: State) -> Any:
+        _refuse_unknown(state, names)
+        try:
+            struct = cls(**state)
+        except TypeError as error:
+            raise FieldsChanged(str(error)) from error
+        for name, value in state.items():  # whatever __post_init__ made of them
+            msgspec.structs.force_setattr(struct, name, value)
+        return struct
+
+    return take, build
+
+
+def _dataclass(cls: type) -> _Halves | None:
+    if not dataclasses.is_dataclass(cls):
+        return None
+    defaults: dict[str, Callable[[], Any] | None] = {}
+    for field in dataclasses.fields(cls):
+        if field.default_factory is not dataclasses.MISSING:
+            defaults[field.name] = field.default_factory
+        elif field.default is not dataclasses.MISSING:
+            defaults[field.name] = functools.partial(_itself, field.default)
+        else:
+            defaults[field.name] = None
+    return _by_attributes(cls, defaults)
+
+
+def _attrs(cls: type) -> _Halves | None:
+    attributes = getattr(cls, "__attrs_attrs__", None)
+    if attributes is None:
+        return None
+    nothing = sys.modules["attr"].NOTHING
+    defaults: dict[str, Callable[[], Any] | None] = {}
+    for attribute in attributes:
+        default = attribute.default
+        if default is nothing:
+            defaults[attribute.name] = None
+        elif isinstance(default, sys.modules["attr"].Factory):
+            # A factory that wants the instance cannot serve a field that was added later.
+            defaults[attribute.name] = None if default.takes_self else default.factory
+        else:
+            defaults[attribute.name] = functools.partial(_itself, default)
+    return _by_attributes(cls, defaults)
+
+
+def _by_attributes(cls: type, defaults: Mapping[str, Callable[[], Any] | None]) -> _Halves:
+    hidden = _hidden_state(cls, defaults)
+
+    def take(instance: Any) -> State:
+        hidden(instance)
+        return {name: getattr(instance, name) for name in defaults if hasattr(instance, name)}
+
+    def build(state: State) -> Any:
+        _refuse_unknown(state, defaults)
+        instance: Any = object.__new__(cls)
+        for name, default in defaults.items():
+            if name in state:
+                value = state[name]
+            elif default is not None:
+                value = default()
+            else:
+                raise FieldsChanged(f"field {name!r} is missing and has no default")
+            object.__setattr__(instance, name, value)
+        return instance
+
+    return take, build
+
+
+def _named_tuple(cls: type) -> _Halves | None:
+    if not issubclass(cls, tuple) or not hasattr(cls, "_fields"):
+        return None
+    names: tuple[str, ...] = cls._fields
+    defaults: Mapping[str, Any] = getattr(cls, "_field_defaults", {})
+    hidden = _hidden_state(cls, ())
+
+    def take(row: Any) -> State:
+        hidden(row)
+        return dict(zip(names, row, strict=True))
+
+    def build(state: State) -> Any:
+        _refuse_unknown(state, names)
+        missing = [name for name in names if name not in state and name not in defaults]
+        if missing:
+            raise FieldsChanged(f"field {missing[0]!r} is missing and has no default")
+        return tuple.__new__(cls, [state[name] if name in state else defaults[name] for name in names])
+
+    return take, build
+
+
+# What a subclass of a builtin holds, read past anything that the subclass overrides. OrderedDict has an order of its
+# own, so it comes before dict.
+_CONTENT: Final[dict[type, Callable[[Any], Any]]] = {
+    str: str.__str__,
+    int: int.__int__,
+    float: float.__float__,
+    bytes: lambda value: bytes.__getitem__(value, slice(None)),
+    tuple: lambda value: tuple(tuple.__iter__(value)),
+    frozenset: lambda value: frozenset(frozenset.__iter__(value)),
+    list: lambda value: list(list.__iter__(value)),
+    set: lambda value: set(set.__iter__(value)),
+    collections.OrderedDict: lambda value: dict(collections.OrderedDict.items(value)),
+    dict: lambda value: dict(dict.items(value)),
+}
+_FILL: Final[dict[type, Callable[[Any, Any], None]]] = {
+    list: list.extend,
+    set: set.update,
+    collections.OrderedDict: collections.OrderedDict.update,
+    dict: dict.update,
+}
+
+
+def _of_builtin(cls: type) -> _Halves | None:
+    """A user's own kind of str, int, list or dict."""
+    plain: Any = next((base for base in _CONTENT if issubclass(cls, base)), None)
+    if plain in (None, cls) or issubclass(cls, collections.defaultdict):  # its default_factory is code
+        return None
+    content, fill = _CONTENT[plain], _FILL.get(plain)
+    create: Any = plain.__new__
+    hidden = _hidden_state(cls, ())
+
+    def take(value: Any) -> State:
+        hidden(value)
+        return {"value": content(value)}
+
+    def build(state: State) -> Any:
+        if fill is None:
+            return create(cls, state["value"])
+        value = create(cls)
+        fill(value, state["value"])
+        return value
+
+    return take, build
+
+
+def _hidden_state(cls: type, fields: Iterable[str]) -> Callable[[Any], None]:
+    """A check that an instance has nothing beside its fields: it would be lost without a word."""
+    known = {*fields, *_cached_properties(cls)}
+    slots = [slot for slot in _slots(cls) if slot not in known]
+
+    def check(instance: Any) -> None:
+        extra = [name for name in getattr(instance, "__dict__", ()) if name not in known]
+        extra += [slot for slot in slots if hasattr(instance, slot)]
+        if extra:
+            raise HiddenState(f"{class_name(cls)} keeps {extra[0]!r} outside of its fields")
+
+    return check
+
+
+def _slots(cls: type) -> list[str]:
+    found = []
+    for base in cls.__mro__:
+        declared = base.__dict__.get("__slots__", ())
+        for slot in (declared,) if isinstance(declared, str) else tuple(declared):
+            if slot not in ("__dict__", "__weakref__"):
+                mangled = slot.startswith("__") and not slot.endswith("__")
+                found.append(f"_{base.__name__.lstrip('_')}{slot}" if mangled else slot)
+    return found
+
+
+def _cached_properties(cls: type) -> set[str]:
+    """What these keep is computed from the fields, and is computed again when asked for."""
+    return {
+        name
+        for base in cls.__mro__
+        for name, member in vars(base).items()
+        if isinstance(member, functools.cached_property)
+    }
+
+
+def _refuse_unknown(state: Iterable[str], known: Iterable[str]) -> None:
+    gone = [name for name in state if name not in known]
+    if gone:
+        raise FieldsChanged(f"it has no field {gone[0]!r} any more")
+
+
+def _itself(value: Any) -> Any:
+    return value

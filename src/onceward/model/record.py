@@ -1,0 +1,202 @@
+"""The nouns that a store deals in: the record, what may be asked of it, and the answer.
+
+Times are integers: microseconds since 1970 on the *store's* clock. Durations are microseconds too.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+
+from msgspec import Struct, field
+
+NOBODY = b""
+"""The nonce of a record that nobody owns."""
+
+READER = 1
+"""The newest record layout that this code understands. A record's `min_reader` above it is left alone."""
+
+
+class State(StrEnum):
+    """What is known about the work under a key."""
+
+    FREE = "FREE"
+    PENDING = "PENDING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    PARKED = "PARKED"
+
+
+class AfterCrash(IntEnum):
+    """What a lapsed lease means, from the most lenient to the strictest."""
+
+    RERUN = 0
+    VERIFY = 1
+    PARK = 2
+
+
+class Record(Struct, frozen=True):
+    """What the store holds under (scope, key)."""
+
+    id: bytes
+    scope: str
+    key: str
+    state: State
+    token: int
+    nonce: bytes = NOBODY
+    cycle: int = 0
+    attempt: int = 0
+    created_at: int = 0
+    claimed_at: int = 0
+    updated_at: int = 0
+    renewed_at: int = 0
+    lease_until: int | None = None
+    after_crash: AfterCrash = AfterCrash.RERUN
+    max_attempts: int = 0
+    ask_first: bool = False
+    released: bool = False
+    fingerprint: bytes = b""
+    arguments: dict[str, str] = field(default_factory=dict)
+    result: bytes | None = None
+    digest: bytes = b""
+    stored: bool = True
+    error_type: str = ""
+    error: str = ""
+    final: bool = False
+    retry_at: int | None = None
+    valid_until: int | None = None
+    slide: int = 0
+    owner: str = ""
+    note: dict[str, str] = field(default_factory=dict)
+    min_reader: int = READER
+
+
+class ClaimRequest(Struct, frozen=True):
+    """"Make me the owner of this key." `lease` None is a claim inside the caller's own transaction."""
+
+    id: bytes
+    scope: str
+    key: str
+    nonce: bytes
+    lease: int | None
+    fingerprint: bytes = b""
+    arguments: dict[str, str] = {}
+    after_crash: AfterCrash = AfterCrash.RERUN
+    max_attempts: int = 0
+    owner: str = ""
+    note: dict[str, str] = {}
+
+
+class Renewal(Struct, frozen=True):
+    """"I am alive": extends the lease, and may leave a note."""
+
+    id: bytes
+    token: int
+    nonce: bytes
+    lease: int
+    note: dict[str, str] = {}
+
+
+class Settlement(Struct, frozen=True):
+    """How an ownership ends. The subclasses say how; this part says whose it is."""
+
+    id: bytes
+    token: int
+    nonce: bytes
+
+
+class Validity(Struct, frozen=True):
+    """How long a settled record answers: for a while from now, until an instant, or (neither) for ever."""
+
+    lasting: int | None = None
+    until: int | None = None
+    slide: int = 0
+
+    def end(self, now: int) -> int | None:
+        if self.until is not None:
+            return self.until
+        return None if self.lasting is None else now + self.lasting
+
+
+FOREVER = Validity()
+
+
+class Complete(Settlement, frozen=True):
+    """The effect is done. `result` None with `stored` False means that its value was not kept."""
+
+    result: bytes | None = None
+    digest: bytes = b""
+    stored: bool = True
+    validity: Validity = FOREVER
+    note: dict[str, str] = {}
+
+
+class Fail(Settlement, frozen=True):
+    """The attempt failed. `known` says that the effect certainly did not happen."""
+
+    error_type: str = ""
+    error: str = ""
+    final: bool = False
+    known: bool = False
+    retry_in: int = 0
+    max_attempts: int = 0
+    validity: Validity = FOREVER
+    note: dict[str, str] = {}
+
+
+class Park(Settlement, frozen=True):
+    """Nobody here can tell whether the effect happened."""
+
+    error_type: str = ""
+    error: str = ""
+    note: dict[str, str] = {}
+
+
+class Release(Settlement, frozen=True):
+    """The effect was not begun: as if never claimed."""
+
+
+class Resolution(StrEnum):
+    """What somebody who knows says about a parked record."""
+
+    APPLIED = "applied"
+    NOT_APPLIED = "not_applied"
+    ABANDON = "abandon"
+
+
+class Resolve(Struct, frozen=True):
+    """The way out of PARKED: holds only if the record still has the token that was seen."""
+
+    id: bytes
+    token_seen: int
+    resolution: Resolution
+    result: bytes | None = None
+    digest: bytes = b""
+    stored: bool = True
+    validity: Validity = FOREVER
+    note: dict[str, str] = {}
+
+
+class Verdict(StrEnum):
+    """What the store says to one request."""
+
+    ACQUIRED = "acquired"
+    REPLAY = "replay"
+    RUNNING = "running"
+    MISMATCH = "mismatch"
+    FAILED = "failed"
+    PARKED = "parked"
+    SETTLED = "settled"
+    OK = "ok"
+    LOST = "lost"
+    CONFLICT = "conflict"
+    REFUSED = "refused"
+    ABSENT = "absent"
+    SKEW = "skew"
+
+
+class Answer(Struct, frozen=True):
+    """Verdict, the record as it is now (None if there is none), and the store's time."""
+
+    verdict: Verdict
+    record: Record | None
+    now: int

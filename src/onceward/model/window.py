@@ -1,0 +1,98 @@
+"""Windows: how long a completed record answers for its key. Never a silent bucket.
+
+    forever                        until somebody forgets it
+    lasting("24h")                 24 hours from completion
+    lasting("24h", since="attempt")  24 hours from the claim of the attempt that completed (or finally failed)
+    sliding("1h")                  one hour from the last time anybody asked
+    calendar("Europe/Berlin")      until the first instant of the next local date after the claim
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+from zoneinfo import ZoneInfo
+
+from msgspec import Struct
+
+from onceward.errors import ConfigurationError
+
+from .duration import Duration, microseconds, readable
+from .record import Validity
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class Window(Struct, frozen=True):
+    """One of the four kinds; make it with the functions below."""
+
+    kind: Literal["forever", "lasting", "sliding", "calendar"]
+    length: int = 0
+    since: Literal["completion", "attempt"] = "completion"
+    zone: str = ""
+
+    def validity(self, claimed_at: int) -> Validity:
+        """What the store is told when the record is settled. `claimed_at` is the store's time of the claim."""
+        match self.kind:
+            case "lasting":
+                return Validity(until=claimed_at + self.length) if self.since == "attempt" else Validity(lasting=self.length)
+            case "sliding":
+                return Validity(lasting=self.length, slide=self.length)
+            case "calendar":
+                return Validity(until=next_local_date(claimed_at, self.zone))
+            case _:
+                return Validity()
+
+    def __str__(self) -> str:
+        match self.kind:
+            case "forever":
+                return "forever"
+            case "calendar":
+                return f"calendar day in {self.zone}"
+            case _:
+                return f"{self.kind} {readable(self.length)}" + (" since the attempt" if self.since == "attempt" else "")
+
+
+forever = Window("forever")
+
+
+def lasting(length: Duration, *, since: Literal["completion", "attempt"] = "completion") -> Window:
+    if since not in ("completion", "attempt"):
+        raise ConfigurationError(f"since must be 'completion' or 'attempt', not {since!r}")
+    return Window("lasting", _positive(length), since)
+
+
+def sliding(length: Duration) -> Window:
+    return Window("sliding", _positive(length))
+
+
+def calendar(zone: str) -> Window:
+    try:
+        ZoneInfo(zone)
+    except (KeyError, ValueError, OSError) as error:
+        raise ConfigurationError(f"unknown time zone {zone!r}", hint="write an IANA name such as Europe/Berlin or UTC") from error
+    return Window("calendar", zone=zone)
+
+
+def window_of(value: Window | Duration) -> Window:
+    """What users may write for a window: a Window, "forever", or a duration from completion."""
+    if isinstance(value, Window):
+        return value
+    if value == "forever":
+        return forever
+    return lasting(value)
+
+
+def next_local_date(instant: int, zone: str) -> int:
+    """First instant of the local date after this one. A midnight inside a DST gap is the gap's end."""
+    local = (_EPOCH + instant * _MICROSECOND).astimezone(ZoneInfo(zone))
+    midnight = datetime(local.year, local.month, local.day, tzinfo=ZoneInfo(zone)) + timedelta(days=1)
+    return (midnight.astimezone(UTC) - _EPOCH) // _MICROSECOND
+
+
+def _positive(length: Duration) -> int:
+    value = microseconds(length, "window")
+    if value == 0:
+        raise ConfigurationError("a window of 0 would remember nothing", hint="leave the function undecorated instead")
+    return value

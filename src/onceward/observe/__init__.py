@@ -1,0 +1,1 @@
+"""What happened, told once at the seam: frozen events, and who listens to them."""

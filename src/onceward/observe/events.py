@@ -1,0 +1,88 @@
+"""One frozen event per transition, and the bus that carries it. No clock, no logging: listeners add those."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+
+from msgspec import Struct
+
+
+class Level(IntEnum):
+    """As in the standard library's logging."""
+
+    DEBUG = 10
+    INFO = 20
+    WARNING = 30
+    ERROR = 40
+
+
+LEVELS: dict[str, Level] = {
+    "acquired": Level.INFO,
+    "completed": Level.INFO,
+    "skipped": Level.INFO,
+    "released": Level.INFO,
+    "renewed": Level.DEBUG,
+    "renewal_failed": Level.WARNING,
+    "overdue": Level.WARNING,
+    "failed": Level.WARNING,
+    "settle_retried": Level.WARNING,
+    "slow_transaction": Level.WARNING,
+    "mismatch": Level.ERROR,
+    "lost": Level.ERROR,
+    "parked": Level.ERROR,
+    "unknown": Level.ERROR,
+    "unprotected": Level.ERROR,
+    "result_not_stored": Level.ERROR,
+}
+"""Every event there is, and how loud it is."""
+
+
+class Event(Struct, frozen=True, kw_only=True):
+    """What happened, to which key. Never a payload, never a result; the key is escaped already."""
+
+    name: str
+    key: str
+    scope: str
+    reason: str = ""
+    attempt: int = 0
+    token: int = 0
+    state: str = ""
+    owner: str = ""
+    error: str = ""
+
+    @property
+    def level(self) -> Level:
+        return LEVELS[self.name]
+
+
+Listener = Callable[[Event], None]
+
+
+class Bus:
+    """Carries events to the listeners. `quiet(level)` lets the default listener (logging) save the event's making."""
+
+    def __init__(self, default: Listener, quiet: Callable[[int], bool], complain: Callable[[Event, Exception], None]) -> None:
+        self._default = default
+        self._quiet = quiet
+        self._complain = complain
+        self._listeners: tuple[Listener, ...] = ()
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Hear every event; returns how to stop. A listener that raises is reported and disturbs nobody."""
+        self._listeners = (*self._listeners, listener)
+
+        def unsubscribe() -> None:
+            self._listeners = tuple(one for one in self._listeners if one is not listener)
+
+        return unsubscribe
+
+    def wants(self, name: str) -> bool:
+        return bool(self._listeners) or not self._quiet(LEVELS[name])
+
+    def emit(self, event: Event) -> None:
+        for listener in (self._default, *self._listeners):
+            try:
+                listener(event)
+            except Exception as error:  # noqa: BLE001 (a listener must never change what the work does)
+                self._complain(event, error)

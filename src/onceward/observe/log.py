@@ -1,0 +1,42 @@
+"""Events as log lines of the standard library: logger `onceward`, fields in `extra`."""
+
+from __future__ import annotations
+
+import logging
+
+from .events import Bus, Event
+
+logger = logging.getLogger("onceward")
+
+
+def log(event: Event) -> None:
+    level = int(event.level)
+    if not logger.isEnabledFor(level):
+        return
+    details = ", ".join(
+        f"{name} {value}"
+        for name, value in (("reason", event.reason), ("attempt", event.attempt), ("owner", event.owner), ("error", event.error))
+        if value
+    )
+    logger.log(
+        level,
+        "%s %s [%s]%s",
+        event.name,
+        event.key,
+        event.scope,
+        f": {details}" if details else "",
+        extra={f"onceward_{name}": getattr(event, name) for name in event.__struct_fields__},
+    )
+
+
+def _quiet(level: int) -> bool:
+    return not logger.isEnabledFor(level)
+
+
+def _complain(event: Event, error: Exception) -> None:
+    logger.error("a listener failed on the event %s of %s: %r", event.name, event.key, error)
+
+
+def logging_bus() -> Bus:
+    """A bus whose default listener is the log."""
+    return Bus(log, _quiet, _complain)

@@ -1,0 +1,129 @@
+"""What the core asks of the world: a store, a clock, and a way to wait. Everything else is built on these."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+from msgspec import Struct
+
+from .model.record import Answer, ClaimRequest, Complete, Fail, Park, Record, Release, Renewal, Resolve, State
+
+T = TypeVar("T")
+
+AnySettlement = Complete | Fail | Park | Release | Resolve
+
+
+class Clock(Protocol):
+    """The store's clock, in µs since 1970. Stores with a clock of their own do not use it."""
+
+    def now(self) -> int: ...
+
+
+class Filter(Struct, frozen=True):
+    """Which records a scan wants. Empty means all."""
+
+    states: tuple[State, ...] = ()
+    scope: str | None = None
+    key: str | None = None
+    updated_before: int | None = None
+
+
+class Page(Struct, frozen=True):
+    """One page of a scan; `cursor` None means that it was the last. `now` is the store's time."""
+
+    records: list[Record]
+    cursor: bytes | None
+    now: int
+
+
+class Gate(Protocol):
+    """A wait that somebody on another thread may end early. `open` may be called from anywhere."""
+
+    def open(self) -> None: ...
+    async def wait(self, seconds: float) -> None: ...
+
+
+class World(Protocol):
+    """What differs between threads and an event loop."""
+
+    def check(self) -> None:
+        """Raise WrongWorld if this call stands in the other world."""
+
+    def monotonic(self) -> float: ...
+    def jitter(self) -> float:
+        """A random number in [0, 1)."""
+
+    def nonce(self) -> bytes: ...
+    def gate(self) -> Gate: ...
+    async def sleep(self, seconds: float) -> None: ...
+    async def offload(self, call: Callable[..., T], *arguments: Any) -> T:
+        """Run a call that may block for long where it blocks nobody else."""
+
+    async def finish(self, work: Coroutine[Any, Any, T]) -> tuple[T, BaseException | None]:
+        """Run to the end even if the caller is cancelled meanwhile; the cancellation comes back beside the result."""
+
+
+class Store(Protocol):
+    """Holds records. Batch-first; atomic per key, not across the batch; at most one request a key a batch.
+
+    Each method applies the function of the same name in `model.transitions` to each record. `timeout` bounds the
+    call in seconds; a store that cannot answer in time raises StoreUnavailable, which means *unknown*, not *no*.
+    """
+
+    name: str
+    """Where it is, for people: never with a password."""
+
+    inline: bool
+    """True if calls never wait for anything but a short lock (memory)."""
+
+    async def open(self, world: World) -> None: ...
+    async def close(self) -> None: ...
+    def twin(self) -> Store:
+        """Another store on the same data with a connection of its own, not yet open (the keeper's)."""
+
+    async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]: ...
+    async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]: ...
+    async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]: ...
+    async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
+        """Verdict OK with the record, or ABSENT."""
+
+    async def forget(self, ids: Sequence[bytes], *, force: bool, timeout: float) -> list[Answer]: ...
+    async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page: ...
+    async def counts(self, *, timeout: float) -> dict[tuple[str, State], int]: ...
+    async def purge(self, limit: int, *, timeout: float) -> int:
+        """Delete up to `limit` records that answer for nothing any more; tells how many went."""
+
+
+@runtime_checkable
+class Notifies(Protocol):
+    """A store that can wake those who wait for a key."""
+
+    def watch(self, id: bytes, wake: Callable[[], None]) -> Callable[[], None]:  # noqa: A002 (the record's own word)
+        """Call `wake` (from any thread) when the record changes; returns how to stop watching."""
+
+
+@runtime_checkable
+class JoinsTransaction(Protocol):
+    """A store that can work inside the caller's own transaction."""
+
+    def join(self, connection: Any, world: World) -> JoinedStore: ...
+
+
+class JoinedStore(Protocol):
+    """The store seen from inside the caller's transaction: nothing is committed here."""
+
+    async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]: ...
+    async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]: ...
+    async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]: ...
+    async def begin(self) -> None:
+        """Mark a point to return to."""
+
+    async def keep(self) -> None:
+        """Forget the point: what was written since stays in the transaction."""
+
+    async def undo(self) -> None:
+        """Return to the point: what was written since is gone, the transaction stays usable."""
+
+
+Effect = Callable[..., Awaitable[Any]]

@@ -1,0 +1,197 @@
+"""MemoryStore: the state table itself, applied to a dict. For tests, and for work that one process does alone."""
+
+from __future__ import annotations
+
+import heapq
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import TypeVar
+from urllib.parse import parse_qs, urlsplit
+
+from onceward.errors import ConfigurationError, Reentrant, StoreBroken, StoreFull
+from onceward.model import transitions
+from onceward.model.record import Answer, ClaimRequest, Record, Renewal, State, Verdict
+from onceward.ports import AnySettlement, Clock, Filter, Page, World
+
+from .clock import SteadyClock
+from .watchers import Watchers
+
+T = TypeVar("T", ClaimRequest, Renewal, AnySettlement)
+SWEEP = 2  # records purged by the way a claim: twice what a claim can add, so that the store never only grows
+
+
+class MemoryStore(Watchers):
+    """Records in a dict; O(1) a call at any size (O(log n) for what expires). `max_records` bounds it.
+
+    A full store raises StoreFull and claims nothing: only keys that answer for nothing any more are evicted.
+    """
+
+    inline = True
+
+    def __init__(self, *, max_records: int | None = None, clock: Clock | None = None) -> None:
+        super().__init__()
+        self.name = "memory"
+        self._clock = clock or SteadyClock()
+        self._max = max_records
+        self._records: dict[bytes, Record] = {}
+        self._ending: list[tuple[int, int, bytes]] = []
+        self._order = count()
+        self._lock = threading.Lock()
+        self._holder = 0
+        self._pid = os.getpid()
+
+    def twin(self) -> MemoryStore:
+        return self
+
+    async def open(self, world: World) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:  # noqa: ARG002 (never waits)
+        with self._exclusive():
+            now = self._clock.now()
+            self._sweep(now, SWEEP)
+            return [self._claim(request, now) for request in requests]
+
+    async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:  # noqa: ARG002 (never waits)
+        return self._apply(transitions.renew, renewals)
+
+    async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:  # noqa: ARG002 (never waits)
+        answers = self._apply(transitions.settle, settlements)
+        self.wake(one.id for one in settlements)
+        return answers
+
+    async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:  # noqa: ARG002 (never waits)
+        with self._exclusive():
+            now = self._clock.now()
+            found = [self._records.get(id) for id in ids]
+        return [Answer(Verdict.ABSENT if record is None else Verdict.OK, record, now) for record in found]
+
+    async def forget(self, ids: Sequence[bytes], *, force: bool, timeout: float) -> list[Answer]:  # noqa: ARG002 (never waits)
+        with self._exclusive():
+            now = self._clock.now()
+            answers = []
+            for id in ids:
+                record, verdict = transitions.forget(self._records.get(id), now, force=force)
+                self._put(record)
+                answers.append(Answer(verdict, record, now))
+        self.wake(ids)
+        return answers
+
+    async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:  # noqa: ARG002 (never waits)
+        with self._exclusive():
+            now = self._clock.now()
+            ids = sorted(id for id in self._records if cursor is None or id > cursor)
+            found = [self._records[id] for id in ids if _matches(self._records[id], wanted)][: limit + 1]
+        return Page(found[:limit], found[limit - 1].id if len(found) > limit else None, now)
+
+    async def counts(self, *, timeout: float) -> dict[tuple[str, State], int]:  # noqa: ARG002 (never waits)
+        with self._exclusive():
+            return dict(Counter((record.scope, record.state) for record in self._records.values()))
+
+    async def purge(self, limit: int, *, timeout: float) -> int:  # noqa: ARG002 (never waits)
+        with self._exclusive():
+            now = self._clock.now()
+            ids = [id for id, record in self._records.items() if transitions.purgeable(record, now)][:limit]
+            for id in ids:
+                del self._records[id]
+            return len(ids)
+
+    def _claim(self, request: ClaimRequest, now: int) -> Answer:
+        before = self._records.get(request.id)
+        if before is None and self._max is not None and len(self._records) >= self._max:
+            self._make_room(now)
+        record, verdict = transitions.claim(before, request, now)
+        if record is not before:
+            self._put(record)
+        return Answer(verdict, record, now)
+
+    def _apply(self, change: Callable[[Record | None, T, int], tuple[Record | None, Verdict]], requests: Sequence[T]) -> list[Answer]:
+        with self._exclusive():
+            now = self._clock.now()
+            answers = []
+            for request in requests:
+                record, verdict = change(self._records.get(request.id), request, now)
+                self._put(record)
+                answers.append(Answer(verdict, record, now))
+            return answers
+
+    def _put(self, record: Record | None) -> None:
+        if record is None or self._records.get(record.id) is record:
+            return
+        self._records[record.id] = record
+        end = record.updated_at if record.state is State.FREE else record.valid_until
+        if end is not None:
+            heapq.heappush(self._ending, (end, next(self._order), record.id))
+
+    def _sweep(self, now: int, most: int) -> None:
+        for _ in range(most):
+            if not self._ending or self._ending[0][0] > now - transitions.CLOCK_MARGIN:
+                return
+            id = heapq.heappop(self._ending)[2]
+            record = self._records.get(id)
+            if record is not None and transitions.purgeable(record, now):
+                del self._records[id]
+
+    def _make_room(self, now: int) -> None:
+        while self._ending and self._ending[0][0] <= now:
+            id = heapq.heappop(self._ending)[2]
+            record = self._records.get(id)
+            if record is not None and transitions.row_of(record, now) in transitions.STARTS_AFRESH:
+                del self._records[id]
+                return
+        raise StoreFull(
+            f"the memory store holds {self._max} records, and each still answers for its key",
+            hint="raise max_records, shorten the windows, or use a store on disk",
+        )
+
+    def _exclusive(self) -> _Exclusive:
+        if os.getpid() != self._pid:
+            raise StoreBroken(
+                "this MemoryStore belongs to the process that made it; after a fork it would protect nothing",
+                hint="open a store in the child, or use one that processes share (sqlite:///…)",
+            )
+        return _Exclusive(self)
+
+
+class _Exclusive:
+    """The store's lock, which notices its own thread coming back in (a signal handler or __del__)."""
+
+    __slots__ = ("_store",)
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    def __enter__(self) -> None:
+        store = self._store
+        me = threading.get_ident()
+        if store._holder == me:
+            raise Reentrant("a store call interrupted another one of its own thread (signal handler or __del__)")
+        store._lock.acquire()
+        store._holder = me
+
+    def __exit__(self, *_: object) -> None:
+        self._store._holder = 0
+        self._store._lock.release()
+
+
+def _matches(record: Record, wanted: Filter) -> bool:
+    return (
+        (not wanted.states or record.state in wanted.states)
+        and (wanted.scope is None or record.scope == wanted.scope)
+        and (wanted.key is None or record.key == wanted.key)
+        and (wanted.updated_before is None or record.updated_at < wanted.updated_before)
+    )
+
+
+def from_url(url: str) -> MemoryStore:
+    """`memory://` or `memory://?max_records=100000`. Each call makes a store of its own."""
+    parts = urlsplit(url)
+    settings = parse_qs(parts.query)
+    unknown = set(settings) - {"max_records"}
+    if unknown or parts.netloc or parts.path.strip("/"):
+        raise ConfigurationError(f"{url!r} is not a memory URL", hint="write memory:// or memory://?max_records=100000")
+    return MemoryStore(max_records=int(settings["max_records"][0]) if settings else None)

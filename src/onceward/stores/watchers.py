@@ -1,0 +1,32 @@
+"""Waking those in this process who wait for a key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+
+class Watchers:
+    """Callbacks by record id. Not locked: every operation is one step under the interpreter's own lock."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[bytes, dict[object, Callable[[], None]]] = {}
+
+    def watch(self, id: bytes, wake: Callable[[], None]) -> Callable[[], None]:  # noqa: A002 (the record's own word)
+        ticket = object()
+        self._waiting.setdefault(id, {})[ticket] = wake
+
+        def stop() -> None:
+            waiting = self._waiting.get(id)
+            if waiting is not None:
+                waiting.pop(ticket, None)
+                if not waiting:
+                    self._waiting.pop(id, None)
+
+        return stop
+
+    def wake(self, ids: Iterable[bytes]) -> None:
+        if not self._waiting:
+            return
+        for id in ids:  # noqa: A001 (the record's own word)
+            for wake in tuple(self._waiting.get(id, {}).values()):
+                wake()

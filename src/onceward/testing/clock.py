@@ -1,0 +1,43 @@
+"""A clock that stands still until it is told to move."""
+
+from __future__ import annotations
+
+import threading
+
+from onceward.model.duration import Duration, microseconds
+
+NEW_YEAR_2026 = 1_767_225_600_000_000
+"""Where a fake clock starts unless told: a date that people recognise in a failing test."""
+
+
+class FakeClock:
+    """The `clock` of a store under test: `advance("10m")` instead of waiting for ten minutes."""
+
+    def __init__(self, start: int = NEW_YEAR_2026) -> None:
+        self._now = start
+        self._elapsed = 0
+        self._lock = threading.Lock()
+
+    def now(self) -> int:
+        return self._now
+
+    @property
+    def elapsed(self) -> int:
+        """Microseconds advanced so far. Setting the clock back does not undo them: monotonic time."""
+        return self._elapsed
+
+    def advance(self, duration: Duration) -> None:
+        self.advance_microseconds(microseconds(duration))
+
+    def advance_microseconds(self, step: int) -> None:
+        with self._lock:
+            self._now += step
+            self._elapsed += step
+
+    def set_back(self, duration: Duration) -> None:
+        """What an operator or a time server may do to a wall clock."""
+        self.set_back_microseconds(microseconds(duration))
+
+    def set_back_microseconds(self, step: int) -> None:
+        with self._lock:
+            self._now -= step

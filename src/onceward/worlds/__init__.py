@@ -1,0 +1,1 @@
+"""What differs between threads and an event loop: waiting, shielding, background renewals."""

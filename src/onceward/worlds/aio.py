@@ -1,0 +1,89 @@
+"""The world of an event loop. Only the async face imports this."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from onceward.errors import WrongWorld
+
+from .nonce import nonce
+
+T = TypeVar("T")
+
+
+class LoopGate:
+    """Ends a task's wait early, from any thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._event = asyncio.Event()
+
+    def open(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._event.set)
+        except RuntimeError:  # the loop is closed: nobody waits any more
+            return
+
+    async def wait(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._event.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._event.clear()
+
+
+class EventLoop:
+    """The World of `AsyncOnce`. Blocking calls of one store go to one thread of its own, in order."""
+
+    def __init__(self) -> None:
+        self._thread: ThreadPoolExecutor | None = None
+
+    def check(self) -> None:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            raise WrongWorld("AsyncOnce was used outside of an event loop", hint="await it in a coroutine, or use Once") from None
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def jitter(self) -> float:
+        return random.random()  # noqa: S311 (spreads waits, guards nothing)
+
+    def nonce(self) -> bytes:
+        return nonce()
+
+    def gate(self) -> LoopGate:
+        return LoopGate()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def offload(self, call: Callable[..., T], *arguments: Any) -> T:
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="onceward-store")
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
+
+    async def finish(self, work: Coroutine[Any, Any, T]) -> tuple[T, BaseException | None]:
+        task = asyncio.ensure_future(work)
+        cancelled: BaseException | None = None
+        while True:
+            try:
+                return await asyncio.shield(task), cancelled
+            except asyncio.CancelledError as error:
+                if task.cancelled():
+                    raise
+                cancelled = error
+
+    def close(self) -> None:
+        """End the store's thread once it has nothing left to do."""
+        if self._thread is not None:
+            self._thread.shutdown(wait=False)
+            self._thread = None

@@ -1,0 +1,218 @@
+"""The lease keeper: one background thread per store that renews every lease of this process, in batches.
+
+It has a connection of its own and knows no event loop: a blocked loop or a busy pool cannot starve it. One failed
+renewal is retried until the store answers. `overdue`: no answer by the end of the lease as we count it; renewing goes
+on and may recover. `lost`: the store showed another owner; only this ends the work.
+"""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+import random
+import threading
+import time
+import weakref
+from collections.abc import Callable
+
+from onceward.bridge import run
+from onceward.errors import ConfigurationError
+from onceward.model.policy import RENEWALS_PER_LEASE, SECOND
+from onceward.model.record import Renewal, Verdict
+from onceward.observe.events import Bus, Event
+from onceward.ports import Store
+
+from .threads import Threads
+
+BATCH = 256
+IDLE = 60.0  # seconds between looks while nothing is held
+
+
+class Hold:
+    """One lease in the keeper's care."""
+
+    __slots__ = ("attempt", "ends", "id", "inherited", "interval", "key", "lease", "lost", "nonce", "on_lost", "overdue", "renew_at", "scope", "settling", "token")
+
+    def __init__(self, *, id: bytes, token: int, nonce: bytes, lease: int, since: float, key: str, scope: str, attempt: int) -> None:  # noqa: A002 (the record's own word)
+        self.id = id
+        self.token = token
+        self.nonce = nonce
+        self.lease = lease
+        self.interval = lease / SECOND / RENEWALS_PER_LEASE
+        self.renew_at = since + self.interval
+        self.ends = since + lease / SECOND
+        self.key = key
+        self.scope = scope
+        self.attempt = attempt
+        self.lost = False
+        self.overdue = False
+        self.settling = False
+        self.inherited = False
+        self.on_lost: Callable[[], None] | None = None
+
+
+class Keeper:
+    """Renews what is held. Starts its thread with the first hold and joins it on close."""
+
+    def __init__(self, store: Store, bus: Bus, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
+        self._bus = bus
+        self._monotonic = monotonic
+        self._reset()
+        _keepers.add(self)
+
+    def _reset(self) -> None:
+        self._holds: dict[bytes, Hold] = {}
+        self._twin: Store | None = None
+        self._thread: threading.Thread | None = None
+        self._bell = threading.Condition(threading.Lock())
+        self._next_look = 0.0
+        self._closing = False
+
+    def hold(self, hold: Hold) -> None:
+        """Take a lease into care. Raises (nothing begun) if no thread can be had."""
+        self._holds[hold.nonce] = hold
+        if self._thread is None:
+            try:
+                self._start()
+            except BaseException:
+                self.drop(hold)
+                raise
+        if hold.renew_at < self._next_look:
+            with self._bell:
+                self._bell.notify()
+
+    def drop(self, hold: Hold) -> None:
+        self._holds.pop(hold.nonce, None)
+
+    def held(self) -> int:
+        return len(self._holds)
+
+    def shortest_lease(self) -> float | None:
+        """Seconds; None if nothing is held."""
+        return min((hold.lease for hold in tuple(self._holds.values())), default=0) / SECOND or None
+
+    def due(self) -> list[Hold]:
+        """Leases whose renewal is due now (for a transaction that keeps the keeper out)."""
+        now = self._monotonic()
+        return [hold for hold in tuple(self._holds.values()) if hold.renew_at <= now and not hold.settling]
+
+    def close(self) -> None:
+        """Stop renewing and join the thread. Leases that are still held lapse by themselves."""
+        thread = self._thread
+        with self._bell:
+            self._closing = True
+            self._bell.notify()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout=10)
+        self._thread = None
+
+    def _start(self) -> None:
+        with self._bell:
+            if self._thread is not None:
+                return
+            if self._closing:
+                raise ConfigurationError("this client is closed", hint="make a new one")
+            thread = threading.Thread(target=self._run, name="onceward-keeper", daemon=True)
+            thread.start()
+            self._thread = thread
+
+    def _run(self) -> None:
+        while True:
+            with self._bell:
+                self._plan()
+                if not self._closing:
+                    self._bell.wait(max(0.0, self._next_look - self._monotonic()))
+                if self._closing:
+                    break
+            self.tick()
+        if self._twin is not None and self._twin is not self._store:
+            run(self._twin.close())
+
+    def _plan(self) -> None:
+        """When to look next. A hold that is due only after that rings no bell, so look at least every interval."""
+        self._next_look = math.inf  # whoever comes while we count must ring
+        now = self._monotonic()
+        holds = tuple(self._holds.values())
+        interval = min((hold.interval for hold in holds), default=IDLE)
+        self._next_look = min([now + interval, *(hold.renew_at for hold in holds)])
+
+    def tick(self) -> None:
+        """Renew everything that is due. One pass of the thread; tests call it with a fake clock."""
+        due = self.due()
+        for start in range(0, len(due), BATCH):
+            self._renew(due[start : start + BATCH])
+
+    def _renew(self, due: list[Hold]) -> None:
+        asked_at = self._monotonic()
+        timeout = min(hold.lease for hold in due) / SECOND / 6
+        try:
+            answers = run(self._connected().renew([Renewal(one.id, one.token, one.nonce, one.lease) for one in due], timeout=timeout))
+        except Exception as error:  # noqa: BLE001 (whatever it is, the lease is not renewed yet and must be tried again)
+            for hold in due:
+                self._not_renewed(hold, repr(error))
+            return
+        for hold, answer in zip(due, answers, strict=True):
+            if answer.verdict is Verdict.OK:
+                hold.renew_at = asked_at + hold.interval
+                hold.ends = asked_at + hold.lease / SECOND
+                hold.overdue = False
+                self._tell("renewed", hold)
+            elif answer.verdict is Verdict.LOST:
+                self._lost(hold)
+            else:
+                self._not_renewed(hold, f"the store answered {answer.verdict}")
+
+    def _not_renewed(self, hold: Hold, error: str) -> None:
+        now = self._monotonic()
+        hold.renew_at = now + hold.interval * (0.1 + 0.2 * random.random())  # noqa: S311 (spreads retries, guards nothing)
+        self._tell("renewal_failed", hold, error)
+        if now >= hold.ends and not hold.overdue:
+            hold.overdue = True
+            self._tell("overdue", hold, error)
+
+    def _lost(self, hold: Hold) -> None:
+        """The store showed another owner — unless the work was just settled by its own owner."""
+        if hold.settling or self._holds.pop(hold.nonce, None) is None:
+            return
+        hold.lost = True
+        self._tell("lost", hold)
+        if hold.on_lost is not None:
+            hold.on_lost()
+
+    def _connected(self) -> Store:
+        if self._twin is None:
+            twin = self._store.twin()
+            run(twin.open(Threads()))
+            self._twin = twin
+        return self._twin
+
+    def _tell(self, name: str, hold: Hold, error: str = "") -> None:
+        if self._bus.wants(name):
+            self._bus.emit(Event(name=name, key=hold.key, scope=hold.scope, attempt=hold.attempt, token=hold.token, error=error))
+
+    def _after_fork(self) -> None:
+        """A child owns no lease, no thread and no connection of its parent."""
+        for hold in self._holds.values():
+            hold.inherited = hold.lost = True
+        _inherited.append(self._twin)
+        self._reset()
+
+
+_keepers: weakref.WeakSet[Keeper] = weakref.WeakSet()
+_inherited: list[object] = []  # kept, so that the garbage collector closes nothing that belongs to the parent
+
+
+def _forget_parents_leases() -> None:
+    for keeper in tuple(_keepers):
+        keeper._after_fork()
+
+
+def _close_all() -> None:
+    for keeper in tuple(_keepers):
+        keeper.close()
+
+
+os.register_at_fork(after_in_child=_forget_parents_leases)
+atexit.register(_close_all)

@@ -1,0 +1,61 @@
+"""The blocking world: every call runs where it stands, and waiting blocks the thread."""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from onceward.errors import WrongWorld
+
+from .nonce import nonce
+
+T = TypeVar("T")
+
+
+class ThreadGate:
+    """Ends a thread's wait early."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def open(self) -> None:
+        self._event.set()
+
+    async def wait(self, seconds: float) -> None:
+        self._event.wait(seconds)
+        self._event.clear()
+
+
+class Threads:
+    """The World of `Once`."""
+
+    def check(self) -> None:
+        """Blocking an event loop would stop every other task on it, renewals of other libraries included."""
+        events = sys.modules.get("asyncio.events")
+        if events is not None and events._get_running_loop() is not None:
+            raise WrongWorld("Once was called on the thread of a running event loop, which it would block", hint="use AsyncOnce there")
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def jitter(self) -> float:
+        return random.random()  # noqa: S311 (spreads waits, guards nothing)
+
+    def nonce(self) -> bytes:
+        return nonce()
+
+    def gate(self) -> ThreadGate:
+        return ThreadGate()
+
+    async def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    async def offload(self, call: Callable[..., T], *arguments: Any) -> T:
+        return call(*arguments)
+
+    async def finish(self, work: Coroutine[Any, Any, T]) -> tuple[T, BaseException | None]:
+        return await work, None

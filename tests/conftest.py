@@ -1,0 +1,39 @@
+"""How the tests run: which random examples Hypothesis draws, and what drives an `async def` test."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import os
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# The same examples on every machine: a red build can be repeated, a green one was not luck.
+settings.register_profile("ci", derandomize=True, database=None, deadline=None, print_blob=True)
+# New examples each time, many of them; what fails is printed so that it can be replayed.
+settings.register_profile(
+    "soak", max_examples=5_000, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile(os.environ.get("ONCEWARD_HYPOTHESIS_PROFILE", "ci"))
+
+
+def _on_a_fresh_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(test(*args, **kwargs), debug=False)
+
+    return run
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
+    """Gives each `async def` test an event loop of its own; under `@given`, each example."""
+    given = getattr(pyfuncitem.obj, "hypothesis", None)
+    if given is not None and inspect.iscoroutinefunction(given.inner_test):
+        given.inner_test = _on_a_fresh_loop(given.inner_test)
+    elif inspect.iscoroutinefunction(pyfuncitem.obj):
+        pyfuncitem.obj = _on_a_fresh_loop(pyfuncitem.obj)
