@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Struct
@@ -55,6 +55,12 @@ class World(Protocol):
         """A random number in [0, 1)."""
 
     def nonce(self) -> bytes: ...
+    def canceller(self) -> Callable[[], None] | None:
+        """How to cancel the work that runs here now, from any thread; None where that cannot be done."""
+
+    def absorb(self, error: BaseException) -> bool:
+        """Whether the error is a cancellation of this world; if so it counts as dealt with."""
+
     def gate(self) -> Gate: ...
     async def sleep(self, seconds: float) -> None: ...
     async def offload(self, call: Callable[..., T], *arguments: Any) -> T:
@@ -77,7 +83,9 @@ class Store(Protocol):
     inline: bool
     """True if calls never wait for anything but a short lock (memory)."""
 
-    async def open(self, world: World) -> None: ...
+    async def open(self, world: World) -> None:
+        """Connect. May be called again, also by two callers at once; the last world holds."""
+
     async def close(self) -> None: ...
     def twin(self) -> Store:
         """Another store on the same data with a connection of its own, not yet open (the keeper's)."""
@@ -99,7 +107,7 @@ class Store(Protocol):
 class Notifies(Protocol):
     """A store that can wake those who wait for a key."""
 
-    def watch(self, id: bytes, wake: Callable[[], None]) -> Callable[[], None]:  # noqa: A002 (the record's own word)
+    def watch(self, id: bytes, wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake` (from any thread) when the record changes; returns how to stop watching."""
 
 
@@ -124,6 +132,3 @@ class JoinedStore(Protocol):
 
     async def undo(self) -> None:
         """Return to the point: what was written since is gone, the transaction stays usable."""
-
-
-Effect = Callable[..., Awaitable[Any]]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import json
 import os
@@ -19,7 +20,20 @@ import pytest
 from onceward.errors import InvalidKey
 from onceward.model import tagged as tagged_module
 from onceward.model.canonical import MAX_DEPTH, canonical, digest
-from tests.unit.canonical_cases import CASES, Colour, Invoice, Kind, Letter, Level, Mail, Name, Order, OrderId, Parcel, Point
+from tests.unit.canonical_cases import (
+    CASES,
+    Colour,
+    Invoice,
+    Kind,
+    Letter,
+    Level,
+    Mail,
+    Name,
+    Order,
+    OrderId,
+    Parcel,
+    Point,
+)
 
 ROOT = pathlib.Path(__file__).parents[2]
 GOLDEN = pathlib.Path(__file__).with_name("golden_canonical.json")
@@ -112,7 +126,7 @@ def test_one_instant_in_two_zones_is_one_and_its_fold_counts() -> None:
     assert canonical(noon) == canonical(noon.astimezone(berlin))
     twice = dt.datetime(2024, 10, 27, 2, 30, tzinfo=berlin)
     assert canonical(twice) != canonical(twice.replace(fold=1))
-    for edge in (dt.datetime.min, dt.datetime.max):
+    for edge in (dt.datetime.min, dt.datetime.max):  # noqa: DTZ901 - the zone follows
         for hours in (-14, 14):
             canonical(edge.replace(tzinfo=dt.timezone(dt.timedelta(hours=hours))))
 
@@ -158,7 +172,7 @@ def test_huge_integers_are_exact_up_to_a_limit_that_the_error_names() -> None:
 
 @pytest.mark.fault("F14")
 @pytest.mark.parametrize(
-    "value", [object(), Opaque(), print, lambda: 1, (x for x in ()), json, Order, SimpleNamespace(a=1), 1j, range(3)]
+    "value", [object(), Opaque(), print, lambda: 1, iter([1]), json, Order, SimpleNamespace(a=1), 1j, range(3)]
 )
 def test_what_declares_no_content_is_refused(value: object) -> None:
     with pytest.raises(InvalidKey, match="no declared content"):
@@ -207,9 +221,11 @@ def test_a_value_that_unfolds_without_end_is_stopped(monkeypatch: pytest.MonkeyP
 def test_a_value_that_is_too_large_is_refused_on_both_paths(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tagged_module, "MAX_BYTES", 1 << 20)
     monkeypatch.setattr("onceward.model.canonical.MAX_BYTES", 1 << 20)
-    for value in ("x" * (1 << 21), ("x" * (1 << 21),), ("x" * 600_000, "x" * 600_000)):
-        with pytest.raises(InvalidKey, match="larger than 1 MiB"):
-            canonical(value)
+    large, half = "x" * (1 << 21), "x" * 600_000
+    cases: list[tuple[object, str]] = [(large, "arguments"), ((large,), r"\[0\]"), ((half, half, half), r"\[1\]")]
+    for value, place in cases:
+        with pytest.raises(InvalidKey, match=rf"^{place}: larger than 1 MiB"):
+            canonical(value, root="")
 
 
 def test_naive_datetimes_and_zones_without_an_offset_are_refused() -> None:
@@ -246,9 +262,19 @@ def test_models_count_their_declared_fields_and_permitted_extras() -> None:
 
     assert canonical(Open(id=1)) != canonical(Open.model_validate({"id": 1, "note": "x"}))
     assert canonical(Parcel(1, None)) != canonical(Parcel(1, 0.0))
-    half = Parcel.__new__(Parcel)
+    half = Letter.__new__(Letter)
     with pytest.raises(InvalidKey, match="no value for its field"):
         canonical(half)
+
+
+def test_a_dataclass_that_is_also_a_dict_counts_both() -> None:
+    @dataclasses.dataclass
+    class Both(dict[str, int]):
+        id: int
+
+    one, other = Both(1), Both(1)
+    other["x"] = 1
+    assert len({canonical(each) for each in (one, other, Both(2))}) == 3
 
 
 def test_the_order_in_which_a_class_declares_its_fields_does_not_matter() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import math
 import struct
 import uuid
@@ -22,10 +23,16 @@ from tests.unit.canonical_cases import Colour, Level, Name, Order, OrderId, Poin
 POOL: list[Any] = [
     None, True, False, 0, 1, -1, 0.0, -0.0, 1.0, "", "0", "1", "True", "None", b"", b"1", Decimal(1), Decimal("1.0"),
     2**64, uuid.UUID(int=1), str(uuid.UUID(int=1)), dt.date(2024, 1, 1), "2024-01-01", Colour.RED, Level.LOW,
+    "t", "tt", "t1", b"t", 116, "2024-01-01T00:00:00+00:00",  # like the tags and forms of the encoding itself
     Name("1"), OrderId(1), Point(1, 1), dt.datetime(2024, 1, 1, tzinfo=dt.UTC), dt.timedelta(1), dt.time(1),
 ]  # fmt: skip
 plain_leaves = (
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text() | st.binary()
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text()
+    | st.binary()
 )
 rich_leaves = (
     st.sampled_from(POOL)
@@ -40,19 +47,23 @@ plain = st.recursive(plain_leaves, lambda each: st.lists(each) | st.dictionaries
 keys = rich_leaves | st.tuples(rich_leaves, rich_leaves)
 rich = st.recursive(
     rich_leaves,
-    lambda each: st.lists(each, max_size=3)
-    | st.lists(each, max_size=3).map(tuple)
-    | st.dictionaries(keys, each, max_size=3)
-    | st.sets(keys, max_size=3)
-    | st.builds(Order, each, st.lists(each, max_size=2)),
+    lambda each: (
+        st.lists(each, max_size=3)
+        | st.lists(each, max_size=3).map(tuple)
+        | st.dictionaries(keys, each, max_size=3)
+        | st.sets(keys, max_size=3)
+        | st.builds(Order, each, st.lists(each, max_size=2))
+    ),
     max_leaves=8,
 )
 small = st.recursive(
     st.sampled_from(POOL),
-    lambda each: st.lists(each, max_size=2)
-    | st.lists(each, max_size=2).map(tuple)
-    | st.dictionaries(st.sampled_from(POOL), each, max_size=2)
-    | st.frozensets(st.sampled_from(POOL), max_size=2),
+    lambda each: (
+        st.lists(each, max_size=2)
+        | st.lists(each, max_size=2).map(tuple)
+        | st.dictionaries(st.sampled_from(POOL), each, max_size=2)
+        | st.frozensets(st.sampled_from(POOL), max_size=2)
+    ),
     max_leaves=3,
 )
 
@@ -93,13 +104,27 @@ def test_values_of_any_kind_never_meet(values: list[object]) -> None:
     assert len(set(by_meaning.values())) == len(by_meaning)
 
 
+@pytest.mark.mission("B1")
+@pytest.mark.rival(8)
+@pytest.mark.fault("F7", "F8", "F11", "F12")
+def test_no_two_of_all_small_combinations_of_lookalikes_meet() -> None:
+    values: list[Any] = [*POOL, *([one] for one in POOL), *((one,) for one in POOL)]
+    for one, other in itertools.product(POOL, repeat=2):
+        values += [[one, other], (one, other), [[one], other], [one, (other,)], {one: other}, {one, other}]
+    meanings: dict[bytes, set[Any]] = {}
+    for value in values:
+        for encoding in (canonical(value), b"\x01t" + tagged(value)):
+            meanings.setdefault(encoding, set()).add(meaning(value))
+    assert [same for same in meanings.values() if len(same) > 1] == []
+
+
 @settings(max_examples=300, deadline=None)
 @given(plain, rich)
 def test_the_fast_and_the_tagged_path_never_collide(one: object, other: object) -> None:
-    tagged_forms = {b"\x01t" + tagged(one), b"\x01t" + tagged(other)}
     for value in (one, other):
         encoding = canonical(value)
-        assert (encoding in tagged_forms) is (encoding[:2] == b"\x01t")
+        assert encoding == b"\x01t" + tagged(value) or encoding[:2] == b"\x01f"
+        assert canonical((value,)) == b"\x01t" + tagged((value,))
     assert (tagged(one) == tagged(other)) is (meaning(one) == meaning(other))
 
 
@@ -113,7 +138,11 @@ def test_entries_in_another_order_are_the_same_dict(entries: dict[Any, Any], dic
 
 @pytest.mark.fault("F10")
 @settings(max_examples=300, deadline=None)
-@given(st.recursive(st.floats() | st.binary(), lambda each: st.lists(each) | st.dictionaries(st.text(), each)))
+@given(
+    st.recursive(
+        st.floats() | st.binary(), lambda each: st.lists(each) | st.dictionaries(st.text(), each), max_leaves=6
+    )
+)
 def test_a_value_is_refused_exactly_if_it_holds_a_float_that_is_not_finite(value: object) -> None:
     if _all_finite(value):
         canonical(value)

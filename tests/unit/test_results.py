@@ -399,6 +399,18 @@ def test_a_post_init_of_msgspec_cannot_change_what_was_stored() -> None:
 
 
 def test_a_cached_property_is_no_hidden_state() -> None:
+    class Square(pydantic.BaseModel):
+        side: int
+
+        @functools.cached_property
+        def area(self) -> int:
+            return self.side**2
+
+    square = Square(side=3)
+    assert square.area == 9
+    squares = ResultType(Square)
+    assert squares.decode(squares.encode(square)).area == 9
+
     @dataclasses.dataclass
     class Circle:
         radius: int
@@ -476,6 +488,16 @@ class Zone(dt.tzinfo):
 
     def tzname(self, when: dt.datetime | None) -> str:
         return "ours"
+
+
+def test_a_time_zone_that_only_its_author_knows_is_refused_with_a_way_out() -> None:
+    with pytest.raises(Unstorable, match=r"Zone cannot be stored; use zoneinfo\.ZoneInfo"):
+        ANYTHING.encode(dt.datetime(2024, 1, 1, tzinfo=Zone()))
+
+
+def test_a_defaultdict_is_refused_even_if_declared() -> None:
+    with pytest.raises(Unstorable, match="defaultdict is not a type that can be stored"):
+        ResultType(collections.defaultdict[str, int]).encode(collections.defaultdict(int))
 
 
 def test_an_open_file_is_refused(tmp_path: pathlib.Path) -> None:
@@ -575,13 +597,14 @@ def test_broken_user_code_is_a_refusal_not_a_crash() -> None:
 def test_depth_has_a_limit_and_never_a_recursion_error(wrap: Callable[[Any], Any]) -> None:
     result_type = ResultType(Node)
     value: Any = dt.date(2024, 1, 1)
-    for _ in range(MAX_DEPTH - 1):
+    for _ in range(MAX_DEPTH):
         value = wrap(value)
     assert result_type.encode(result_type.decode(result_type.encode(value))) == result_type.encode(value)
-    for _ in range(20_000):
-        value = wrap(value)
-    with pytest.raises(Unstorable, match="nested deeper"):
-        result_type.encode(value)
+    for deeper in (1, 20_000):
+        for _ in range(deeper):
+            value = wrap(value)
+        with pytest.raises(Unstorable, match="nested deeper"):
+            result_type.encode(value)
     while not isinstance(value, dt.date):  # taken apart by hand: Python itself frees dataclasses recursively
         value = (
             value.following

@@ -39,7 +39,9 @@ async def ask(engine: Engine, job: Job, request: ClaimRequest) -> Answer:
     """One claim. Repeated with the same nonce if no reply came, so that our own grant is recognised as ours."""
     for left in reversed(range(TRIES)):
         try:
-            answers, cancelled = await engine.world.finish(engine.store.claim([request], timeout=job.policy.call_timeout))
+            answers, cancelled = await engine.world.finish(
+                engine.store.claim([request], timeout=job.policy.call_timeout)
+            )
         except StoreError:
             if not left:
                 raise
@@ -108,7 +110,9 @@ def refuse_reentry(engine: Engine, job: Job) -> None:
 def outcome_of(engine: Engine, job: Job, answer: Answer) -> Outcome[object]:
     """What a claim that was not granted means to the caller. Every skip is told, so that it can be explained later."""
     outcome = _outcome(job, answer)
-    engine.tell("mismatch" if isinstance(outcome, Mismatch) else "skipped", job.key, answer.record, reason=outcome.reason)
+    engine.tell(
+        "mismatch" if isinstance(outcome, Mismatch) else "skipped", job.key, answer.record, reason=outcome.reason
+    )
     return outcome
 
 
@@ -116,17 +120,26 @@ def _outcome(job: Job, answer: Answer) -> Outcome[object]:
     record = answer.record
     text = job.key.text
     if record is None or answer.verdict is Verdict.SKEW:
-        raise VersionSkew("the record was written by a newer Onceward; left alone", key=text, hint="upgrade this process")
+        raise VersionSkew(
+            "the record was written by a newer Onceward; left alone", key=text, hint="upgrade this process"
+        )
     match answer.verdict:
         case Verdict.REPLAY:
             declared = not job.policy.store_result
             value = job.codec.decode(record.result, record.id) if record.result is not None and not declared else None
             stored = record.stored and record.result is not None
-            return Replayed(key=text, value=value, attempt=record.attempt, token=record.token, stored=stored, declared=declared)
+            return Replayed(
+                key=text, value=value, attempt=record.attempt, token=record.token, stored=stored, declared=declared
+            )
         case Verdict.RUNNING:
             waited = job.policy.on_running == "wait"
             return Running(
-                key=text, attempt=record.attempt, token=record.token, retry_after=lease_left(answer), owner=record.owner, waited=waited
+                key=text,
+                attempt=record.attempt,
+                token=record.token,
+                retry_after=lease_left(answer),
+                owner=record.owner,
+                waited=waited,
             )
         case Verdict.MISMATCH:
             names = differing(record.arguments, job.arguments) if record.arguments and job.arguments else ()
@@ -143,7 +156,9 @@ def _outcome(job: Job, answer: Answer) -> Outcome[object]:
                 retry_after=due,
             )
         case _:
-            return Parked(key=text, attempt=record.attempt, token=record.token, error_type=record.error_type, error=record.error)
+            return Parked(
+                key=text, attempt=record.attempt, token=record.token, error_type=record.error_type, error=record.error
+            )
 
 
 def lease_left(answer: Answer) -> float:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from onceward.errors import Stopping
 from onceward.model.key import Key
@@ -15,6 +15,10 @@ from onceward.ports import Store, World
 class Hold(Protocol):
     """A lease in the keeper's care, as the flows see it."""
 
+    id: bytes
+    token: int
+    nonce: bytes
+    lease: int
     lost: bool
     overdue: bool
     settling: bool
@@ -27,7 +31,9 @@ class LeaseKeeper(Protocol):
     """Keeps leases alive in the background."""
 
     def take(self, record: Record, lease: int, since: float) -> Hold: ...
-    def drop(self, hold: Hold) -> None: ...
+    def drop(self, hold: Any) -> None: ...
+    def due(self) -> Sequence[Hold]: ...
+    def shortest_lease(self) -> float | None: ...
 
 
 class Engine:
@@ -67,3 +73,9 @@ class Engine:
                 error=error,
             )
         )
+
+    def warn_slow_transaction(self, took: float, shortest: float) -> None:
+        """A long write transaction keeps the keeper out: leases of this process may lapse meanwhile."""
+        if self.bus.wants("slow_transaction"):
+            reason = f"a joined transaction took {took:.2f} s, over a third of the shortest lease held here ({shortest:.2f} s)"
+            self.bus.emit(Event(name="slow_transaction", key="", scope=self.store.name, reason=reason))

@@ -22,14 +22,19 @@ from onceward.model.outcome import Executed, Failed, Outcome, Parked, Replayed, 
 from onceward.model.policy import SECOND, Policy, applied, inconclusive, not_applied
 from onceward.model.record import AfterCrash, State, Verdict
 
+from . import switch
 from .acquire import acquire
 from .engine import Engine
 from .held import Held, message_of
-from .job import Job
+from .job import NO_KEY, Job
 
 
 async def execute(engine: Engine, job: Job) -> Outcome[Any]:
     """Do the job once, or say why it was not done now."""
+    if switch.off:
+        return await unguarded(job, "disabled")
+    if job.key is NO_KEY:
+        return await unprotected(engine, job, "no key")
     try:
         found = await acquire(engine, job)
     except VersionSkew:
@@ -51,8 +56,9 @@ async def perform(held: Held) -> Outcome[Any]:
             if settled is not None:
                 return settled
         job = held.job
+        if job.policy.on_lost == "cancel":
+            held.hold.on_lost = held.engine.world.canceller()
         try:
-            assert job.call is not None
             value = job.call(*job.args, **job.kwargs)
             if job.awaits:
                 value = await value
@@ -80,7 +86,9 @@ async def after_value(held: Held, value: Any) -> Outcome[Any]:
             return _unknown(held, value, "the record was rewritten by a newer Onceward")
         case _:
             held.engine.tell("lost", held.key, held.record, reason="result refused")
-            return Unknown(key=held.key.text, value=value, attempt=held.record.attempt, token=held.record.token, lost=True)
+            return Unknown(
+                key=held.key.text, value=value, attempt=held.record.attempt, token=held.record.token, lost=True
+            )
 
 
 async def confirm_commit(held: Held, value: Any) -> Outcome[Any]:
@@ -94,17 +102,22 @@ async def confirm_commit(held: Held, value: Any) -> Outcome[Any]:
         held.settled = State.COMPLETED
         held.engine.keeper.drop(held.hold)
         return _executed(held, value)
-    return await after_error(held, LeaseLost("complete_in was called, but its transaction was not committed", key=held.key.text))
+    return await after_error(
+        held, LeaseLost("complete_in was called, but its transaction was not committed", key=held.key.text)
+    )
 
 
 async def after_error(held: Held, error: BaseException) -> Outcome[Any]:
     """The handler raised. What that means for the effect is declared; unless declared it is unknown."""
     policy = held.job.policy
-    if held.settled is not None or held.hold.lost:
-        held.engine.keeper.drop(held.hold)
-        return _failed(held, error)
+    if held.hold.lost and policy.on_lost == "cancel" and held.engine.world.absorb(error):
+        return Unknown(key=held.key.text, attempt=held.record.attempt, token=held.record.token, lost=True)
     try:
-        outcome = await settle_error(held, error, policy)
+        if held.settled is not None or held.hold.lost:
+            held.engine.keeper.drop(held.hold)
+            outcome = _failed(held, error)
+        else:
+            outcome = await settle_error(held, error, policy)
     except StoreError as trouble:
         held.engine.tell("unknown", held.key, held.record, reason="failure not recorded", error=repr(trouble))
         outcome = _failed(held, error)
@@ -121,7 +134,9 @@ async def settle_error(held: Held, error: BaseException, policy: Policy) -> Outc
         return await verify_error(held, error, policy)
     answer = await held.fail(error, final=final, known=known)
     if answer.verdict is Verdict.OK:
-        held.engine.tell("failed", held.key, answer.record, reason="final" if final else "", error=type(error).__qualname__)
+        held.engine.tell(
+            "failed", held.key, answer.record, reason="final" if final else "", error=type(error).__qualname__
+        )
     else:
         held.engine.tell("lost", held.key, held.record, reason="failure refused")
     return _failed(held, error)
@@ -167,7 +182,11 @@ async def ask_first(held: Held) -> Outcome[Any] | None:
         await held.complete(finding.value)
         held.engine.tell("completed", held.key, held.record, reason="verified")
         return Replayed(
-            key=held.key.text, value=finding.value, reason="verified", attempt=held.record.attempt, token=held.record.token
+            key=held.key.text,
+            value=finding.value,
+            reason="verified",
+            attempt=held.record.attempt,
+            token=held.record.token,
         )
     if finding is not not_applied:
         why = "verify could not tell" if finding is inconclusive else f"verify answered {type(finding).__qualname__}"
@@ -176,7 +195,13 @@ async def ask_first(held: Held) -> Outcome[Any] | None:
     if limit and held.record.attempt > limit:
         error = RuntimeError(f"attempt {held.record.attempt} would be more than the {limit} allowed")
         await held.fail(error, final=True, known=True)
-        return Failed(key=held.key.text, attempt=held.record.attempt - 1, error_type="AttemptsUsedUp", error=str(error), final=True)
+        return Failed(
+            key=held.key.text,
+            attempt=held.record.attempt - 1,
+            error_type="AttemptsUsedUp",
+            error=str(error),
+            final=True,
+        )
     return None
 
 
@@ -199,21 +224,35 @@ async def park(held: Held, error_type: str, text: str, error: BaseException | No
     answer = await held.park(error_type, text)
     held.engine.tell("parked", held.key, answer.record, error=error_type)
     return Parked(
-        key=held.key.text, attempt=held.record.attempt, token=held.record.token, error_type=error_type, error=text, exception=error
+        key=held.key.text,
+        attempt=held.record.attempt,
+        token=held.record.token,
+        error_type=error_type,
+        error=text,
+        exception=error,
     )
 
 
 async def unprotected(engine: Engine, job: Job, reason: str) -> Outcome[Any]:
     """Run without a claim, because the user declared so. Loud: somebody should look at each of these."""
     engine.tell("unprotected", job.key, reason=reason)
+    return await unguarded(job, "unprotected")
+
+
+async def unguarded(job: Job, reason: str) -> Outcome[Any]:
     try:
-        assert job.call is not None
         value = job.call(*job.args, **job.kwargs)
         if job.awaits:
             value = await value
     except Exception as error:  # noqa: BLE001 (travels as a value like every handler's exception)
-        return Failed(key=job.key.text, reason="unprotected", error_type=type(error).__qualname__, error=message_of(error), exception=error)
-    return Executed(key=job.key.text, value=value, reason="unprotected")
+        return Failed(
+            key=job.key.text,
+            reason=reason,
+            error_type=type(error).__qualname__,
+            error=message_of(error),
+            exception=error,
+        )
+    return Executed(key=job.key.text, value=value, reason=reason)
 
 
 def _executed(held: Held, value: Any, reason: str = "executed") -> Outcome[Any]:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Self
 
-from onceward.errors import AlreadyCompleted, ConfigurationError, LeaseLost, LeaseOverdue, OutcomeUnknown, StoreError, VersionSkew
+from onceward.errors import (
+    AlreadyCompleted,
+    ConfigurationError,
+    LeaseLost,
+    LeaseOverdue,
+    OutcomeUnknown,
+    StoreError,
+    VersionSkew,
+)
 from onceward.model.codec import Encoded
 from onceward.model.key import Key, derived_key
 from onceward.model.record import AfterCrash, Answer, Complete, Fail, Park, Record, Release, Renewal, State, Verdict
-from onceward.ports import AnySettlement, JoinsTransaction, World
+from onceward.ports import AnySettlement, JoinsTransaction
 
 from .engine import Engine, Hold
 from .job import Job
@@ -57,11 +65,13 @@ class Held:
         if hold.inherited:
             raise LeaseLost("this claim belongs to the parent process; a fork does not inherit it", key=self.key.text)
         if hold.lost:
-            raise LeaseLost("somebody else owns this key now", key=self.key.text, hint="stop: nothing that we write counts")
+            raise LeaseLost(
+                "somebody else owns this key now", key=self.key.text, hint="stop: nothing that we write counts"
+            )
         if hold.overdue or self.engine.world.monotonic() >= hold.ends:
             raise LeaseOverdue("the store has not confirmed our lease in time; it may still recover", key=self.key.text)
 
-    def covers(self, engine: Engine, id: bytes) -> bool:  # noqa: A002 (the record's own word)
+    def covers(self, engine: Engine, id: bytes) -> bool:
         """Whether this claim, or one around it, is of that key in that store."""
         held: Held | None = self
         while held is not None:
@@ -70,7 +80,7 @@ class Held:
             held = held._outer
         return False
 
-    def __enter__(self) -> Held:
+    def __enter__(self) -> Self:
         self._outer = _current.get()
         self._variable = _current.set(self)
         return self
@@ -109,17 +119,22 @@ class Held:
             policy.window.validity(self.record.claimed_at),
         )
 
-    async def complete_in(self, connection: Any, world: World, value: Any) -> None:
+    async def complete_in(self, connection: Any, value: Any) -> None:
         """Write the result inside the caller's transaction, fenced: if we were replaced, the caller must roll back."""
         store = self.engine.store
         if not isinstance(store, JoinsTransaction):
             raise ConfigurationError(f"{store.name} cannot join a transaction of yours", key=self.key.text)
         if self.record.after_crash is not AfterCrash.RERUN:
             raise ConfigurationError(
-                "complete_in makes effect and record one, so a crash leaves neither: after_crash must be 'rerun'", key=self.key.text
+                "complete_in makes effect and record one, so a crash leaves neither: after_crash must be 'rerun'",
+                key=self.key.text,
             )
         self.check()
-        answer = (await store.join(connection, world).settle([self.completion(value)], timeout=self.job.policy.call_timeout))[0]
+        answer = (
+            await store.join(connection, self.engine.world).settle(
+                [self.completion(value)], timeout=self.job.policy.call_timeout
+            )
+        )[0]
         self._judge(answer)
         self._completed_in = True
 
@@ -142,7 +157,9 @@ class Held:
         )
 
     async def park(self, error_type: str, error: str) -> Answer:
-        return await self.settle(Park(self.key.id, self.record.token, self.record.nonce, error_type, error), State.PARKED)
+        return await self.settle(
+            Park(self.key.id, self.record.token, self.record.nonce, error_type, error), State.PARKED
+        )
 
     async def release(self) -> Answer:
         return await self.settle(Release(self.key.id, self.record.token, self.record.nonce), State.FREE)
@@ -171,7 +188,9 @@ class Held:
 
     async def _surely(self, settlement: AnySettlement) -> Answer:
         world, policy = self.engine.world, self.job.policy
-        deadline = world.monotonic() + (policy.lease if policy.settle_timeout is None else policy.settle_timeout) / 1_000_000
+        deadline = (
+            world.monotonic() + (policy.lease if policy.settle_timeout is None else policy.settle_timeout) / 1_000_000
+        )
         pause = 0.01
         while True:
             try:
@@ -191,13 +210,17 @@ class Held:
             case Verdict.CONFLICT:
                 raise AlreadyCompleted("this claim was completed before with another result", key=self.key.text)
             case Verdict.SKEW:
-                raise VersionSkew("the record was written by a newer Onceward", key=self.key.text, hint="upgrade this process")
+                raise VersionSkew(
+                    "the record was written by a newer Onceward", key=self.key.text, hint="upgrade this process"
+                )
             case _:
                 raise LeaseLost("somebody else owns this key now; nothing was changed", key=self.key.text)
 
     def unknown(self, value: Any, cause: BaseException) -> OutcomeUnknown:
         """For the context manager: the effect is done, the record is not confirmed."""
-        error = OutcomeUnknown("the effect was done, but the store did not confirm the record in time", key=self.key.text, value=value)
+        error = OutcomeUnknown(
+            "the effect was done, but the store did not confirm the record in time", key=self.key.text, value=value
+        )
         error.__cause__ = cause
         return error
 

@@ -8,9 +8,13 @@ from typing import Any
 from msgspec import Struct
 
 from onceward.model.codec import Codec
-from onceward.model.key import Key
+from onceward.model.key import Key, Scope, make_key
 from onceward.model.policy import Policy
 from onceward.model.record import ClaimRequest
+
+
+def _nothing() -> None:
+    """The work of a claim whose block does it."""
 
 
 class Job(Struct, frozen=True):
@@ -21,7 +25,7 @@ class Job(Struct, frozen=True):
     codec: Codec
     fingerprint: bytes = b""
     arguments: dict[str, str] = {}
-    call: Callable[..., Any] | None = None
+    call: Callable[..., Any] = _nothing
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = {}
     awaits: bool = False
@@ -42,3 +46,7 @@ class Job(Struct, frozen=True):
             owner,
             self.note,
         )
+
+
+NO_KEY = make_key(Scope("onceward", "unprotected"), "(no key)")
+"""Stands for the key of a call that has none and was declared to run all the same."""

@@ -86,14 +86,14 @@ def _tagged(value: object, root: str) -> bytes:
     try:
         return tagged(value)
     except Refused as refused:
-        place = refused.place(root)
+        place = refused.place(root) or "arguments"
         raise InvalidKey(f"{place}: {refused.reason}", hint=refused.hint or _HINT) from None
     except RecursionError:  # only when the caller's own stack is nearly used up
-        raise InvalidKey(f"{root}: nested too deep for what is left of the stack", hint=_HINT) from None
+        raise InvalidKey(f"{root or 'arguments'}: nested too deep for what is left of the stack", hint=_HINT) from None
 
 
 def _too_large(root: str) -> str:
-    return f"{root}: larger than {MAX_BYTES >> 20} MiB; hash the content instead (content_key)"
+    return f"{root or 'arguments'}: larger than {MAX_BYTES >> 20} MiB; hash the content instead (content_key)"
 
 
 __all__ = ["ENCODER_VERSION", "MAX_BYTES", "MAX_DEPTH", "canonical", "digest"]

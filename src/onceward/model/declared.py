@@ -63,8 +63,8 @@ def _field_hints(cls: type) -> Iterator[Any]:
     generic = getattr(cls, "__pydantic_generic_metadata__", None)
     if generic:  # Page[int] of pydantic is a class of its own; instances may be of either
         yield generic["origin"]
-    model_fields = getattr(cls, "__pydantic_fields__", None)
-    if isinstance(model_fields, dict):
+    model_fields = getattr(cls, "model_fields", None)  # already resolved, and with the type variables filled in
+    if generic is not None and isinstance(model_fields, dict):
         yield from (field.annotation for field in model_fields.values())
     for base in getattr(cls, "__orig_bases__", ()):
         yield from typing.get_args(base)

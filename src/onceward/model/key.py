@@ -27,7 +27,7 @@ Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
 _DERIVED_BYTES: Final = 20  # 160 bits: no collision in practice, and 35 characters, which every remote accepts
 _MARK: Final = 8  # hex digits of the id behind a text that was cut
 _separators = re.compile("[%/@]")
-_EMPTY: Final = (str, bytes, bytearray, memoryview, tuple, list, dict, set, frozenset)
+_SIZED: Final = (str, bytes, bytearray, memoryview, tuple, list, dict, set, frozenset)
 
 
 class Scope(msgspec.Struct, frozen=True):
@@ -64,7 +64,7 @@ def make_key(scope: Scope, value: object, text: str | None = None, *, normalise:
     `text` is what people see instead of the value. `normalise` makes one key of the several ways in which Unicode
     writes the same text; without it they are different keys.
     """
-    if value is None or (not value and isinstance(value, _EMPTY)):
+    if is_empty(value):
         raise MissingKey(f"the key of {scope.text} is empty: {value!r}", hint="give a value that names the work")
     if normalise is not None:
         value = _normalised(value, normalise)
@@ -79,6 +79,11 @@ def make_key(scope: Scope, value: object, text: str | None = None, *, normalise:
     return Key(scope, text, identity)
 
 
+def is_empty(value: object) -> bool:
+    """Whether a value names nothing. Zero and False are names like any other."""
+    return value is None or (isinstance(value, _SIZED) and not value)
+
+
 def derived_key(key_id: bytes, cycle: int, step: str) -> str:
     """An idempotency key for one step of the work: the same on every attempt, another per step and cycle."""
     if not step:
@@ -90,14 +95,17 @@ def derived_key(key_id: bytes, cycle: int, step: str) -> str:
 @functools.lru_cache(maxsize=1024)
 def _hasher(scope: Scope) -> _Hash:
     """A hash object already fed with the scope; to be copied, never updated."""
-    return hashlib.sha256(b"onceward/key/1\0" + canonical((scope.app, scope.operation, scope.tenant), root="scope"))
+    # As plain text: a str subclass equals its text, and so must share its entry in this cache.
+    parts = [part if part is None else str.__str__(part) for part in (scope.app, scope.operation, scope.tenant)]
+    return hashlib.sha256(b"onceward/key/1\0" + canonical(parts, root="scope"))
 
 
 def _normalised(value: object, form: Form) -> object:
-    if isinstance(value, str):
+    """Text, or the texts of a composite key."""
+    if type(value) is str:
         return unicodedata.normalize(form, value)
-    if type(value) is tuple:
-        return tuple(_normalised(part, form) for part in value)
+    if type(value) is tuple or type(value) is list:
+        return type(value)(unicodedata.normalize(form, part) if type(part) is str else part for part in value)
     return value
 
 
@@ -113,4 +121,4 @@ def _check_part(field: str, part: object) -> None:
 
 
 def _quote(part: str) -> str:
-    return escape(_separators.sub(lambda found: f"%{ord(found[0]):02X}", part))
+    return escape(_separators.sub(lambda found: f"%{ord(found[0]):02X}", str.__str__(part)))

@@ -59,7 +59,9 @@ class Replayed(Outcome[T], frozen=True, kw_only=True):
     def unwrap(self) -> T:
         if not self.stored and not self.declared:
             raise errors.ResultNotStored(
-                "the effect happened before, but its result was not kept", key=self.key, hint="return something storable, or declare store_result=False"
+                "the effect happened before, but its result was not kept",
+                key=self.key,
+                hint="return something storable, or declare store_result=False",
             )
         return self.value  # type: ignore[return-value]  # T may itself be None
 
@@ -113,7 +115,9 @@ class Failed(Outcome[T], frozen=True, kw_only=True):
     def unwrap(self) -> NoReturn:
         if self.exception is not None:
             raise self.exception
-        when = "and will not be tried again" if self.final else f"and may be tried again in {self.retry_after or 0:.1f} s"
+        when = (
+            "and will not be tried again" if self.final else f"and may be tried again in {self.retry_after or 0:.1f} s"
+        )
         raise errors.PreviouslyFailed(
             f"attempt {self.attempt} failed with {self.error_type}: {self.error}; {when}",
             key=self.key,
@@ -162,7 +166,9 @@ class Unknown(Outcome[T], frozen=True, kw_only=True):
     def unwrap(self) -> NoReturn:
         if self.lost:
             raise errors.LeaseLost(
-                "somebody else took over before we could record the result; ours was not stored", key=self.key, hint="make the lease longer, or the effect fenced by claim.token"
+                "somebody else took over before we could record the result; ours was not stored",
+                key=self.key,
+                hint="make the lease longer, or the effect fenced by claim.token",
             )
         raise errors.OutcomeUnknown(
             "the effect was done, but the store did not confirm the record in time",

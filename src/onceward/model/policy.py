@@ -33,10 +33,13 @@ RENEWALS_PER_LEASE = 5  # four renewals may fail in a row before the lease lapse
 class verify(Struct, frozen=True):  # noqa: N801 (reads as a word in after_crash=verify(find))
     """`after_crash=verify(find)`: after a crash `find` is asked whether the effect happened.
 
-    It is called like the function itself and answers `applied(value)`, `not_applied` or `inconclusive`.
+    It is called like the function itself and answers `applied(value)`, `not_applied` or `inconclusive`. Its answer
+    counts only once no earlier attempt can still take effect: `after` is how long that may take (the effect's own
+    timeout). It must fit into four fifths of the lease, which is how long a silent owner is waited for at least.
     """
 
     find: Callable[..., Any]
+    after: Duration = 0
 
 
 class applied(Struct, frozen=True):  # noqa: N801 (reads as a word)
@@ -56,16 +59,15 @@ class Finding(Struct, frozen=True):
 
 not_applied = Finding("not_applied")
 inconclusive = Finding("inconclusive")
+abandon = Finding("abandon")
 
 
-class Settings(TypedDict, total=False):
-    """What may be declared, as users write it. The defaults are those of `Policy`."""
+class Choices(TypedDict, total=False):
+    """What may be declared, as users write it, but for `on_running` and `on_done`."""
 
     lease: Duration
     window: Window | Duration
-    on_running: OnRunning
     wait: Duration
-    on_done: OnDone
     after_crash: Literal["rerun", "park"] | verify
     final: ErrorTypes
     retry: ErrorTypes | None
@@ -83,6 +85,20 @@ class Settings(TypedDict, total=False):
     compress_from: int | None
 
 
+class Defaults(Choices, total=False):
+    """Choices for a whole client. `skip` is not among them: a call that may return None must show it where it is declared."""
+
+    on_running: Literal["wait", "raise"]
+    on_done: Literal["replay", "raise"]
+
+
+class Settings(Choices, total=False):
+    """Everything that may be declared. The defaults are those of `Policy`."""
+
+    on_running: OnRunning
+    on_done: OnDone
+
+
 class Policy(Struct, frozen=True, kw_only=True):
     """The choices, in the units that the core works with (µs)."""
 
@@ -93,6 +109,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     on_done: OnDone = "replay"
     after_crash: AfterCrash = AfterCrash.RERUN
     find: Callable[..., Any] | None = None
+    verify_after: int = 0
     final: tuple[type[BaseException], ...] = ()
     retry: tuple[type[BaseException], ...] | None = None
     not_applied: tuple[type[BaseException], ...] = ()
@@ -108,12 +125,15 @@ class Policy(Struct, frozen=True, kw_only=True):
     max_result_bytes: int = 1 << 20
     compress_from: int | None = 4096
 
-    def with_settings(self, settings: Settings) -> Self:
+    def with_settings(self, settings: Settings | Defaults) -> Self:
         """This policy with some choices replaced. Anything that cannot work is refused here, before any effect."""
         chosen = asdict(self)
         for name, value in settings.items():
-            if name not in chosen:
-                raise ConfigurationError(f"there is no setting {name!r}", hint="settings are: " + ", ".join(Settings.__annotations__))
+            if name not in Settings.__optional_keys__:
+                raise ConfigurationError(
+                    f"there is no setting {name!r}",
+                    hint="settings are: " + ", ".join(sorted(Settings.__optional_keys__)),
+                )
             read = _READERS.get(name)
             chosen.update(read(name, value) if read else {name: value})
         policy = type(self)(**chosen)
@@ -127,7 +147,9 @@ class Policy(Struct, frozen=True, kw_only=True):
 
     def delay_after(self, attempt: int) -> int:
         """µs to wait before the attempt after this one."""
-        return microseconds(self.retry_delay(attempt), "retry_delay") if callable(self.retry_delay) else self.retry_delay
+        return (
+            microseconds(self.retry_delay(attempt), "retry_delay") if callable(self.retry_delay) else self.retry_delay
+        )
 
 
 def _duration(name: str, value: Any) -> dict[str, Any]:
@@ -157,11 +179,15 @@ def _errors(name: str, value: Any) -> dict[str, Any]:
 
 def _after_crash(_name: str, value: Any) -> dict[str, Any]:
     if isinstance(value, verify):
-        return {"after_crash": AfterCrash.VERIFY, "find": value.find}
+        return {
+            "after_crash": AfterCrash.VERIFY,
+            "find": value.find,
+            "verify_after": microseconds(value.after, "verify(after=)"),
+        }
     words = {"rerun": AfterCrash.RERUN, "park": AfterCrash.PARK}
     if not isinstance(value, str) or value not in words:
         raise ConfigurationError(f"after_crash cannot be {value!r}", hint='choose "rerun", "park" or verify(find)')
-    return {"after_crash": words[value], "find": None}
+    return {"after_crash": words[value], "find": None, "verify_after": 0}
 
 
 def _fingerprint(name: str, value: Any) -> dict[str, Any]:
@@ -202,6 +228,11 @@ def _check(policy: Policy) -> None:
         raise ConfigurationError(
             f"a lease of {readable(policy.lease)} cannot work",
             hint="between 50ms and 7d: renewals keep it alive however long the work takes, so it only bounds how long a dead owner holds its key",
+        )
+    if policy.verify_after > policy.lease * 4 // 5:
+        raise ConfigurationError(
+            f"verify(after={readable(policy.verify_after)}) does not fit into four fifths of the lease ({readable(policy.lease)})",
+            hint="make the lease longer",
         )
     if policy.retry_span is not None and policy.window.length and policy.window.length < policy.retry_span:
         warnings.warn(

@@ -74,17 +74,22 @@ def _pydantic(cls: type) -> _Halves | None:
     base = getattr(sys.modules.get("pydantic"), "BaseModel", None)
     if base is None or not issubclass(cls, base):
         return None
-    parts = ("__dict__", "__pydantic_extra__", "__pydantic_fields_set__", "__pydantic_private__")
+    parts = {
+        "fields": "__dict__",
+        "extra": "__pydantic_extra__",
+        "fields_set": "__pydantic_fields_set__",
+        "private": "__pydantic_private__",
+    }
     known: Mapping[str, Any] = cls.model_fields  # type: ignore[attr-defined]
     cached = _cached_properties(cls)
 
     def take(model: Any) -> State:
-        state = {part: getattr(model, part) for part in parts}
-        state["__dict__"] = {name: value for name, value in state["__dict__"].items() if name not in cached}
+        state = {part: getattr(model, attribute) for part, attribute in parts.items()}
+        state["fields"] = {name: value for name, value in state["fields"].items() if name not in cached}
         return state
 
     def build(state: State) -> Any:
-        fields = state["__dict__"]
+        fields = state["fields"]
         _refuse_unknown(fields, known)
         for name, info in known.items():
             if name not in fields:
@@ -92,8 +97,8 @@ def _pydantic(cls: type) -> _Halves | None:
                     raise FieldsChanged(f"field {name!r} is missing and has no default")
                 fields[name] = info.get_default(call_default_factory=True)
         model = base.__new__(cls)
-        for part in parts:
-            object.__setattr__(model, part, state[part])
+        for part, attribute in parts.items():
+            object.__setattr__(model, attribute, state[part])
         return model
 
     return take, build
@@ -178,9 +183,9 @@ def _by_attributes(cls: type, defaults: Mapping[str, Callable[[], Any] | None]) 
 
 
 def _named_tuple(cls: type) -> _Halves | None:
-    if not issubclass(cls, tuple) or not hasattr(cls, "_fields"):
+    names: tuple[str, ...] | None = getattr(cls, "_fields", None)
+    if names is None or not issubclass(cls, tuple):
         return None
-    names: tuple[str, ...] = cls._fields
     defaults: Mapping[str, Any] = getattr(cls, "_field_defaults", {})
     hidden = _hidden_state(cls, ())
 

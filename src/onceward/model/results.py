@@ -25,7 +25,8 @@ from onceward.model.rebuild import FieldsChanged, HiddenState, Shape, class_name
 
 __all__ = ["MAX_DEPTH", "ResultType", "Unstorable"]
 
-# Each level costs a reader two or three frames of Python's thousand, and the caller needs some too.
+# Each level costs a reader two or three frames of Python's thousand, and the caller needs some too. Plain lists and
+# dicts cost none and may be stored up to the 254 levels of ormsgpack, but that is not promised.
 MAX_DEPTH: Final = 100
 # ormsgpack writes bytearray and memoryview as if they were bytes, and lets a foreign Ext through. These bytes begin
 # every bin and ext in MessagePack. They also occur inside of numbers and texts: then the careful way is taken for

@@ -40,7 +40,7 @@ def instance_of(value: object) -> Instance | None:
     if isinstance(value, enum.Enum):
         return Instance(class_name(cls), value.name)
     if value is msgspec.UNSET:
-        return Instance(class_name(cls), None)
+        return Instance("msgspec.UNSET", None)
     if isinstance(value, pathlib.PurePath):
         flavour = pathlib.PureWindowsPath if isinstance(value, pathlib.PureWindowsPath) else pathlib.PurePosixPath
         return Instance(f"pathlib.{flavour.__name__}", str(value))
@@ -48,7 +48,9 @@ def instance_of(value: object) -> Instance | None:
         return Instance(class_name(cls), _pydantic_fields(value, cls))
     names = _declared_fields(cls)
     if names is not None:
-        return Instance(class_name(cls), _fields(value, names))
+        fields = _fields(value, names)
+        plain = None if hasattr(cls, "_fields") else _subclass(value, cls)
+        return Instance(class_name(cls), fields if plain is None else [fields, plain.content])
     return _subclass(value, cls)
 
 

@@ -23,7 +23,9 @@ from onceward.errors import ConfigurationError, MissingKey
 from onceward.model.content import content_key
 from onceward.model.exclude import parse_path, without
 from onceward.model.jcs import parse_json_strict, rfc8785
+from onceward.model.key import is_empty
 from onceward.model.readable import readable
+from onceward.model.shape import Instance
 from onceward.model.template import FirstOf, Template
 
 
@@ -81,7 +83,7 @@ class Call:
             value = self.fn(*arguments.values())
         else:
             value = self.fn(**{name: arguments[name] for name in wanted})
-        if value is None or value == "":
+        if is_empty(value):
             raise MissingKey(f"the key function {_name(self.fn)} returned {value!r}", hint="return what names the work")
         return value, readable(value)
 
@@ -136,12 +138,14 @@ class Payload:
 
     def __call__(self, arguments: Mapping[str, object]) -> tuple[object, str]:
         chosen = self._chosen(arguments)
+        if not chosen:
+            return ((),), "()"  # a function without parameters has one key, which is not a missing one
         rest: object = chosen
         for path, steps in self._paths.items():
             rooted = steps if steps[0] in chosen or steps[0] == "*" or len(chosen) != 1 else (*chosen, *steps)
             rest, occurred = without(rest, rooted)
             self._note(path, occurred=occurred)
-        if self._paths and not _has_content(rest) and _has_content(chosen):
+        if self._paths and not _has_content(rest):
             raise MissingKey("nothing of the payload is left after the exclusions", hint="exclude less")
         return rest, ""
 
@@ -225,11 +229,10 @@ def source_for(key: str | list[str] | Callable[..., Any] | Source | None) -> Sou
 
 
 def _has_content(value: object) -> bool:
-    """Whether anything is left beside names and empty containers."""
-    if isinstance(value, dict):
-        return any(_has_content(each) for each in value.values())
-    content = getattr(value, "content", value)
-    return not (isinstance(content, dict | list | tuple) and not content)
+    """Whether any argument still holds something."""
+    arguments = value.values() if isinstance(value, dict) else ()
+    held = (each.content if isinstance(each, Instance) else each for each in arguments)
+    return not all(isinstance(each, dict | list | tuple) and not each for each in held)
 
 
 def _name(fn: Callable[..., object]) -> str:

@@ -154,7 +154,12 @@ def take_over(record: Record, request: ClaimRequest, now: int) -> Step:
     if after_crash is AfterCrash.VERIFY:
         return acquire_again(record, request, now, after_crash, ask_first=True)
     if used_up(record.attempt, request.max_attempts):
-        return parked(record, now, "AttemptsUsedUp", f"the owner of attempt {record.attempt} fell silent, and it was the last one allowed")
+        return parked(
+            record,
+            now,
+            "AttemptsUsedUp",
+            f"the owner of attempt {record.attempt} fell silent, and it was the last one allowed",
+        )
     return acquire_again(record, request, now, after_crash, ask_first=False)
 
 
@@ -190,7 +195,9 @@ def regrant(record: Record, request: ClaimRequest, now: int) -> Step:
 
 def renewed(record: Record, request: Renewal, now: int) -> Step:
     lease_until = None if record.lease_until is None else now + request.lease
-    return replace(record, lease_until=lease_until, renewed_at=now, updated_at=now, note={**record.note, **request.note}), Verdict.OK
+    return replace(
+        record, lease_until=lease_until, renewed_at=now, updated_at=now, note={**record.note, **request.note}
+    ), Verdict.OK
 
 
 def completed(record: Record, request: Complete | Resolve, now: int) -> Step:
@@ -364,7 +371,9 @@ def renew(record: Record | None, request: Renewal, now: int) -> tuple[Record | N
     return TABLE[row].renew(record, request, now)
 
 
-def settle(record: Record | None, request: Complete | Fail | Park | Release | Resolve, now: int) -> tuple[Record | None, Verdict]:
+def settle(
+    record: Record | None, request: Complete | Fail | Park | Release | Resolve, now: int
+) -> tuple[Record | None, Verdict]:
     """End an ownership, or resolve a parked record."""
     row = row_of(record, now)
     if row is Row.NEWER:
@@ -425,14 +434,25 @@ def purgeable(record: Record, now: int) -> bool:
     row = row_of(record, now)
     if row in STARTS_AFRESH:
         return True
-    abandoned = row is Row.LAPSED and record.after_crash is AfterCrash.RERUN and not used_up(record.attempt, record.max_attempts)
+    abandoned = (
+        row is Row.LAPSED
+        and record.after_crash is AfterCrash.RERUN
+        and not used_up(record.attempt, record.max_attempts)
+    )
     return abandoned and record.lease_until is not None and now >= record.lease_until + KEEP_UNFINISHED
 
 
 def freed(record: Record, now: int) -> Record:
     """The key without its work."""
     return Record(
-        id=record.id, scope=record.scope, key=record.key, state=State.FREE, token=next_token(record, now), cycle=record.cycle, created_at=now, updated_at=now
+        id=record.id,
+        scope=record.scope,
+        key=record.key,
+        state=State.FREE,
+        token=next_token(record, now),
+        cycle=record.cycle,
+        created_at=now,
+        updated_at=now,
     )
 
 

@@ -1,10 +1,10 @@
 """Windows: how long a completed record answers for its key. Never a silent bucket.
 
-    forever                        until somebody forgets it
-    lasting("24h")                 24 hours from completion
-    lasting("24h", since="attempt")  24 hours from the claim of the attempt that completed (or finally failed)
-    sliding("1h")                  one hour from the last time anybody asked
-    calendar("Europe/Berlin")      until the first instant of the next local date after the claim
+forever                        until somebody forgets it
+lasting("24h")                 24 hours from completion
+lasting("24h", since="attempt")  24 hours from the claim of the attempt that completed (or finally failed)
+sliding("1h")                  one hour from the last time anybody asked
+calendar("Europe/Berlin")      until the first instant of the next local date after the claim
 """
 
 from __future__ import annotations
@@ -36,7 +36,11 @@ class Window(Struct, frozen=True):
         """What the store is told when the record is settled. `claimed_at` is the store's time of the claim."""
         match self.kind:
             case "lasting":
-                return Validity(until=claimed_at + self.length) if self.since == "attempt" else Validity(lasting=self.length)
+                return (
+                    Validity(until=claimed_at + self.length)
+                    if self.since == "attempt"
+                    else Validity(lasting=self.length)
+                )
             case "sliding":
                 return Validity(lasting=self.length, slide=self.length)
             case "calendar":
@@ -51,7 +55,9 @@ class Window(Struct, frozen=True):
             case "calendar":
                 return f"calendar day in {self.zone}"
             case _:
-                return f"{self.kind} {readable(self.length)}" + (" since the attempt" if self.since == "attempt" else "")
+                return f"{self.kind} {readable(self.length)}" + (
+                    " since the attempt" if self.since == "attempt" else ""
+                )
 
 
 forever = Window("forever")
@@ -71,7 +77,9 @@ def calendar(zone: str) -> Window:
     try:
         ZoneInfo(zone)
     except (KeyError, ValueError, OSError) as error:
-        raise ConfigurationError(f"unknown time zone {zone!r}", hint="write an IANA name such as Europe/Berlin or UTC") from error
+        raise ConfigurationError(
+            f"unknown time zone {zone!r}", hint="write an IANA name such as Europe/Berlin or UTC"
+        ) from error
     return Window("calendar", zone=zone)
 
 

@@ -62,7 +62,9 @@ Listener = Callable[[Event], None]
 class Bus:
     """Carries events to the listeners. `quiet(level)` lets the default listener (logging) save the event's making."""
 
-    def __init__(self, default: Listener, quiet: Callable[[int], bool], complain: Callable[[Event, Exception], None]) -> None:
+    def __init__(
+        self, default: Listener, quiet: Callable[[int], bool], complain: Callable[[Event, Exception], None]
+    ) -> None:
         self._default = default
         self._quiet = quiet
         self._complain = complain

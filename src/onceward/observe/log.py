@@ -15,7 +15,12 @@ def log(event: Event) -> None:
         return
     details = ", ".join(
         f"{name} {value}"
-        for name, value in (("reason", event.reason), ("attempt", event.attempt), ("owner", event.owner), ("error", event.error))
+        for name, value in (
+            ("reason", event.reason),
+            ("attempt", event.attempt),
+            ("owner", event.owner),
+            ("error", event.error),
+        )
         if value
     )
     logger.log(

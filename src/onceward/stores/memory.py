@@ -109,7 +109,9 @@ class MemoryStore(Watchers):
             self._put(record)
         return Answer(verdict, record, now)
 
-    def _apply(self, change: Callable[[Record | None, T, int], tuple[Record | None, Verdict]], requests: Sequence[T]) -> list[Answer]:
+    def _apply(
+        self, change: Callable[[Record | None, T, int], tuple[Record | None, Verdict]], requests: Sequence[T]
+    ) -> list[Answer]:
         with self._exclusive():
             now = self._clock.now()
             answers = []

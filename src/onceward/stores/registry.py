@@ -26,7 +26,9 @@ def open_store(url: str | None = None) -> Store:
     url = url or os.environ.get(ENVIRONMENT) or DEFAULT
     scheme = urlsplit(url).scheme
     if not scheme:
-        raise ConfigurationError(f"{url!r} is not a store URL", hint="write for example sqlite:///onceward.db or memory://")
+        raise ConfigurationError(
+            f"{url!r} is not a store URL", hint="write for example sqlite:///onceward.db or memory://"
+        )
     return _factory(scheme)(url)
 
 

@@ -11,7 +11,7 @@ class Watchers:
     def __init__(self) -> None:
         self._waiting: dict[bytes, dict[object, Callable[[], None]]] = {}
 
-    def watch(self, id: bytes, wake: Callable[[], None]) -> Callable[[], None]:  # noqa: A002 (the record's own word)
+    def watch(self, id: bytes, wake: Callable[[], None]) -> Callable[[], None]:
         ticket = object()
         self._waiting.setdefault(id, {})[ticket] = wake
 
@@ -27,6 +27,6 @@ class Watchers:
     def wake(self, ids: Iterable[bytes]) -> None:
         if not self._waiting:
             return
-        for id in ids:  # noqa: A001 (the record's own word)
+        for id in ids:
             for wake in tuple(self._waiting.get(id, {}).values()):
                 wake()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import time
+import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -44,12 +46,15 @@ class EventLoop:
 
     def __init__(self) -> None:
         self._thread: ThreadPoolExecutor | None = None
+        _worlds.add(self)
 
     def check(self) -> None:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            raise WrongWorld("AsyncOnce was used outside of an event loop", hint="await it in a coroutine, or use Once") from None
+            raise WrongWorld(
+                "AsyncOnce was used outside of an event loop", hint="await it in a coroutine, or use Once"
+            ) from None
 
     def monotonic(self) -> float:
         return time.monotonic()
@@ -59,6 +64,22 @@ class EventLoop:
 
     def nonce(self) -> bytes:
         return nonce()
+
+    def canceller(self) -> Callable[[], None] | None:
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+
+        def cancel() -> None:
+            if task is not None and not loop.is_closed():
+                loop.call_soon_threadsafe(task.cancel)
+
+        return cancel
+
+    def absorb(self, error: BaseException) -> bool:
+        task = asyncio.current_task()
+        if task is None or not isinstance(error, asyncio.CancelledError):
+            return False
+        task.uncancel()
+        return True
 
     def gate(self) -> LoopGate:
         return LoopGate()
@@ -82,8 +103,23 @@ class EventLoop:
                     raise
                 cancelled = error
 
+    def forget_thread(self) -> None:
+        """After a fork: the parent's thread does not exist here."""
+        self._thread = None
+
     def close(self) -> None:
         """End the store's thread once it has nothing left to do."""
         if self._thread is not None:
             self._thread.shutdown(wait=False)
             self._thread = None
+
+
+_worlds: weakref.WeakSet[EventLoop] = weakref.WeakSet()
+
+
+def _forget_threads() -> None:
+    for world in tuple(_worlds):
+        world.forget_thread()
+
+
+os.register_at_fork(after_in_child=_forget_threads)

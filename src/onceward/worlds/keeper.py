@@ -19,7 +19,7 @@ from collections.abc import Callable
 from onceward.bridge import run
 from onceward.errors import ConfigurationError
 from onceward.model.policy import RENEWALS_PER_LEASE, SECOND
-from onceward.model.record import Renewal, Verdict
+from onceward.model.record import Record, Renewal, Verdict
 from onceward.observe.events import Bus, Event
 from onceward.ports import Store
 
@@ -32,19 +32,35 @@ IDLE = 60.0  # seconds between looks while nothing is held
 class Hold:
     """One lease in the keeper's care."""
 
-    __slots__ = ("attempt", "ends", "id", "inherited", "interval", "key", "lease", "lost", "nonce", "on_lost", "overdue", "renew_at", "scope", "settling", "token")
+    __slots__ = (
+        "attempt",
+        "ends",
+        "id",
+        "inherited",
+        "interval",
+        "key",
+        "lease",
+        "lost",
+        "nonce",
+        "on_lost",
+        "overdue",
+        "renew_at",
+        "scope",
+        "settling",
+        "token",
+    )
 
-    def __init__(self, *, id: bytes, token: int, nonce: bytes, lease: int, since: float, key: str, scope: str, attempt: int) -> None:  # noqa: A002 (the record's own word)
-        self.id = id
-        self.token = token
-        self.nonce = nonce
+    def __init__(self, record: Record, lease: int, since: float) -> None:
+        self.id = record.id
+        self.token = record.token
+        self.nonce = record.nonce
         self.lease = lease
         self.interval = lease / SECOND / RENEWALS_PER_LEASE
         self.renew_at = since + self.interval
         self.ends = since + lease / SECOND
-        self.key = key
-        self.scope = scope
-        self.attempt = attempt
+        self.key = record.key
+        self.scope = record.scope
+        self.attempt = record.attempt
         self.lost = False
         self.overdue = False
         self.settling = False
@@ -70,8 +86,9 @@ class Keeper:
         self._next_look = 0.0
         self._closing = False
 
-    def hold(self, hold: Hold) -> None:
-        """Take a lease into care. Raises (nothing begun) if no thread can be had."""
+    def take(self, record: Record, lease: int, since: float) -> Hold:
+        """Take a lease into care; `since` is our own clock from before it was asked for. Raises if no thread can be had."""
+        hold = Hold(record, lease, since)
         self._holds[hold.nonce] = hold
         if self._thread is None:
             try:
@@ -82,6 +99,7 @@ class Keeper:
         if hold.renew_at < self._next_look:
             with self._bell:
                 self._bell.notify()
+        return hold
 
     def drop(self, hold: Hold) -> None:
         self._holds.pop(hold.nonce, None)
@@ -148,7 +166,11 @@ class Keeper:
         asked_at = self._monotonic()
         timeout = min(hold.lease for hold in due) / SECOND / 6
         try:
-            answers = run(self._connected().renew([Renewal(one.id, one.token, one.nonce, one.lease) for one in due], timeout=timeout))
+            answers = run(
+                self._connected().renew(
+                    [Renewal(one.id, one.token, one.nonce, one.lease) for one in due], timeout=timeout
+                )
+            )
         except Exception as error:  # noqa: BLE001 (whatever it is, the lease is not renewed yet and must be tried again)
             for hold in due:
                 self._not_renewed(hold, repr(error))
@@ -190,7 +212,9 @@ class Keeper:
 
     def _tell(self, name: str, hold: Hold, error: str = "") -> None:
         if self._bus.wants(name):
-            self._bus.emit(Event(name=name, key=hold.key, scope=hold.scope, attempt=hold.attempt, token=hold.token, error=error))
+            self._bus.emit(
+                Event(name=name, key=hold.key, scope=hold.scope, attempt=hold.attempt, token=hold.token, error=error)
+            )
 
     def _after_fork(self) -> None:
         """A child owns no lease, no thread and no connection of its parent."""

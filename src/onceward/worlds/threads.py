@@ -37,7 +37,10 @@ class Threads:
         """Blocking an event loop would stop every other task on it, renewals of other libraries included."""
         events = sys.modules.get("asyncio.events")
         if events is not None and events._get_running_loop() is not None:
-            raise WrongWorld("Once was called on the thread of a running event loop, which it would block", hint="use AsyncOnce there")
+            raise WrongWorld(
+                "Once was called on the thread of a running event loop, which it would block",
+                hint="use AsyncOnce there",
+            )
 
     def monotonic(self) -> float:
         return time.monotonic()
@@ -47,6 +50,12 @@ class Threads:
 
     def nonce(self) -> bytes:
         return nonce()
+
+    def canceller(self) -> None:
+        """A thread cannot be cancelled; it asks `claim.check()`."""
+
+    def absorb(self, error: BaseException) -> bool:  # noqa: ARG002 (there are no cancellations)
+        return False
 
     def gate(self) -> ThreadGate:
         return ThreadGate()

@@ -33,7 +33,7 @@ class StoreFactory:
         """
         raise NotImplementedError("a conformance class needs open(self, place, clock)")
 
-    def raw(self, place: Path, id: bytes) -> Mapping[str, object] | None:  # noqa: A002 (the record's own word)
+    def raw(self, place: Path, id: bytes) -> Mapping[str, object] | None:
         """The record as the database holds it, read past the store; None if there is none.
 
         Fields that are kept as the record has them, under their own names; leave out what is kept in another shape.
@@ -44,7 +44,7 @@ class StoreFactory:
         """A number that is different after every write to this place, and the same after reading."""
         raise SkipTest("no writes() hook: the kit cannot see whether something was written")
 
-    def plant(self, place: Path, id: bytes, **fields: Any) -> None:  # noqa: A002 (the record's own word)
+    def plant(self, place: Path, id: bytes, **fields: Any) -> None:
         """Overwrite fields of a record past the store, as another version of the software might have."""
         raise SkipTest("no plant() hook: the kit cannot write records that a store would not")
 

@@ -130,7 +130,7 @@ class Caller:
         [answer] = await self.store.forget([id_of(key)], force=force, timeout=TIMEOUT)
         return answer
 
-    async def look(self, key: str = "key", *, id: bytes | None = None) -> Record | None:  # noqa: A002 (the record's own word)
+    async def look(self, key: str = "key", *, id: bytes | None = None) -> Record | None:
         [answer] = await self.store.read([id or id_of(key)], timeout=TIMEOUT)
         assert answer.verdict is (Verdict.ABSENT if answer.record is None else Verdict.OK), f"read says {answer.verdict!r}"
         return answer.record

@@ -1,0 +1,77 @@
+"""Onceward: work that is delivered at least once gets an effect that happens exactly once."""
+
+from typing import TYPE_CHECKING, Any
+
+from ._version import __version__
+from .claims import AsyncClaim, Claim, current_async_claim, current_claim
+from .client import Function, Once
+from .errors import (
+    AlreadyCompleted,
+    AlreadyDone,
+    AlreadyRunning,
+    ClaimError,
+    ConfigurationError,
+    InvalidKey,
+    LeaseLost,
+    LeaseOverdue,
+    MissingExtra,
+    MissingKey,
+    NotAcquired,
+    OncewardError,
+    OutcomeParked,
+    OutcomeUnknown,
+    PayloadMismatch,
+    PreviouslyFailed,
+    Reentrant,
+    ResultCorrupt,
+    ResultError,
+    ResultNotStored,
+    RetryTransaction,
+    StillRunning,
+    Stopping,
+    StoreBroken,
+    StoreError,
+    StoreFull,
+    StoreUnavailable,
+    UnknownCodec,
+    VersionSkew,
+    WrongWorld,
+)
+from .model.content import content_key
+from .model.key import Key, Scope
+from .model.outcome import Executed, Failed, Mismatch, Outcome, Parked, Replayed, Running, Stale, Unknown
+from .model.policy import abandon, applied, inconclusive, not_applied, verify
+from .model.record import State
+from .model.sources import Content, JsonKey, OncewardWarning, Payload
+from .model.view import Entry
+from .model.window import Window, calendar, forever, lasting, sliding
+from .observe.events import Event
+from .stores.memory import MemoryStore
+from .stores.registry import open_store
+
+if TYPE_CHECKING:
+    from .aio import AsyncFunction, AsyncOnce
+
+_LATER = {"AsyncOnce", "AsyncFunction"}
+
+
+def __getattr__(name: str) -> Any:
+    """The async face is imported by those who use it, so that a blocking program never pays for asyncio."""
+    if name in _LATER:
+        from . import aio
+
+        return getattr(aio, name)
+    raise AttributeError(f"module 'onceward' has no attribute {name!r}")
+
+
+__all__ = [
+    "AlreadyCompleted", "AlreadyDone", "AlreadyRunning", "AsyncClaim", "AsyncFunction", "AsyncOnce", "Claim", "ClaimError",
+    "ConfigurationError", "Content", "Entry", "Event", "Executed", "Failed", "Function", "InvalidKey", "JsonKey", "Key",
+    "LeaseLost", "LeaseOverdue", "MemoryStore", "Mismatch", "MissingExtra", "MissingKey", "NotAcquired", "Once",
+    "OncewardError", "OncewardWarning", "Outcome", "OutcomeParked", "OutcomeUnknown", "Parked", "Payload",
+    "PayloadMismatch", "PreviouslyFailed", "Reentrant", "Replayed", "ResultCorrupt", "ResultError", "ResultNotStored",
+    "RetryTransaction", "Running", "Scope", "Stale", "State", "StillRunning", "Stopping", "StoreBroken", "StoreError",
+    "StoreFull", "StoreUnavailable", "Unknown", "UnknownCodec", "VersionSkew", "Window", "WrongWorld", "__version__",
+    "abandon", "applied", "calendar", "content_key", "current_async_claim", "current_claim", "forever", "inconclusive", "lasting",
+    "not_applied", "open_store", "sliding", "verify",
+]  # fmt: skip

@@ -1,0 +1,252 @@
+"""AsyncOnce: the async face. One line a method; the flows are the same as those of `Once`."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, Protocol, Self, Unpack, overload
+
+from .blocks import AsyncClaimBlock, AsyncWithin
+from .bridge import run
+from .core import inspect as records
+from .core.bulk import execute_all
+from .core.engine import Engine
+from .core.execute import execute
+from .decorator import Guarded, P, R, T, answer_of
+from .errors import ConfigurationError
+from .face import Face
+from .model.cipher import Cipher
+from .model.outcome import Outcome
+from .model.policy import Choices, Defaults, Finding, OnDone, OnRunning, Settings, applied
+from .model.view import Entry
+from .operation import KeySource, TenantSource
+from .ports import Store
+from .worlds.aio import EventLoop
+from .worlds.threads import Threads
+
+if TYPE_CHECKING:
+    from .client import Once
+
+
+class AsyncFunction(Guarded[P, T]):
+    """A coroutine function that is done once per key."""
+
+    _is_coroutine = getattr(asyncio.coroutines, "_is_coroutine", None)  # how 3.11's asyncio.iscoroutinefunction knows
+
+    def __init__(self, face: Any, operation: Any, receiver: tuple[Any, ...] = ()) -> None:
+        super().__init__(face, operation, receiver)
+        if hasattr(inspect, "markcoroutinefunction"):
+            inspect.markcoroutinefunction(self)
+
+    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        value: T = answer_of(await execute(self.engine, self.job(args, kwargs)), self.operation.policy)
+        return value
+
+    async def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
+        """Call it and get the `Outcome` instead of the value: what happened, under which key, in which attempt."""
+        return await execute(self.engine, self.job(args, kwargs))
+
+    async def read(self, *args: P.args, **kwargs: P.kwargs) -> Entry | None:
+        """The record of a call with these arguments, or None. Nothing is run."""
+        return await records.read(self.engine, self.key(*args, **kwargs), self.operation.codec)
+
+    async def forget(self, *args: P.args, **kwargs: P.kwargs) -> bool:
+        """Make the next call with these arguments run again."""
+        return await records.forget(self.engine, self.key(*args, **kwargs), force=False)
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> AsyncFunction[P, T]: ...
+    @overload
+    def __get__(self: AsyncFunction[Concatenate[Any, R], T], instance: object, owner: type) -> AsyncFunction[R, T]: ...  # type: ignore[valid-type]
+    def __get__(self, instance: Any, owner: type) -> Any:
+        return self._bound(instance)
+
+
+class AsyncDecorator(Protocol):
+    """`@once(…)`: keeps the function's types."""
+
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, T]]) -> AsyncFunction[P, T]: ...
+
+
+class SkippingAsyncDecorator(Protocol):
+    """`@once(…)` with `skip`: the call may return None."""
+
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, T]]) -> AsyncFunction[P, T | None]: ...
+
+
+class AsyncOnce(Face):
+    """Gives async work an effect once per key. Everything as in `Once`, awaited."""
+
+    _awaits = True
+
+    def __init__(
+        self,
+        store: Store | str | None = None,
+        *,
+        app: str = "default",
+        tenant: str | None = None,
+        cipher: Cipher | None = None,
+        cache: int = 0,
+        **defaults: Unpack[Defaults],
+    ) -> None:
+        super().__init__(store, app=app, tenant=tenant, cipher=cipher, cache=cache, **defaults)
+
+    @classmethod
+    def beside(cls, once: Once) -> AsyncOnce:
+        """The async face of the same client: same data, keeper and events, a connection of its own."""
+        other = object.__new__(cls)
+        other.__dict__.update({name: value for name, value in once.__dict__.items() if name != "_aio"})
+        engine = once.engine
+        other.engine = Engine(engine.store.twin(), EventLoop(), engine.keeper, engine.bus, engine.owner)
+        return other
+
+    def _world(self) -> EventLoop:
+        return EventLoop()
+
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, T]], /) -> AsyncFunction[P, T]: ...
+    @overload
+    def __call__(
+        self,
+        *,
+        key: KeySource = None,
+        name: str | None = None,
+        version: str | int | None = None,
+        tenant: TenantSource = None,
+        on_running: Literal["skip"],
+        on_done: OnDone = "replay",
+        **choices: Unpack[Choices],
+    ) -> SkippingAsyncDecorator: ...
+    @overload
+    def __call__(
+        self,
+        *,
+        key: KeySource = None,
+        name: str | None = None,
+        version: str | int | None = None,
+        tenant: TenantSource = None,
+        on_running: OnRunning = "wait",
+        on_done: Literal["skip"],
+        **choices: Unpack[Choices],
+    ) -> SkippingAsyncDecorator: ...
+    @overload
+    def __call__(
+        self,
+        *,
+        key: KeySource = None,
+        name: str | None = None,
+        version: str | int | None = None,
+        tenant: TenantSource = None,
+        on_running: Literal["wait", "raise"] = "wait",
+        on_done: Literal["replay", "raise"] = "replay",
+        **choices: Unpack[Choices],
+    ) -> AsyncDecorator: ...
+    def __call__(  # type: ignore[misc]  # mypy does not see that **settings takes what Choices unpacks to
+        self,
+        fn: Callable[..., Any] | None = None,
+        /,
+        *,
+        key: KeySource = None,
+        name: str | None = None,
+        version: str | int | None = None,
+        tenant: TenantSource = None,
+        **settings: Any,
+    ) -> Any:
+        """Decorate a coroutine function: `@once`, or `@once(key="charge:{order_id}", window="24h", …)`."""
+
+        def decorate(fn: Callable[..., Any]) -> Any:
+            if not inspect.iscoroutinefunction(fn):
+                raise ConfigurationError(
+                    f"AsyncOnce decorates async functions, and {fn!r} is none", hint="make it async def, or use Once"
+                )
+            operation = self.operation(fn, settings, key=key, name=name, version=version, tenant=tenant, awaits=True)
+            return AsyncFunction(self, operation)
+
+        return decorate if fn is None else decorate(fn)
+
+    async def run(self, key: Any, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Await fn(*args) once under this key; the value, or the exception that says why there is none."""
+        return answer_of(await self.outcome(key, fn, *args, **kwargs), self.policy)
+
+    async def outcome(
+        self, key: Any, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Outcome[T]:
+        """As `run`, but the `Outcome`."""
+        return await execute(self.engine, self.job(key, fn, args, kwargs))
+
+    async def map(
+        self,
+        fn: Callable[[Any], Coroutine[Any, Any, T]],
+        items: Iterable[Any],
+        *,
+        key: KeySource = None,
+        name: str | None = None,
+        **settings: Unpack[Settings],
+    ) -> list[Outcome[T]]:
+        """fn(item) once per key, claimed in bulk. Outcomes in input order; one that fails stops no other."""
+        return await execute_all(self.engine, self.jobs(fn, items, key, name, settings))
+
+    def claim(
+        self,
+        key: Any,
+        *,
+        name: str | None = None,
+        payload: Any = None,
+        note: dict[str, str] | None = None,
+        **settings: Unpack[Settings],
+    ) -> AsyncClaimBlock:
+        """`async with once.claim(key) as claim:` own the key while the block runs. Raises NotAcquired if it is not ours."""
+        return AsyncClaimBlock(self.engine, self.claim_job(key, name, payload, note or {}, settings))
+
+    def within(self, connection: Any) -> AsyncWithin:
+        """`async with once.within(connection) as tx:` claim, effect and result in your own transaction."""
+        return AsyncWithin(self, connection)
+
+    async def read(self, key: Any, *, name: str | None = None) -> Entry | None:
+        """The record under the key, or None."""
+        return await records.read(self.engine, self.key(key, name=name), self.codec())
+
+    async def forget(self, key: Any, *, name: str | None = None, force: bool = False) -> bool:
+        """Make the key free again; tells whether there was anything. A live owner is spared unless forced."""
+        return await records.forget(self.engine, self.key(key, name=name), force=force)
+
+    async def resolve(self, key: Any, finding: applied | Finding, *, name: str | None = None) -> None:
+        """Say how a PARKED attempt ended: `applied(value)`, `not_applied` or `abandon`."""
+        await records.resolve(self.engine, self.key(key, name=name), finding, self.codec(), self.policy)
+
+    async def purge(self, limit: int = 10_000) -> int:
+        """Delete up to `limit` records that answer for nothing any more."""
+        return await records.purge(self.engine, limit)
+
+    async def close(self, timeout: float = 10.0) -> None:
+        """Stop claiming, let running work finish (up to `timeout` seconds), join the keeper, close the store."""
+        self.stop()
+        try:
+            async with asyncio.timeout(timeout):
+                while self.keeper.held():
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            pass  # what still runs is fenced: its lease lapses by itself
+        await asyncio.to_thread(self.keeper.close)
+        await self.engine.store.close()
+        self._event_loop.close()
+
+    def close_beside(self) -> None:
+        """Closed by the `Once` that this face belongs to, without an event loop."""
+        self.stop()
+        run(self.engine.store.open(Threads()))
+        run(self.engine.store.close())
+        self._event_loop.close()
+
+    @property
+    def _event_loop(self) -> EventLoop:
+        world = self.engine.world
+        assert isinstance(world, EventLoop)
+        return world
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

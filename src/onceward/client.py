@@ -1,0 +1,243 @@
+"""Once: the blocking face. One line a method; the flows are in `core`."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, Protocol, Self, Unpack, overload
+
+from .blocks import ClaimBlock, Within
+from .bridge import run
+from .core import inspect as records
+from .core.bulk import execute_all
+from .core.execute import execute
+from .decorator import Guarded, P, R, T, answer_of
+from .errors import ConfigurationError
+from .face import Face
+from .model.cipher import Cipher
+from .model.outcome import Outcome
+from .model.policy import Choices, Defaults, Finding, OnDone, OnRunning, Settings, applied
+from .model.view import Entry
+from .operation import KeySource, TenantSource
+from .ports import Store
+from .worlds.threads import Threads
+
+if TYPE_CHECKING:
+    from .aio import AsyncFunction, AsyncOnce
+
+
+class Function(Guarded[P, T]):
+    """A plain function that is done once per key."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        value: T = answer_of(run(execute(self.engine, self.job(args, kwargs))), self.operation.policy)
+        return value
+
+    def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
+        """Call it and get the `Outcome` instead of the value: what happened, under which key, in which attempt."""
+        return run(execute(self.engine, self.job(args, kwargs)))
+
+    def read(self, *args: P.args, **kwargs: P.kwargs) -> Entry | None:
+        """The record of a call with these arguments, or None. Nothing is run."""
+        return run(records.read(self.engine, self.key(*args, **kwargs), self.operation.codec))
+
+    def forget(self, *args: P.args, **kwargs: P.kwargs) -> bool:
+        """Make the next call with these arguments run again."""
+        return run(records.forget(self.engine, self.key(*args, **kwargs), force=False))
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Function[P, T]: ...
+    @overload
+    def __get__(self: Function[Concatenate[Any, R], T], instance: object, owner: type) -> Function[R, T]: ...  # type: ignore[valid-type]
+    def __get__(self, instance: Any, owner: type) -> Any:
+        return self._bound(instance)
+
+
+class Decorator(Protocol):
+    """`@once(…)`: keeps the function's types."""
+
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, T]]) -> AsyncFunction[P, T]: ...  # type: ignore[overload-overlap]  # the first match is the one meant
+    @overload
+    def __call__(self, fn: Callable[P, T]) -> Function[P, T]: ...
+
+
+class SkippingDecorator(Protocol):
+    """`@once(…)` with `skip`: the call may return None."""
+
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, T]]) -> AsyncFunction[P, T | None]: ...  # type: ignore[overload-overlap]  # the first match is the one meant
+    @overload
+    def __call__(self, fn: Callable[P, T]) -> Function[P, T | None]: ...
+
+
+class Once(Face):
+    """Gives blocking work an effect once per key.
+
+    `store` is a URL or a store (default: $ONCEWARD_STORE_URL, else sqlite:///onceward.db); `app` and `tenant` are part
+    of every key; `cache` keeps that many completed results in this process; the rest are default choices.
+    """
+
+    def __init__(
+        self,
+        store: Store | str | None = None,
+        *,
+        app: str = "default",
+        tenant: str | None = None,
+        cipher: Cipher | None = None,
+        cache: int = 0,
+        **defaults: Unpack[Defaults],
+    ) -> None:
+        super().__init__(store, app=app, tenant=tenant, cipher=cipher, cache=cache, **defaults)
+        self._aio: AsyncOnce | None = None
+
+    def _world(self) -> Threads:
+        return Threads()
+
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, T]], /) -> AsyncFunction[P, T]: ...  # type: ignore[overload-overlap]  # the first match is the one meant
+    @overload
+    def __call__(self, fn: Callable[P, T], /) -> Function[P, T]: ...
+    @overload
+    def __call__(
+        self,
+        *,
+        key: KeySource = None,
+        name: str | None = None,
+        version: str | int | None = None,
+        tenant: TenantSource = None,
+        on_running: Literal["skip"],
+        on_done: OnDone = "replay",
+        **choices: Unpack[Choices],
+    ) -> SkippingDecorator: ...
+    @overload
+    def __call__(
+        self,
+        *,
+        key: KeySource = None,
+        name: str | None = None,
+        version: str | int | None = None,
+        tenant: TenantSource = None,
+        on_running: OnRunning = "wait",
+        on_done: Literal["skip"],
+        **choices: Unpack[Choices],
+    ) -> SkippingDecorator: ...
+    @overload
+    def __call__(
+        self,
+        *,
+        key: KeySource = None,
+        name: str | None = None,
+        version: str | int | None = None,
+        tenant: TenantSource = None,
+        on_running: Literal["wait", "raise"] = "wait",
+        on_done: Literal["replay", "raise"] = "replay",
+        **choices: Unpack[Choices],
+    ) -> Decorator: ...
+    def __call__(  # type: ignore[misc]  # mypy does not see that **settings takes what Choices unpacks to
+        self,
+        fn: Callable[..., Any] | None = None,
+        /,
+        *,
+        key: KeySource = None,
+        name: str | None = None,
+        version: str | int | None = None,
+        tenant: TenantSource = None,
+        **settings: Any,
+    ) -> Any:
+        """Decorate a function: `@once`, or `@once(key="charge:{order_id}", window="24h", …)`. Async ones get the async face."""
+
+        def decorate(fn: Callable[..., Any]) -> Any:
+            if inspect.iscoroutinefunction(fn):
+                return self.aio(key=key, name=name, version=version, tenant=tenant, **settings)(fn)
+            refuse_undecoratable(fn)
+            return Function(self, self.operation(fn, settings, key=key, name=name, version=version, tenant=tenant))
+
+        return decorate if fn is None else decorate(fn)
+
+    @property
+    def aio(self) -> AsyncOnce:
+        """The async face on the same data, with a connection of its own."""
+        if self._aio is None:
+            from .aio import AsyncOnce
+
+            self._aio = AsyncOnce.beside(self)
+        return self._aio
+
+    def run(self, key: Any, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """fn(*args) once under this key; the value, or the exception that says why there is none."""
+        return answer_of(self.outcome(key, fn, *args, **kwargs), self.policy)
+
+    def outcome(self, key: Any, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
+        """As `run`, but the `Outcome`."""
+        return run(execute(self.engine, self.job(key, fn, args, kwargs)))
+
+    def map(
+        self,
+        fn: Callable[[Any], T],
+        items: Iterable[Any],
+        *,
+        key: KeySource = None,
+        name: str | None = None,
+        **settings: Unpack[Settings],
+    ) -> list[Outcome[T]]:
+        """fn(item) once per key, claimed in bulk. Outcomes in input order; one that fails stops no other."""
+        return run(execute_all(self.engine, self.jobs(fn, items, key, name, settings)))
+
+    def claim(
+        self,
+        key: Any,
+        *,
+        name: str | None = None,
+        payload: Any = None,
+        note: dict[str, str] | None = None,
+        **settings: Unpack[Settings],
+    ) -> ClaimBlock:
+        """`with once.claim(key) as claim:` own the key while the block runs. Raises NotAcquired if it is not ours."""
+        return ClaimBlock(self.engine, self.claim_job(key, name, payload, note or {}, settings))
+
+    def within(self, connection: Any) -> Within:
+        """`with once.within(connection) as tx:` claim, effect and result in your own transaction."""
+        return Within(self, connection)
+
+    def read(self, key: Any, *, name: str | None = None) -> Entry | None:
+        """The record under the key, or None."""
+        return run(records.read(self.engine, self.key(key, name=name), self.codec()))
+
+    def forget(self, key: Any, *, name: str | None = None, force: bool = False) -> bool:
+        """Make the key free again; tells whether there was anything. A live owner is spared unless forced."""
+        return run(records.forget(self.engine, self.key(key, name=name), force=force))
+
+    def resolve(self, key: Any, finding: applied | Finding, *, name: str | None = None) -> None:
+        """Say how a PARKED attempt ended: `applied(value)`, `not_applied` or `abandon`."""
+        run(records.resolve(self.engine, self.key(key, name=name), finding, self.codec(), self.policy))
+
+    def purge(self, limit: int = 10_000) -> int:
+        """Delete up to `limit` records that answer for nothing any more."""
+        return run(records.purge(self.engine, limit))
+
+    def close(self, timeout: float = 10.0) -> None:
+        """Stop claiming, let running work finish (up to `timeout` seconds), join the keeper, close the store."""
+        self.stop()
+        deadline = time.monotonic() + timeout
+        while self.keeper.held() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self.keeper.close()
+        if self._aio is not None:
+            self._aio.close_beside()
+        run(self.engine.store.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def refuse_undecoratable(fn: Any) -> None:
+    """Staticmethod and classmethod go outside: they hide the function's own signature."""
+    if isinstance(fn, staticmethod | classmethod):
+        raise ConfigurationError(f"put @{type(fn).__name__} above @once, not below it")
+    if not callable(fn):
+        raise ConfigurationError(f"@once decorates functions, not {type(fn).__name__}")

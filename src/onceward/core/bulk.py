@@ -1,0 +1,82 @@
+"""Many jobs at once: claimed in batches, run one after another, told in the order of the input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from onceward.errors import StoreError
+from onceward.model.outcome import Executed, Outcome, Replayed
+from onceward.model.record import Release, Verdict
+
+from . import switch
+from .acquire import outcome_of, refuse_reentry, take
+from .engine import Engine
+from .execute import execute, perform
+from .held import Held
+from .job import Job
+
+BATCH = 256
+
+
+async def execute_all(engine: Engine, jobs: Sequence[Job]) -> list[Outcome[Any]]:
+    """One outcome a job. A key that comes twice runs once; one that fails stops no other."""
+    outcomes: dict[bytes, Outcome[Any]] = {}
+    distinct = list({job.key.id: job for job in reversed(jobs)}.values())[::-1]
+    for start in range(0, len(distinct), BATCH):
+        await _execute_batch(engine, distinct[start : start + BATCH], outcomes)
+    return [_repeated(job, first, outcomes[job.key.id]) for job, first in _with_first(jobs)]
+
+
+async def _execute_batch(engine: Engine, jobs: list[Job], outcomes: dict[bytes, Outcome[Any]]) -> None:
+    held = {} if switch.off else await _claim(engine, jobs, outcomes)
+    pending = dict(held)
+    try:
+        for job in jobs:
+            mine = pending.pop(job.key.id, None)
+            if mine is not None:
+                outcomes[job.key.id] = await perform(mine)
+        for job in jobs:
+            if job.key.id not in outcomes:  # running elsewhere, or no store: each by its own policy
+                outcomes[job.key.id] = await execute(engine, job)
+    finally:
+        for mine in pending.values():  # only after a BaseException: these were not begun
+            await mine.release()
+
+
+async def _claim(engine: Engine, jobs: list[Job], outcomes: dict[bytes, Outcome[Any]]) -> dict[bytes, Held]:
+    """Claim the batch in one call. What has to wait, or failed to be asked, is left for later."""
+    await engine.ready()
+    for job in jobs:
+        refuse_reentry(engine, job)
+    since = engine.world.monotonic()
+    requests = [job.request(engine.world.nonce(), engine.owner()) for job in jobs]
+    timeout = min(job.policy.call_timeout for job in jobs)
+    try:
+        answers, cancelled = await engine.world.finish(engine.store.claim(requests, timeout=timeout))
+    except StoreError:
+        return {}
+    granted = [
+        (job, answer.record)
+        for job, answer in zip(jobs, answers, strict=True)
+        if answer.verdict is Verdict.ACQUIRED and answer.record
+    ]
+    if cancelled is not None:
+        await engine.store.settle([Release(one.id, one.token, one.nonce) for _, one in granted], timeout=timeout)
+        raise cancelled
+    for job, answer in zip(jobs, answers, strict=True):
+        if answer.verdict in (Verdict.REPLAY, Verdict.MISMATCH, Verdict.FAILED, Verdict.PARKED):
+            outcomes[job.key.id] = outcome_of(engine, job, answer)
+    return {job.key.id: await take(engine, job, record, since) for job, record in granted}
+
+
+def _with_first(jobs: Sequence[Job]) -> list[tuple[Job, bool]]:
+    seen: set[bytes] = set()
+    return [(job, job.key.id not in seen and not seen.add(job.key.id)) for job in jobs]  # type: ignore[func-returns-value]  # add() is the point
+
+
+def _repeated(job: Job, first: bool, outcome: Outcome[Any]) -> Outcome[Any]:  # noqa: FBT001 (a pair from above)
+    """A later item with the same key is a replay of the first."""
+    if first or not isinstance(outcome, Executed):
+        return outcome
+    return Replayed(key=job.key.text, value=outcome.value, attempt=outcome.attempt, token=outcome.token)

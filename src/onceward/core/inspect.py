@@ -1,0 +1,69 @@
+"""Looking at records and clearing them: read, forget, resolve, purge."""
+
+from __future__ import annotations
+
+from onceward.errors import AlreadyRunning, NotAcquired, VersionSkew
+from onceward.model.codec import Codec
+from onceward.model.key import Key
+from onceward.model.policy import Finding, Policy, applied, not_applied
+from onceward.model.record import Resolution, Resolve, State, Verdict
+from onceward.model.view import Entry
+
+from .acquire import lease_left
+from .engine import Engine
+
+TIMEOUT = 5.0
+
+
+async def read(engine: Engine, key: Key, codec: Codec) -> Entry | None:
+    """The record under the key, or None. FREE counts as none: it holds no work."""
+    await engine.ready()
+    answer = (await engine.store.read([key.id], timeout=TIMEOUT))[0]
+    if answer.record is None or answer.record.state is State.FREE:
+        return None
+    return Entry(answer.record, answer.now, codec)
+
+
+async def forget(engine: Engine, key: Key, *, force: bool) -> bool:
+    """Make the key free again; tells whether there was anything. A live owner is spared unless forced."""
+    await engine.ready()
+    before = (await engine.store.read([key.id], timeout=TIMEOUT))[0].record
+    answer = (await engine.store.forget([key.id], force=force, timeout=TIMEOUT))[0]
+    if answer.verdict is Verdict.REFUSED:
+        raise AlreadyRunning(
+            "its owner is alive, so it was not forgotten",
+            key=key.text,
+            retry_after=lease_left(answer),
+            hint="wait, or force it",
+        )
+    if answer.verdict is Verdict.SKEW:
+        raise VersionSkew(
+            "the record was written by a newer Onceward; left alone", key=key.text, hint="upgrade this process"
+        )
+    return before is not None and before.state is not State.FREE
+
+
+async def resolve(engine: Engine, key: Key, finding: applied | Finding, codec: Codec, policy: Policy) -> None:
+    """Say how a parked attempt ended: applied(value), not_applied (it may run again), or abandoned (it may not)."""
+    await engine.ready()
+    answer = (await engine.store.read([key.id], timeout=TIMEOUT))[0]
+    record = answer.record
+    if record is None or record.state is not State.PARKED:
+        raise NotAcquired(f"nothing to resolve: it is {record.state if record else 'absent'}, not PARKED", key=key.text)
+    validity = policy.window.validity(answer.now)
+    if isinstance(finding, applied):
+        encoded = codec.encode(finding.value, key.id)
+        request = Resolve(
+            key.id, record.token, Resolution.APPLIED, encoded.data, encoded.digest, encoded.data is not None, validity
+        )
+    else:
+        resolution = Resolution.NOT_APPLIED if finding is not_applied else Resolution.ABANDON
+        request = Resolve(key.id, record.token, resolution, validity=validity)
+    if (await engine.store.settle([request], timeout=TIMEOUT))[0].verdict is not Verdict.OK:
+        raise NotAcquired("the record changed while we looked; look again", key=key.text)
+
+
+async def purge(engine: Engine, limit: int) -> int:
+    """Delete up to `limit` records that answer for nothing any more."""
+    await engine.ready()
+    return await engine.store.purge(limit, timeout=30.0)

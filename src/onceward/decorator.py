@@ -1,0 +1,60 @@
+"""Decorated functions: what is the same in both colours."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
+
+from .core.engine import Engine
+from .core.job import Job
+from .errors import AlreadyDone
+from .model.key import Key
+from .model.outcome import Outcome, Replayed, Running
+from .model.policy import Policy
+from .operation import Operation
+
+P = ParamSpec("P")
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Guarded(Generic[P, T]):
+    """A function that is done once per key. Looks like the function: name, docstring, signature."""
+
+    def __init__(self, face: Any, operation: Operation, receiver: tuple[Any, ...] = ()) -> None:
+        functools.update_wrapper(cast("Any", self), operation.fn)
+        self._face = face
+        self.engine: Engine = face.engine
+        self._receiver = receiver
+        self.operation = operation
+
+    @property
+    def policy(self) -> Policy:
+        """The choices in force for this function."""
+        return self.operation.policy
+
+    def key(self, *args: P.args, **kwargs: P.kwargs) -> Key:
+        """The key that a call with these arguments has. Nothing is run."""
+        return self.operation.key((*self._receiver, *args), kwargs)
+
+    def job(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Job:
+        return self.operation.job((*self._receiver, *args) if self._receiver else args, kwargs)
+
+    def _bound(self, instance: Any) -> Self:
+        """As a method: the same function with its receiver filled in."""
+        return self if instance is None else type(self)(self._face, self.operation, (instance,))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.operation.name}>"
+
+
+def answer_of(outcome: Outcome[T], policy: Policy) -> T:
+    """What the plain call returns or raises. With `skip` it returns None, and is typed so."""
+    if isinstance(outcome, Replayed) and policy.on_done != "replay":
+        if policy.on_done == "raise":
+            raise AlreadyDone("this was done before", key=outcome.key, value=outcome.value, stored=outcome.stored)
+        return None  # type: ignore[return-value]  # the overloads of @once say T | None
+    if isinstance(outcome, Running) and policy.on_running == "skip":
+        return None  # type: ignore[return-value]  # the overloads of @once say T | None
+    value: T = outcome.unwrap()
+    return value

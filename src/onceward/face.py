@@ -1,0 +1,180 @@
+"""What both faces share: configuration, and making jobs. No I/O happens here."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Self
+
+from .core.engine import Engine
+from .core.job import Job
+from .errors import ConfigurationError
+from .model.cipher import Cipher
+from .model.codec import Codec
+from .model.fingerprint import fingerprint, parts
+from .model.key import Key, Scope, make_key
+from .model.policy import Defaults, Policy, Settings
+from .model.results import ResultType
+from .observe.events import Listener
+from .observe.log import logging_bus
+from .operation import KeySource, Operation, codec_for, name_of
+from .ports import Store, World
+from .stores.cached import CachedStore
+from .stores.registry import open_store
+from .worlds.keeper import Keeper
+
+COMMON = "shared"
+"""The operation of keys that are given without a function: as with lock names, the same key is the same work."""
+
+
+class Face:
+    """Configuration of a client. `Once` and `AsyncOnce` add the verbs, each in its own colour."""
+
+    def __init__(
+        self,
+        store: Store | str | None = None,
+        *,
+        app: str = "default",
+        tenant: str | None = None,
+        cipher: Cipher | None = None,
+        cache: int = 0,
+        **defaults: Any,
+    ) -> None:
+        if "skip" in (defaults.get("on_running"), defaults.get("on_done")):
+            raise ConfigurationError(
+                "skip makes a call return None, so it is declared on the function itself",
+                hint='@once(on_running="skip")',
+            )
+        self._url = store if isinstance(store, str) or store is None else None
+        opened = open_store(store) if store is None or isinstance(store, str) else store
+        self._app = app
+        self._tenant = tenant
+        self._cipher = cipher
+        self._cache = cache
+        self.policy = Policy().with_settings(defaults)  # type: ignore[arg-type]  # checked there, name by name
+        self._defaults = dict(defaults)
+        self._connect(CachedStore(opened, cache) if cache else opened)
+
+    def _connect(self, store: Store) -> None:
+        bus = logging_bus()
+        self.keeper = Keeper(store, bus)
+        self.engine = Engine(store, self._world(), self.keeper, bus, Owner())
+
+    def _world(self) -> World:
+        raise NotImplementedError
+
+    @property
+    def store(self) -> Store:
+        return self.engine.store
+
+    def using(self, *, tenant: str | None = None, **settings: Any) -> Self:
+        """The same client (store, keeper, events) with other defaults or another tenant."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other._tenant = tenant if tenant is not None else self._tenant
+        other.policy = self.policy.with_settings(settings)  # type: ignore[arg-type]  # checked there, name by name
+        other._defaults = {**self._defaults, **settings}
+        return other
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Hear every event of this client; returns how to stop."""
+        return self.engine.bus.subscribe(listener)
+
+    def stop(self) -> None:
+        """Claim nothing more from now on; what is running goes on. May be called from a signal handler."""
+        self.engine.stopping = True
+
+    def operation(self, fn: Callable[..., Any], settings: Mapping[str, Any], **parts: Any) -> Operation:
+        policy = self.policy.with_settings(settings)  # type: ignore[arg-type]  # checked there, name by name
+        return Operation(
+            fn,
+            policy,
+            app=self._app,
+            fixed_tenant=self._tenant,
+            cipher=self._cipher,
+            explicit_fingerprint="fingerprint" in settings,
+            **parts,
+        )
+
+    def key(self, key: Any, *, name: str | None = None) -> Key:
+        """The key object for a key that you give yourself; `name` is the operation that it belongs to."""
+        return key if isinstance(key, Key) else make_key(Scope(self._app, name or COMMON, self._tenant), key)
+
+    def codec(self, annotation: Any = Any) -> Codec:
+        return codec_for(self.policy, ResultType(annotation), self._cipher)
+
+    def job(self, key: Any, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Job:
+        """A job under a given key. The operation is the function, so that two functions never share a result."""
+        operation = self.operation(fn, {}, name=None if hasattr(fn, "__qualname__") else type(fn).__qualname__)
+        given = key if isinstance(key, Key) else make_key(operation.scope, key)
+        payload = operation.arguments(args, kwargs)
+        payload.pop(operation.binding.receiver or "", None)
+        return Job(
+            given,
+            self.policy,
+            operation.codec,
+            fingerprint(payload),
+            parts(payload, given.id),
+            fn,
+            args,
+            kwargs,
+            self._awaits,
+        )
+
+    def claim_job(
+        self, key: Any, name: str | None, payload: Any, note: dict[str, str], settings: Mapping[str, Any]
+    ) -> Job:
+        given = self.key(key, name=name)
+        policy = self.policy.with_settings(settings)  # type: ignore[arg-type]  # checked there, name by name
+        codec = codec_for(policy, ResultType(Any), self._cipher)
+        if payload is None:
+            return Job(given, policy, codec, note=note)
+        named = payload if isinstance(payload, dict) else {"payload": payload}
+        return Job(given, policy, codec, fingerprint(named), parts(named, given.id), note=note)
+
+    def jobs(
+        self, fn: Any, items: Iterable[Any], key: KeySource, name: str | None, settings: Mapping[str, Any]
+    ) -> list[Job]:
+        """One job an item; `fn` may be decorated already, then its own choices hold."""
+        operation = getattr(fn, "operation", None)
+        if not isinstance(operation, Operation):
+            operation = self.operation(fn, settings, key=key, name=name or name_of(fn), awaits=self._awaits)
+        elif key is not None or name is not None or settings:
+            raise ConfigurationError(
+                f"{operation.name} is decorated already: its own key and settings hold", hint="leave them out here"
+            )
+        return [operation.job((item,), {}) for item in items]
+
+    _awaits = False
+
+    def __reduce__(self) -> Any:
+        if self._url is None:
+            raise TypeError(
+                f"a {type(self).__name__} on a store object cannot be pickled; make it from a URL: {type(self).__name__}('sqlite:///…')"
+            )
+        settings = {"app": self._app, "tenant": self._tenant, "cache": self._cache, **self._defaults}
+        if self._cipher is not None:
+            raise TypeError("a client with a cipher is not pickled: keys must not travel with it")
+        return _remake, (type(self), self._url, settings)
+
+
+def _remake(face: type[Face], url: str, settings: dict[str, Any]) -> Face:
+    return face(url, **settings)
+
+
+class Owner:
+    """Who we are, for people: host and process. Made anew after a fork."""
+
+    def __init__(self) -> None:
+        self._pid = -1
+        self._text = ""
+
+    def __call__(self) -> str:
+        pid = os.getpid()
+        if pid != self._pid:
+            self._pid, self._text = pid, f"{socket.gethostname()}:{pid}"
+        return self._text
+
+
+__all__ = ["Defaults", "Face", "Settings"]

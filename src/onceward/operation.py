@@ -1,0 +1,165 @@
+"""An operation: one function with its declared choices, compiled once, from which each call becomes a job."""
+
+from __future__ import annotations
+
+import sys
+import typing
+from collections.abc import Callable, Mapping
+from pathlib import PurePath
+from typing import Any
+
+from .binding import Binding
+from .core.job import NO_KEY, Job
+from .errors import ConfigurationError, MissingKey
+from .model.cipher import Cipher
+from .model.codec import Codec
+from .model.fingerprint import fingerprint, parts
+from .model.key import Key, Scope, make_key
+from .model.policy import Policy
+from .model.results import ResultType
+from .model.sources import Call, Content, JsonKey, Payload, Source, source_for
+from .model.template import FirstOf, Template
+
+KeySource = str | list[str] | Callable[..., Any] | Source | None
+TenantSource = str | Callable[..., Any] | None
+
+
+class Operation:
+    """Whose keys, which key, which payload, which result: everything about a function but running it."""
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        policy: Policy,
+        *,
+        app: str,
+        name: str | None = None,
+        version: str | int | None = None,
+        key: KeySource = None,
+        tenant: TenantSource = None,
+        fixed_tenant: str | None = None,
+        cipher: Cipher | None = None,
+        awaits: bool = False,
+        explicit_fingerprint: bool = False,
+    ) -> None:
+        self.fn = fn
+        self.policy = policy
+        self.awaits = awaits
+        self.name = name or name_of(fn)
+        self.binding = Binding(fn)
+        self.source = source_for(key)
+        self._check_source()
+        self._tenant = _tenant_source(tenant)
+        if self._tenant is not None:
+            self._tenant.check(self.binding.names, self.binding.has_var_keywords)
+        operation = self.name if version is None else f"{self.name}:v{version}"
+        self.scope = Scope(app, operation, fixed_tenant)
+        self.codec = codec_for(policy, ResultType(result_annotation(fn)), cipher)
+        self._fields = _fingerprint_fields(self.source, policy, explicit=explicit_fingerprint)
+        self._check_fingerprint()
+
+    def arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The call's arguments by name, defaults included."""
+        return self.binding.bind(*args, **kwargs)
+
+    def key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Key:
+        return self._key(self.arguments(args, kwargs))
+
+    def job(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Job:
+        arguments = self.arguments(args, kwargs)
+        try:
+            key = self._key(arguments)
+        except MissingKey:
+            if self.policy.on_missing_key == "raise":
+                raise
+            return Job(NO_KEY, self.policy, self.codec, call=self.fn, args=args, kwargs=kwargs, awaits=self.awaits)
+        payload = self._payload(arguments)
+        if payload is None:
+            return Job(key, self.policy, self.codec, b"", {}, self.fn, args, kwargs, self.awaits)
+        mark, marks = fingerprint(payload), parts(payload, key.id)
+        return Job(key, self.policy, self.codec, mark, marks, self.fn, args, kwargs, self.awaits)
+
+    def _key(self, arguments: Mapping[str, Any]) -> Key:
+        scope = self.scope
+        if self._tenant is not None:
+            tenant = self._tenant(arguments)[1]
+            scope = Scope(scope.app, scope.operation, tenant)
+        value, text = self.source(arguments)
+        if isinstance(self.source, Payload):
+            return make_key(scope, ("payload", value), text)  # a function without arguments has a key too
+        return make_key(scope, value, text)
+
+    def _payload(self, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+        """What the fingerprint covers. The receiver of a method is not part of it."""
+        if self._fields is None:
+            return None
+        receiver = self.binding.receiver
+        if self._fields == ():
+            return {name: value for name, value in arguments.items() if name != receiver}
+        return {name: arguments[name] for name in self._fields}
+
+    def _check_source(self) -> None:
+        try:
+            self.source.check(self.binding.names, self.binding.has_var_keywords)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{self.name}: {error}") from None
+
+    def _check_fingerprint(self) -> None:
+        unknown = [
+            name for name in self._fields or () if name not in self.binding.names and not self.binding.has_var_keywords
+        ]
+        if unknown:
+            raise ConfigurationError(
+                f"{self.name}: fingerprint names {unknown[0]!r}, which is no parameter",
+                hint=f"the parameters are: {', '.join(self.binding.names) or 'none'}",
+            )
+
+
+def codec_for(policy: Policy, result_type: ResultType, cipher: Cipher | None) -> Codec:
+    return Codec(
+        result_type,
+        store=policy.store_result,
+        max_bytes=policy.max_result_bytes,
+        compress_from=policy.compress_from,
+        cipher=cipher,
+    )
+
+
+def name_of(fn: Callable[..., Any]) -> str:
+    """Module and qualified name. A script's functions are named after its file, so that import and run agree."""
+    module = getattr(fn, "__module__", None)
+    qualified = getattr(fn, "__qualname__", None)
+    if not module or not qualified or "<lambda>" in qualified:
+        raise ConfigurationError(
+            f"{fn!r} has no name of its own that would make its keys", hint='give it one: @once(name="charge")'
+        )
+    if module == "__main__":
+        main = sys.modules["__main__"]
+        spec = getattr(main, "__spec__", None)
+        file = getattr(main, "__file__", None)
+        module = spec.name.removesuffix(".__main__") if spec else PurePath(file).stem if file else module
+    return f"{module}.{qualified}"
+
+
+def result_annotation(fn: Callable[..., Any]) -> Any:
+    """The declared return type; Any where it is missing or cannot be resolved."""
+    try:
+        return typing.get_type_hints(fn, include_extras=True).get("return", Any)
+    except Exception:  # noqa: BLE001 (a forward reference that nobody can resolve means that nothing was declared)
+        return Any
+
+
+def _tenant_source(tenant: TenantSource) -> Template | FirstOf | Call | None:
+    if tenant is None:
+        return None
+    source = source_for(tenant)
+    if not isinstance(source, Template | Call):
+        raise ConfigurationError("tenant= takes a template or a callable", hint='such as tenant="{org_id}"')
+    return source
+
+
+def _fingerprint_fields(source: Source, policy: Policy, *, explicit: bool) -> tuple[str, ...] | None:
+    """None: no fingerprint; (): all arguments. A key made of the content needs none unless asked for."""
+    if policy.fingerprint == "none" or (not explicit and isinstance(source, Payload | Content | JsonKey)):
+        return None
+    return () if policy.fingerprint == "all" else tuple(policy.fingerprint)

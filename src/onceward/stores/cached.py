@@ -1,0 +1,113 @@
+"""A bounded local cache of completed results in front of a store. Opt-in: another process's `forget` is not seen here."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from onceward.errors import ConfigurationError
+from onceward.model import transitions
+from onceward.model.record import Answer, ClaimRequest, Record, Renewal, State, Verdict
+from onceward.ports import AnySettlement, Clock, Filter, JoinedStore, JoinsTransaction, Notifies, Page, Store, World
+
+from .clock import SteadyClock
+
+
+class CachedStore:
+    """Answers replays and mismatches of records seen COMPLETED; asks the store for everything else.
+
+    Judged by the same state table, so a cached record answers exactly as the stored one would, and only inside its
+    window. The store's time is followed by the offset seen in its last answer.
+    """
+
+    def __init__(self, store: Store, size: int, *, clock: Clock | None = None) -> None:
+        if size < 1:
+            raise ConfigurationError("a cache needs room for at least one result", hint="leave cache out to have none")
+        self.name = f"{store.name} (cached)"
+        self.inline = store.inline
+        self._store = store
+        self._size = size
+        self._clock = clock or SteadyClock()
+        self._offset = 0
+        self._records: OrderedDict[bytes, Record] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def twin(self) -> Store:
+        return self._store.twin()
+
+    async def open(self, world: World) -> None:
+        await self._store.open(world)
+
+    async def close(self) -> None:
+        await self._store.close()
+
+    async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
+        answers = [self._known(request) for request in requests]
+        asked = [request for request, answer in zip(requests, answers, strict=True) if answer is None]
+        if not asked:
+            return [answer for answer in answers if answer is not None]
+        fresh = iter(await self._store.claim(asked, timeout=timeout))
+        return [self._remember(next(fresh)) if answer is None else answer for answer in answers]
+
+    async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
+        return await self._store.renew(renewals, timeout=timeout)
+
+    async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:
+        return [self._remember(answer) for answer in await self._store.settle(settlements, timeout=timeout)]
+
+    async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
+        return await self._store.read(ids, timeout=timeout)
+
+    async def forget(self, ids: Sequence[bytes], *, force: bool, timeout: float) -> list[Answer]:
+        with self._lock:
+            for id in ids:
+                self._records.pop(id, None)
+        return await self._store.forget(ids, force=force, timeout=timeout)
+
+    async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
+        return await self._store.scan(wanted, cursor=cursor, limit=limit, timeout=timeout)
+
+    async def counts(self, *, timeout: float) -> dict[tuple[str, State], int]:
+        return await self._store.counts(timeout=timeout)
+
+    async def purge(self, limit: int, *, timeout: float) -> int:
+        return await self._store.purge(limit, timeout=timeout)
+
+    def watch(self, id: bytes, wake: Callable[[], None]) -> Callable[[], None]:
+        if isinstance(self._store, Notifies):
+            return self._store.watch(id, wake)
+        return _nothing
+
+    def join(self, connection: Any, world: World) -> JoinedStore:
+        if not isinstance(self._store, JoinsTransaction):
+            raise ConfigurationError(f"{self._store.name} cannot join a transaction of yours")
+        return self._store.join(connection, world)
+
+    def _known(self, request: ClaimRequest) -> Answer | None:
+        with self._lock:
+            record = self._records.get(request.id)
+            if record is None:
+                return None
+            now = self._clock.now() + self._offset
+            after, verdict = transitions.claim(record, request, now)
+            if after is record and verdict in (Verdict.REPLAY, Verdict.MISMATCH):
+                self._records.move_to_end(request.id)
+                return Answer(verdict, record, now)
+            del self._records[request.id]
+            return None
+
+    def _remember(self, answer: Answer) -> Answer:
+        record = answer.record
+        if record is not None and record.state is State.COMPLETED:
+            with self._lock:
+                self._offset = answer.now - self._clock.now()
+                self._records[record.id] = record
+                self._records.move_to_end(record.id)
+                if len(self._records) > self._size:
+                    self._records.popitem(last=False)
+        return answer
+
+
+def _nothing() -> None: ...

@@ -1,0 +1,15 @@
+"""The SQLite store: `sqlite:///relative.db`, `sqlite:////absolute.db`, `sqlite://:memory:`."""
+
+from __future__ import annotations
+
+from .joined import SQLiteJoined
+from .store import SQLiteStore
+from .url import parse
+
+__all__ = ["SQLiteJoined", "SQLiteStore", "from_url"]
+
+
+def from_url(url: str) -> SQLiteStore:
+    """The store that the URL names, not connected yet. `?synchronous=NORMAL` trades power cuts for speed."""
+    path, settings = parse(url)
+    return SQLiteStore(path, synchronous=settings.get("synchronous", "FULL"))

@@ -1,0 +1,180 @@
+"""The store inside the caller's own transaction: nothing commits here, nothing stays behind on their connection."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any, TypeVar
+
+from onceward.errors import ConfigurationError, RetryTransaction, StoreUnavailable
+from onceward.model import transitions
+from onceward.model.record import Answer, ClaimRequest, Renewal
+from onceward.ports import AnySettlement, Clock, World
+
+from . import faults
+from .table import THEIRS, Change, Request, ids_of, judge, write
+
+T = TypeVar("T")
+Connection = sqlite3.Connection
+Cursor = sqlite3.Cursor
+
+FIRST_WAIT, LONGEST_WAIT = 0.001, 0.05  # seconds between tries for the write lock
+BEGIN_TIMEOUT = 30.0  # seconds; `begin` has no timeout of its own
+
+TAKE_WRITE_LOCK = "UPDATE onceward_meta SET value = value WHERE name IS NULL"
+"""Changes nothing, but asks for the lock before anything is read: a snapshot that grew stale cannot be written from."""
+
+_savepoints = count(1)
+
+
+def check_connection(connection: Any, file: os.stat_result | None, name: str) -> None:
+    """Refuse what cannot be joined, before anything happens."""
+    if not isinstance(connection, Connection):
+        raise ConfigurationError(
+            f"cannot join a {type(connection).__module__}.{type(connection).__qualname__}",
+            hint="hand over a sqlite3.Connection to the store's own file",
+        )
+    if file is None:
+        raise ConfigurationError(
+            f"{name} is not open yet", hint="open the store first: tables are not made in your transaction"
+        )
+    with _undisturbed(connection) as cursor:
+        databases = cursor.execute("PRAGMA database_list").fetchall()
+    path = next((path for _, schema, path in databases if schema == "main"), "")
+    try:
+        same = bool(path) and os.path.samestat(Path(path).stat(), file)
+    except OSError:
+        same = False
+    if not same:
+        raise ConfigurationError(
+            f"this connection is on {path or 'a private database'}, not on {name}: the two cannot commit together",
+            hint="open the connection on the store's file, or the store on the connection's",
+        )
+    _begins_by_itself(connection)
+
+
+def _begins_by_itself(connection: Connection) -> bool:
+    """True if no transaction is open and we have to begin one; an error if that would surprise the caller."""
+    if connection.in_transaction:
+        return False
+    legacy = (
+        getattr(connection, "autocommit", -1) == -1
+    )  # since Python 3.12: True, False, or LEGACY_TRANSACTION_CONTROL
+    if legacy and connection.isolation_level is not None:
+        return True
+    raise ConfigurationError(
+        "this connection commits every statement by itself, so there is no transaction to join",
+        hint="open a transaction first: connection.execute('BEGIN IMMEDIATE')",
+    )
+
+
+@contextmanager
+def _undisturbed(connection: Connection) -> Iterator[Cursor]:
+    """A plain cursor: no row factory, no subclass, text as str, and closed afterwards."""
+    text_factory = connection.text_factory
+    try:
+        cursor = Cursor(connection)
+    except sqlite3.ProgrammingError as error:
+        raise ConfigurationError(
+            f"this connection cannot be used here ({error})", hint="join on the thread that opened it, while it is open"
+        ) from error
+    connection.text_factory = str
+    try:
+        yield cursor
+    except sqlite3.Error as error:
+        explained = faults.explain(error, "your transaction")
+        if not connection.in_transaction:
+            explained.add_note("SQLite has rolled your transaction back")
+        raise explained from error
+    finally:
+        connection.text_factory = text_factory
+        cursor.close()
+
+
+class SQLiteJoined:
+    """The store, seen from the caller's transaction. Runs on the caller's thread: the connection may be bound to it."""
+
+    def __init__(self, connection: Connection, world: World, clock: Clock, name: str) -> None:
+        self._connection = connection
+        self._world = world
+        self._clock = clock
+        self._name = name
+        self._points: list[str] = []
+
+    async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
+        return await self._apply(transitions.claim, requests, timeout)
+
+    async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
+        return await self._apply(transitions.renew, renewals, timeout)
+
+    async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:
+        return await self._apply(transitions.settle, settlements, timeout)
+
+    async def begin(self) -> None:
+        await self._take_write_lock(BEGIN_TIMEOUT)  # a savepoint outside of a transaction would commit when it ends
+        point = f"onceward_{next(_savepoints)}"
+        self._execute(f"SAVEPOINT {point}")
+        self._points.append(point)
+
+    async def keep(self) -> None:
+        self._execute(f"RELEASE {self._points.pop()}")
+
+    async def undo(self) -> None:
+        point = self._points.pop()
+        self._execute(f"ROLLBACK TO {point}", f"RELEASE {point}")
+
+    def _execute(self, *statements: str) -> None:
+        with _undisturbed(self._connection) as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+    async def _apply(self, change: Change[Request], requests: Sequence[Request], timeout: float) -> list[Answer]:
+        ids = ids_of(requests)
+        await self._take_write_lock(timeout)
+        with _undisturbed(self._connection) as cursor:
+            found = THEIRS.fetch(cursor, ids)
+            answers, changes = judge(found, change, requests, self._clock.now())
+            if changes:
+                write(cursor, found, answers)
+        return answers
+
+    async def _take_write_lock(self, timeout: float) -> None:
+        """Wait for other writers without blocking an event loop: SQLite only tries, and the world sleeps in between."""
+        deadline = self._world.monotonic() + timeout
+        pause = FIRST_WAIT
+        while True:
+            busy = self._try_write_lock()
+            if busy is None:
+                return
+            if faults.extended(busy) == sqlite3.SQLITE_BUSY_SNAPSHOT:
+                raise RetryTransaction(
+                    "your transaction has read from the database before another one changed it",
+                    hint="roll back and repeat it; BEGIN IMMEDIATE avoids this",
+                ) from busy
+            remaining = deadline - self._world.monotonic()
+            if remaining <= 0:
+                raise StoreUnavailable(
+                    f"{self._name}: another writer holds the file for longer than this call may wait ({busy})",
+                    hint="keep transactions on this file short",
+                ) from busy
+            await self._world.sleep(min(pause * (0.5 + self._world.jitter() / 2), remaining))
+            pause = min(pause * 2, LONGEST_WAIT)
+
+    def _try_write_lock(self) -> sqlite3.Error | None:
+        statement = "BEGIN IMMEDIATE" if _begins_by_itself(self._connection) else TAKE_WRITE_LOCK
+        with _undisturbed(self._connection) as cursor:
+            patience = cursor.execute("PRAGMA busy_timeout").fetchall()[0][0]
+            cursor.execute("PRAGMA busy_timeout = 0").fetchall()
+            try:
+                cursor.execute(statement)
+            except sqlite3.OperationalError as error:
+                if faults.is_busy(error):
+                    return error
+                raise
+            finally:
+                cursor.execute(f"PRAGMA busy_timeout = {patience:d}").fetchall()
+        return None

@@ -1,0 +1,125 @@
+"""The tables in the file, and how an older file becomes a newer one.
+
+A migration only adds (tables, columns with a default, indexes), so that an older Onceward can go on working beside a
+newer one on the same file. Where that is impossible, the migration raises `min_reader`, and older ones refuse.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from onceward.errors import StoreBroken, VersionSkew
+
+TABLES = """
+CREATE TABLE onceward_meta (
+    name  TEXT NOT NULL PRIMARY KEY,
+    value INTEGER NOT NULL
+) STRICT
+;
+CREATE TABLE onceward_records (
+    id           BLOB    NOT NULL UNIQUE,
+    scope        TEXT    NOT NULL,
+    key          TEXT    NOT NULL,
+    state        TEXT    NOT NULL,
+    token        INTEGER NOT NULL,
+    nonce        BLOB    NOT NULL DEFAULT x'',
+    cycle        INTEGER NOT NULL DEFAULT 0,
+    attempt      INTEGER NOT NULL DEFAULT 0,
+    created_at   INTEGER NOT NULL DEFAULT 0,
+    claimed_at   INTEGER NOT NULL DEFAULT 0,
+    updated_at   INTEGER NOT NULL DEFAULT 0,
+    renewed_at   INTEGER NOT NULL DEFAULT 0,
+    lease_until  INTEGER,
+    after_crash  INTEGER NOT NULL DEFAULT 0,
+    max_attempts INTEGER NOT NULL DEFAULT 0,
+    ask_first    INTEGER NOT NULL DEFAULT 0,
+    released     INTEGER NOT NULL DEFAULT 0,
+    fingerprint  BLOB    NOT NULL DEFAULT x'',
+    arguments    TEXT,
+    result       BLOB,
+    digest       BLOB    NOT NULL DEFAULT x'',
+    stored       INTEGER NOT NULL DEFAULT 1,
+    error_type   TEXT    NOT NULL DEFAULT '',
+    error        TEXT    NOT NULL DEFAULT '',
+    final        INTEGER NOT NULL DEFAULT 0,
+    retry_at     INTEGER,
+    valid_until  INTEGER,
+    slide        INTEGER NOT NULL DEFAULT 0,
+    owner        TEXT    NOT NULL DEFAULT '',
+    note         TEXT,
+    min_reader   INTEGER NOT NULL DEFAULT 1
+) STRICT
+;
+CREATE INDEX onceward_ending ON onceward_records (valid_until, token) WHERE valid_until IS NOT NULL
+;
+CREATE INDEX onceward_unfinished ON onceward_records (state, id) WHERE state IN ('FAILED', 'FREE', 'PARKED')
+"""
+"""Both indexes are partial: claiming and completing for ever touches neither, completing for a while only the first.
+
+`onceward_ending` holds all that a purge asks for, so that it steps over young tokens without reading their records.
+`onceward_unfinished` finds what people look for (and FREE) among a million completed ones.
+"""
+
+MIGRATIONS: tuple[str, ...] = (TABLES,)
+"""Number n leads from version n to n + 1. Never edit one that was released."""
+
+LATEST = len(MIGRATIONS)
+STRICT_SINCE = (3, 37, 0)
+
+Cursor = sqlite3.Cursor
+
+
+def prepare(cursor: Cursor, name: str, *, migrate: bool) -> None:
+    """Check the file's schema, and bring an older one up to date in one transaction. Processes may race."""
+    version = _version(cursor)
+    if version > LATEST:
+        _check_newer(cursor, name, version)
+    elif version < LATEST:
+        if not migrate:
+            raise StoreBroken(
+                f"{name} has schema version {version}, and this Onceward needs {LATEST}",
+                hint="open it once with migrate=True",
+            )
+        _migrate(cursor)
+
+
+def _version(cursor: Cursor) -> int:
+    if not cursor.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'onceward_meta'").fetchall():
+        return 0
+    return _meta(cursor, "schema_version")
+
+
+def _meta(cursor: Cursor, name: str) -> int:
+    rows = cursor.execute("SELECT value FROM onceward_meta WHERE name = ?", (name,)).fetchall()
+    return int(rows[0][0]) if rows else 0
+
+
+def _check_newer(cursor: Cursor, name: str, version: int) -> None:
+    if _meta(cursor, "min_reader") > LATEST:
+        raise VersionSkew(
+            f"{name} has schema version {version}; this Onceward knows {LATEST} and must not touch it",
+            hint="upgrade Onceward in this process",
+        )
+
+
+def _migrate(cursor: Cursor) -> None:
+    cursor.execute("BEGIN IMMEDIATE")
+    for migration in MIGRATIONS[_version(cursor) :]:  # read again: another process may have been faster
+        for statement in migration.split("\n;\n"):
+            cursor.execute(_for_this_library(statement))
+    cursor.executemany(
+        "INSERT INTO onceward_meta (name, value) VALUES (?, ?)"
+        " ON CONFLICT (name) DO UPDATE SET value = max(value, excluded.value)",
+        (("schema_version", LATEST), ("min_reader", 1)),
+    )
+    cursor.execute("COMMIT")
+
+
+def _for_this_library(statement: str) -> str:
+    """Libraries before 3.37 do not know STRICT: there, the columns that decide about identity are checked."""
+    if sqlite3.sqlite_version_info >= STRICT_SINCE or not statement.endswith(") STRICT"):
+        return statement
+    plain = statement.removesuffix(" STRICT")
+    return plain.replace("BLOB    NOT NULL UNIQUE", "BLOB    NOT NULL UNIQUE CHECK (typeof(id) = 'blob')").replace(
+        "token        INTEGER NOT NULL", "token        INTEGER NOT NULL CHECK (typeof(token) = 'integer')"
+    )

@@ -1,0 +1,203 @@
+"""SQLiteStore: records in a file that several processes share.
+
+Every verb reads the rows, lets `model.transitions` decide and writes what changed, in one write transaction. A claim
+looks first without one: if nothing has to be written (a replay, somebody else is running), no lock is taken at all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from onceward.errors import ConfigurationError
+from onceward.model import transitions
+from onceward.model.record import Answer, ClaimRequest, Renewal, State, Verdict
+from onceward.ports import AnySettlement, Clock, Filter, Page, World
+from onceward.stores.clock import WallClock
+from onceward.stores.watchers import Watchers
+
+from . import upkeep
+from .joined import SQLiteJoined, check_connection
+from .link import MEMORY, Allowance, Cursor, Link
+from .table import OURS, Change, Request, create, ids_of, judge, write
+from .url import absolute, checked_synchronous, name_of
+
+T = TypeVar("T")
+
+
+class SQLiteStore(Watchers):
+    """A SQLite file, in WAL mode. `synchronous="FULL"` keeps what was acknowledged through a power cut.
+
+    `":memory:"` is one shared connection for one process, without joining.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        synchronous: str = "FULL",
+        clock: Clock | None = None,
+        migrate: bool = True,
+    ) -> None:
+        super().__init__()
+        self.inline = os.fspath(path) == MEMORY
+        self._path = MEMORY if self.inline else absolute(os.fspath(path))
+        self.name = name_of(self._path)
+        self._synchronous = checked_synchronous(synchronous)
+        self._clock = clock or WallClock()
+        self._migrate = migrate
+        self._world: World | None = None
+        self._link = Link(self._path, self.name, self._synchronous, migrate=migrate)
+        self._link.on_fork = self._waiting.clear
+
+    def twin(self) -> SQLiteStore:
+        return self if self.inline else _with_settings(*self._settings())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Only the settings travel: the other process opens a connection of its own."""
+        if self.inline:
+            raise ConfigurationError(
+                f"{self.name} belongs to one process and cannot be sent to another", hint="use a file"
+            )
+        return _with_settings, self._settings()
+
+    def _settings(self) -> tuple[str, str, Clock, bool]:
+        return self._path, self._synchronous, self._clock, self._migrate
+
+    async def open(self, world: World) -> None:
+        if self._world is not None and not self.inline and type(world) is not type(self._world):
+            raise ConfigurationError(
+                f"{self.name} is already open in another world", hint="use store.twin() for the second one"
+            )
+        await world.offload(self._link.open)
+        self._world = world
+
+    async def close(self) -> None:
+        if self._world is not None:
+            await self._world.offload(self._link.close)
+            if not self._link.is_open:
+                self._world = None
+
+    # ── the verbs ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
+        return await self._turn(timeout, self._claim, requests, ids_of(requests))
+
+    async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
+        return await self._turn(timeout, self._write, transitions.renew, renewals, ids_of(renewals))
+
+    async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:
+        ids = ids_of(settlements)
+        answers = await self._turn(timeout, self._write, transitions.settle, settlements, ids)
+        self.wake(ids)
+        return answers
+
+    async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
+        return await self._turn(timeout, self._read, ids)
+
+    async def forget(self, ids: Sequence[bytes], *, force: bool, timeout: float) -> list[Answer]:
+        answers = await self._turn(timeout, self._forget, ids, force)
+        self.wake(ids)
+        return answers
+
+    async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
+        return await self._turn(timeout, self._scan, wanted, cursor, limit, Allowance.of(timeout).deadline)
+
+    async def counts(self, *, timeout: float) -> dict[tuple[str, State], int]:
+        return await self._turn(timeout, self._counts, Allowance.of(timeout).deadline)
+
+    async def purge(self, limit: int, *, timeout: float) -> int:
+        """In chunks, each a turn and a transaction of its own, so that claims pass in between."""
+        allowance = Allowance.of(timeout)
+        gone = 0
+        while gone < limit:
+            most = min(limit - gone, upkeep.CHUNK)
+            tried, purged = await self._turn_of(allowance, self._purge, most, allowance.deadline)
+            gone += purged
+            if tried < most or not purged:
+                break
+        return gone
+
+    def join(self, connection: Any, world: World) -> SQLiteJoined:
+        """The store within the caller's own transaction, on a connection of theirs to the same file."""
+        if self.inline:
+            raise ConfigurationError(
+                f"{self.name} is one private connection: no transaction can join it", hint="use a file"
+            )
+        check_connection(connection, self._link.file, self.name)
+        return SQLiteJoined(connection, world, self._clock, self.name)
+
+    # ── the same, blocking, with the connection in hand ─────────────────────────────────────────────────────────
+
+    async def _turn(self, timeout: float, work: Callable[..., T], *arguments: Any) -> T:
+        return await self._turn_of(Allowance.of(timeout), work, *arguments)
+
+    async def _turn_of(self, allowance: Allowance, work: Callable[..., T], *arguments: Any) -> T:
+        if self._world is None or self.inline:
+            return self._link.turn(allowance, work, *arguments)
+        return await self._world.offload(self._link.turn, allowance, work, *arguments)
+
+    def _claim(self, cursor: Cursor, requests: Sequence[ClaimRequest], ids: Sequence[bytes]) -> list[Answer]:
+        found = OURS.fetch(cursor, ids)
+        answers, changes = judge(found, transitions.claim, requests, self._clock.now())
+        if not changes:
+            return answers
+        if len(ids) == 1 and not found:
+            return self._link.write(cursor, self._create, requests, ids)
+        return self._write(cursor, transitions.claim, requests, ids)
+
+    def _create(self, cursor: Cursor, requests: Sequence[ClaimRequest], ids: Sequence[bytes]) -> list[Answer]:
+        """The key was new a moment ago: if it still is, it need not be looked for again."""
+        answers, _ = judge({}, transitions.claim, requests, self._clock.now())
+        return answers if create(cursor, answers) else self._apply(cursor, transitions.claim, requests, ids)
+
+    def _write(
+        self, cursor: Cursor, change: Change[Request], requests: Sequence[Request], ids: Sequence[bytes]
+    ) -> list[Answer]:
+        return self._link.write(cursor, self._apply, change, requests, ids)
+
+    def _apply(
+        self, cursor: Cursor, change: Change[Request], requests: Sequence[Request], ids: Sequence[bytes]
+    ) -> list[Answer]:
+        found = OURS.fetch(cursor, ids)
+        answers, changes = judge(found, change, requests, self._clock.now())  # the time after waiting for the lock
+        if changes:
+            write(cursor, found, answers)
+        return answers
+
+    def _read(self, cursor: Cursor, ids: Sequence[bytes]) -> list[Answer]:
+        found = OURS.fetch(cursor, ids)
+        now = self._clock.now()
+        return [Answer(Verdict.OK if id in found else Verdict.ABSENT, found.get(id), now) for id in ids]
+
+    def _forget(self, cursor: Cursor, ids: Sequence[bytes], force: bool) -> list[Answer]:  # noqa: FBT001 (offloaded)
+        return self._link.write(cursor, self._free, ids, force)
+
+    def _free(self, cursor: Cursor, ids: Sequence[bytes], force: bool) -> list[Answer]:  # noqa: FBT001 (offloaded)
+        found = OURS.fetch(cursor, ids)
+        now = self._clock.now()
+        steps = [transitions.forget(found.get(id), now, force=force) for id in ids]
+        answers = [Answer(verdict, record, now) for record, verdict in steps]
+        write(cursor, found, answers)
+        return answers
+
+    def _scan(self, cursor: Cursor, wanted: Filter, after: bytes | None, limit: int, deadline: float) -> Page:
+        with upkeep.bounded(cursor, deadline):
+            return upkeep.scan(cursor, wanted, after, limit, self._clock.now())
+
+    def _counts(self, cursor: Cursor, deadline: float) -> dict[tuple[str, State], int]:
+        with upkeep.bounded(cursor, deadline):
+            return upkeep.counts(cursor)
+
+    def _purge(self, cursor: Cursor, limit: int, deadline: float) -> tuple[int, int]:
+        with upkeep.bounded(cursor, deadline):
+            ids = upkeep.candidates(cursor, self._clock.now(), limit)
+        return len(ids), self._link.write(cursor, self._delete, ids) if ids else 0
+
+    def _delete(self, cursor: Cursor, ids: list[bytes]) -> int:
+        return upkeep.purge(cursor, ids, self._clock.now())
+
+
+def _with_settings(path: str, synchronous: str, clock: Clock, migrate: bool) -> SQLiteStore:  # noqa: FBT001 (pickled)
+    return SQLiteStore(path, synchronous=synchronous, clock=clock, migrate=migrate)

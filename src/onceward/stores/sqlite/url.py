@@ -1,0 +1,71 @@
+"""`sqlite:///relative.db`, `sqlite:////absolute.db`, `sqlite://:memory:`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import parse_qsl, quote, unquote
+
+from onceward.errors import ConfigurationError
+
+from .link import MEMORY
+
+SCHEME = "sqlite://"
+SYNCHRONOUS = ("FULL", "NORMAL", "EXTRA")
+EXAMPLES = "write sqlite:///relative.db, sqlite:////absolute/path.db or sqlite://:memory:"
+
+
+def parse(url: str) -> tuple[str, dict[str, str]]:
+    """Path and settings. A `?` or `#` that belongs to the path is written %3F or %23."""
+    if not url.lower().startswith(SCHEME):
+        raise ConfigurationError(f"{url!r} is not a SQLite URL", hint=EXAMPLES)
+    place, _, query = url[len(SCHEME) :].partition("?")
+    if "#" in place + query:
+        raise ConfigurationError(f"{url!r} has a fragment", hint="write a # that belongs to the path as %23")
+    if place == MEMORY:
+        return MEMORY, _settings(url, query)
+    path = unquote(place[1:])
+    if not place.startswith("/") or not path or "\0" in path:
+        raise ConfigurationError(f"{url!r} names no file", hint=EXAMPLES)
+    if path == MEMORY:
+        raise ConfigurationError(f"{url!r} is ambiguous", hint=f"write sqlite://:memory: or sqlite:///./{MEMORY}")
+    return path, _settings(url, query)
+
+
+def _settings(url: str, query: str) -> dict[str, str]:
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
+    except ValueError as error:
+        raise ConfigurationError(
+            f"{url!r} has settings that cannot be read", hint="write ?synchronous=NORMAL"
+        ) from error
+    settings = dict(pairs)
+    unknown = sorted(settings.keys() - {"synchronous"})
+    if unknown or len(pairs) > len(settings):
+        what = f"unknown settings: {', '.join(unknown)}" if unknown else "a setting twice"
+        raise ConfigurationError(
+            f"{url!r} has {what}", hint="the only setting is synchronous, as in ?synchronous=NORMAL"
+        )
+    return settings
+
+
+def checked_synchronous(value: str) -> str:
+    """OFF is refused: a claim that was acknowledged must survive."""
+    choice = value.upper()
+    if choice not in SYNCHRONOUS:
+        raise ConfigurationError(
+            f"synchronous={value!r} is not possible",
+            hint="FULL survives a power cut; NORMAL survives a crash of the process and is quicker",
+        )
+    return choice
+
+
+def absolute(path: str) -> str:
+    """Fixed once, so that a later change of directory leads nobody to another file."""
+    if not path or "\0" in path:
+        raise ConfigurationError(f"{path!r} names no file", hint=EXAMPLES)
+    return str(Path(path).absolute())
+
+
+def name_of(path: str) -> str:
+    """The URL, for people and for `open_store`."""
+    return f"{SCHEME}{MEMORY}" if path == MEMORY else f"{SCHEME}/{quote(path, safe='/ ~:@')}"

@@ -1,0 +1,51 @@
+"""The conformance kit: a store author writes one factory and gets the whole suite, in both colours.
+
+    from onceward.testing.conformance import StoreConformance
+
+    class TestMyStore(StoreConformance):
+        def open(self, place, clock):
+            return MyStore(place / "my.db", clock=clock)
+
+Put it at the top level of a module that a child process can import: the races of processes open the place by themselves.
+Say `shared = False`, `durable = False` or `fake_clock = False` if that is so; the hooks `raw`, `writes` and
+`plant` let the kit look into the database. Each check's body exists once, as a colourless `async def`, and runs with the
+bridge and threads, then with an event loop and tasks. Random histories need Hypothesis, and follow its profile.
+"""
+
+from __future__ import annotations
+
+from onceward.errors import ConfigurationError
+
+from .factory import StoreFactory, check
+from .fencing import FencingChecks
+from .histories import HistoryChecks
+from .processes import ProcessChecks
+from .purging import PurgeChecks
+from .races import RaceChecks
+from .raw import RawChecks
+from .reading import ReadingChecks
+from .replies import ReplyChecks
+from .stage import Caller, Stage
+from .table import TableChecks
+from .values import ValueChecks
+
+if not __debug__:
+    raise ConfigurationError("the conformance kit is made of asserts", hint="run Python without -O")
+
+
+class StoreConformance(
+    TableChecks,
+    HistoryChecks,
+    FencingChecks,
+    ReplyChecks,
+    ValueChecks,
+    PurgeChecks,
+    ReadingChecks,
+    RawChecks,
+    RaceChecks,
+    ProcessChecks,
+):
+    """Everything that a store must do. Subclass it and say how to open yours."""
+
+
+__all__ = ["Caller", "Stage", "StoreConformance", "StoreFactory", "check"]

@@ -1,0 +1,117 @@
+"""Races of processes. Children are spawned, import the conformance class by its name, and open the place themselves."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import time
+from functools import partial
+from importlib import import_module
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import Any
+
+from onceward.model.record import Verdict
+from onceward.stores.clock import WallClock
+
+from .colours import COLOURS, PATIENCE
+from .factory import StoreFactory, check, require
+from .races import PAUSE, orders
+from .stage import SHORT, TIMEOUT, Caller, Stage, expect, wanting
+
+CHILDREN = 3
+"""More than two, so that a loser may also meet a loser; few, because each costs an interpreter."""
+
+TIMES = 8
+KEYS = [f"key {number}" for number in range(12)]
+
+
+class ProcessChecks(StoreFactory):
+    """Several processes on one place, on the machine's own clock."""
+
+    @check(mission=("B2", "C2"), rival=(18,), fault=("F39", "F40"), needs=("shared",))
+    async def test_processes_on_one_place_never_own_a_key_at_the_same_time(self, stage: Stage) -> None:
+        stage.clock = WallClock()
+        stage.fake = None
+        parent = await stage.caller()
+        lapsed = [await parent.acquire(f"lapsed {key}", lease=SHORT) for key in KEYS]
+        await stage.lapse()
+        (stage.place / "counter").write_text("0")
+        reports = spawn(self, stage)
+        assert int((stage.place / "counter").read_text()) == CHILDREN * TIMES, "the counter lost an increment"
+        for name in ("fresh", "lapsed"):
+            won = sorted(key for report in reports for key in report[name])
+            assert won == sorted(KEYS), f"each key once, please; the children won {won} of the {name} ones"
+        for late in lapsed:
+            expect(await parent.complete(late), Verdict.LOST)
+
+
+def spawn(kit: StoreFactory, stage: Stage) -> list[dict[str, list[str]]]:
+    """Start the children at once, wait for them, and read what they report."""
+    colour = next(name for name, one in COLOURS.items() if one is stage.colour)
+    context = multiprocessing.get_context("spawn")
+    start = context.Barrier(CHILDREN)
+    factory = f"{type(kit).__module__}:{type(kit).__qualname__}"
+    children = [
+        context.Process(target=child, args=(factory, colour, str(stage.place), number, start), daemon=True)
+        for number in range(CHILDREN)
+    ]
+    for one in children:
+        one.start()
+    for one in children:
+        one.join(PATIENCE)
+        if one.is_alive():
+            one.kill()
+        assert one.exitcode == 0, f"a child ended with {one.exitcode} (None: it was still waiting); what it said is above"
+    return [json.loads((stage.place / f"child {number}").read_text()) for number in range(CHILDREN)]
+
+
+def child(factory: str, colour: str, place: str, number: int, start: Barrier) -> None:
+    """What each child does: count up behind a claim, then race for many keys in an order of its own."""
+    module, _, name = factory.partition(":")
+    kit: Any = import_module(module)
+    for part in name.split("."):
+        kit = getattr(kit, part)
+    require(kit(), "shared")
+    chosen = COLOURS[colour]
+
+    async def work() -> dict[str, list[str]]:
+        stage = Stage(kit(), chosen, Path(place))
+        stage.clock = WallClock()
+        stage.fake = None
+        caller = await stage.caller()
+        start.wait(PATIENCE)
+        await count_up_in_a_file(stage, caller)
+        order = orders(KEYS, CHILDREN)[number]
+        won = {name: await win(caller, name, order) for name in ("fresh", "lapsed")}
+        await stage.end()
+        return won
+
+    Path(place, f"child {number}").write_text(json.dumps(chosen.run(work())))
+
+
+async def count_up_in_a_file(stage: Stage, caller: Caller) -> None:
+    counter = stage.place / "counter"
+    times = TIMES
+    while times:
+        answer = await caller.claim("the counter")
+        if answer.verdict is not Verdict.ACQUIRED:
+            expect(answer, Verdict.RUNNING)
+            time.sleep(PAUSE)
+            continue
+        seen = int(counter.read_text())
+        time.sleep(PAUSE)
+        counter.write_text(str(seen + 1))
+        expect(await caller.release(expect(answer, Verdict.ACQUIRED)), Verdict.OK)
+        times -= 1
+
+
+async def win(caller: Caller, name: str, order: list[str]) -> list[str]:
+    """Claim all these keys in batches of four; which ones were ours?"""
+    won = []
+    for first in range(0, len(order), 4):
+        keys = order[first : first + 4]
+        requests = [wanting(key if name == "fresh" else f"{name} {key}") for key in keys]
+        answers = await caller.store.claim(requests, timeout=TIMEOUT)
+        won += [key for key, answer in zip(keys, answers, strict=True) if answer.verdict is Verdict.ACQUIRED]
+    return won

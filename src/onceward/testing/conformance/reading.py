@@ -1,0 +1,173 @@
+"""Reading, scanning, counting, watching, and what outlives a store."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from functools import partial
+from unittest import SkipTest
+
+from onceward.model.record import Record, State, Verdict
+from onceward.ports import Filter, Notifies
+
+from .factory import StoreFactory, check
+from .stage import SECOND, TIMEOUT, Caller, Stage, assert_same, expect, id_of, wanting
+
+
+class ReadingChecks(StoreFactory):
+    """What an operator, a waiter and a restarted process need."""
+
+    @check()
+    async def test_answers_come_in_the_order_of_the_questions(self, stage: Stage) -> None:
+        caller = await stage.caller()
+        keys = [f"key {number}" for number in range(12)]
+        answers = await caller.store.claim([wanting(key) for key in keys], timeout=TIMEOUT)
+        assert [expect(one, Verdict.ACQUIRED).key for one in answers] == keys
+        ids = [id_of(key) for key in (*reversed(keys), "never claimed")]
+        found = await caller.store.read(ids, timeout=TIMEOUT)
+        assert [one.record.id for one in found if one.record] == ids[:-1]
+        assert (found[-1].verdict, found[-1].record) == (Verdict.ABSENT, None)
+
+    @check()
+    async def test_nothing_asked_nothing_answered(self, stage: Stage) -> None:
+        store = (await stage.caller()).store
+        assert await store.claim([], timeout=TIMEOUT) == []
+        assert await store.renew([], timeout=TIMEOUT) == []
+        assert await store.settle([], timeout=TIMEOUT) == []
+        assert await store.read([], timeout=TIMEOUT) == []
+        assert await store.forget([], force=False, timeout=TIMEOUT) == []
+        assert await store.counts(timeout=TIMEOUT) == {}
+        page = await store.scan(Filter(), cursor=None, limit=10, timeout=TIMEOUT)
+        assert (page.records, page.cursor) == ([], None)
+
+    @check()
+    async def test_pages_of_any_size_show_each_record_once(self, stage: Stage) -> None:
+        caller = await stage.caller()
+        await fill(caller, 12)
+        for limit in (1, 5, 6, 12, 100):
+            found = await scan_all(caller, Filter(), limit)
+            keys = sorted(record.key for record in found)
+            assert keys == sorted(f"key {number}" for number in range(12)), f"pages of {limit} show {keys}"
+            for record in found:
+                assert_same(await caller.record(record.key), record, "in a page")
+
+    @check()
+    async def test_a_scan_survives_what_others_do_meanwhile(self, stage: Stage) -> None:
+        caller, other = await stage.callers(2)
+        await fill(caller, 12)
+        page = await caller.store.scan(Filter(), cursor=None, limit=5, timeout=TIMEOUT)
+        for record in page.records:
+            expect(await other.forget(record.key, force=True), Verdict.OK)
+        await other.acquire("a new one")
+        seen = {record.key for record in page.records}
+        rest = await scan_all(caller, Filter(), 5, page.cursor)
+        wanted = {f"key {number}" for number in range(12)}
+        assert wanted <= seen | {record.key for record in rest}, "the scan skipped records that were there all the time"
+        assert not seen & {record.key for record in rest}, "the scan shows records twice"
+
+    @check()
+    async def test_filters_choose_by_state_scope_key_and_age(self, stage: Stage) -> None:
+        caller = await stage.caller()
+        await fill(caller, 9)
+        await stage.lapse(SECOND if stage.fake else 5_000)
+        young = expect(await caller.send(wanting("key 1", scope="other")), Verdict.ACQUIRED)
+
+        async def keys(**wanted: object) -> list[str]:
+            return sorted(f"{one.scope}/{one.key}" for one in await scan_all(caller, Filter(**wanted), 4))  # type: ignore[arg-type]
+
+        assert await keys(states=(State.COMPLETED,)) == ["kit/key 1", "kit/key 4", "kit/key 7"]
+        assert len(await keys(states=(State.COMPLETED, State.FAILED))) == 6
+        assert await keys(scope="other") == ["other/key 1"]
+        assert await keys(key="key 1") == ["kit/key 1", "other/key 1"]
+        assert await keys(scope="kit", key="key 1", states=(State.COMPLETED,)) == ["kit/key 1"]
+        assert await keys(scope="kit", key="key 1", states=(State.PENDING,)) == []
+        assert len(await keys(updated_before=young.updated_at)) == 9
+        assert len(await keys(updated_before=young.updated_at + 1)) == 10
+
+    @check(mission=("A8",))
+    async def test_counts_are_by_scope_and_state(self, stage: Stage) -> None:
+        caller = await stage.caller()
+        await fill(caller, 9)
+        await caller.send(wanting("key 1", scope="other"))
+        counted = await caller.store.counts(timeout=TIMEOUT)
+        wanted = {("kit", State.PENDING): 3, ("kit", State.COMPLETED): 3, ("kit", State.FAILED): 3, ("other", State.PENDING): 1}
+        assert Counter(counted) == Counter(wanted), f"{counted}"
+        assert all(isinstance(state, State) for _, state in counted)
+
+    @check(mission=("B2",), fault=("F69",))
+    async def test_a_watcher_is_woken_when_the_owner_settles(self, stage: Stage) -> None:
+        caller = await stage.caller()
+        store = caller.store
+        if not isinstance(store, Notifies):
+            raise SkipTest("this store does not notify")
+        held, bell, ghost = await caller.acquire(), threading.Event(), threading.Event()
+        stop = store.watch(held.id, bell.set)
+        store.watch(held.id, ghost.set)()
+        other = store.watch(id_of("another key"), ghost.set)
+        expect(await caller.complete(held), Verdict.OK)
+        for _ in range(1_000):
+            if bell.is_set():
+                break
+            await stage.pause(0.005)
+        assert bell.is_set(), "nobody woke the watcher"
+        assert not ghost.is_set(), "somebody was woken who had stopped watching, or watches another key"
+        stop()
+        stop()
+        other()
+
+    @check()
+    async def test_a_twin_has_the_same_data_and_a_life_of_its_own(self, stage: Stage) -> None:
+        caller = await stage.caller()
+        twin = await stage.caller(caller.store.twin())
+        held = await caller.acquire()
+        expect(await twin.renew(held), Verdict.OK)
+        await stage.dismiss(twin)
+        expect(await caller.complete(held), Verdict.OK)
+
+    @check()
+    async def test_two_stores_on_one_place_see_each_other(self, stage: Stage) -> None:
+        first, second = await stage.callers(2)
+        held = await first.acquire()
+        assert_same(held, await second.record(), "seen by the other")
+        expect(await second.complete(held, b"it"), Verdict.OK)
+        assert (await first.record()).result == b"it"
+
+    @check(fault=("F30",), needs=("durable",))
+    async def test_what_was_written_outlives_the_store(self, stage: Stage) -> None:
+        caller = await stage.caller()
+        await fill(caller, 6)
+        before = {record.key: record for record in await scan_all(caller, Filter(), 10)}
+        await stage.dismiss(caller)
+        reopened = await stage.caller()
+        for key, record in before.items():
+            assert_same(record, await reopened.record(key), "after closing and opening again")
+        expect(await reopened.complete(before["key 0"]), Verdict.OK)
+
+    @check()
+    async def test_a_store_has_a_name_for_people(self, stage: Stage) -> None:
+        store = (await stage.caller()).store
+        assert isinstance(store.name, str)
+        assert store.name, "an empty name helps nobody"
+        assert isinstance(store.inline, bool)
+
+
+async def fill(caller: Caller, number: int) -> None:
+    """Keys that run, are completed, and failed, in turn."""
+    for one in range(number):
+        held = await caller.acquire(f"key {one}")
+        if one % 3 == 1:
+            expect(await caller.complete(held), Verdict.OK)
+        elif one % 3 == 2:
+            expect(await caller.fail(held), Verdict.OK)
+
+
+async def scan_all(caller: Caller, wanted: Filter, limit: int, cursor: bytes | None = None) -> list[Record]:
+    records: list[Record] = []
+    for _ in range(100):
+        page = await caller.store.scan(wanted, cursor=cursor, limit=limit, timeout=TIMEOUT)
+        assert len(page.records) <= limit, f"a page of {limit} has {len(page.records)} records"
+        records += page.records
+        cursor = page.cursor
+        if cursor is None:
+            return records
+    raise AssertionError("the scan never ends")

@@ -1,0 +1,147 @@
+"""Values: whatever was written comes back, byte for byte, and nothing looks empty, absent or equal that is not."""
+
+from __future__ import annotations
+
+from onceward.model.record import Complete, State, Validity, Verdict
+
+from .factory import StoreFactory, check
+from .stage import DAY, SECOND, TIMEOUT, Stage, assert_same, expect, id_of, wanting
+
+RESULTS: dict[str, bytes | None] = {
+    "none": None,
+    "empty": b"",
+    "nul": b"\0",
+    "zero": b"0",
+    "null": b"null",
+    "every byte": bytes(range(256)),
+    "not utf-8": b"\xff\xfe\xc3(",
+    "large": bytes(range(256)) * 4_096,
+}
+
+TEXTS = ["", " ", " trailing ", "0", "é", "e\u0301", "NUL \0 inside", "🦊\u202e", "'; DROP TABLE records; --", "{}", "x" * 10_000]
+
+LOOK_EQUAL = [
+    b"a" * 32, b"A" * 32, b"a" * 31 + b" ", b"a" * 31 + b"\0", b"a" * 31 + b"b",
+    b"\0" * 32, b"\0" * 31 + b"\1", b"\xff" * 32, "é".encode() * 16, b"1" * 32, b"\x01" * 32,
+]  # fmt: skip
+"""Ids that a collation, a C string or a number would take for one another."""
+
+END_OF_9999 = 253_402_300_799_999_999
+"""Beyond 2**53: a store that keeps times as floating point gives back another one."""
+
+
+class ValueChecks(StoreFactory):
+    """What is stored is what is read."""
+
+    @check(mission=("B3",), rival=(2,), fault=("F20",))
+    async def test_every_result_replays_as_it_was(self, stage: Stage) -> None:
+        writer, reader = await stage.callers(2)
+        for name, result in RESULTS.items():
+            done = expect(await writer.complete(await writer.acquire(name), result), Verdict.OK)
+            replayed = expect(await reader.claim(name), Verdict.REPLAY)
+            assert replayed.result == result, f"{name}: {replayed.result!r:.80} came back"
+            assert type(replayed.result) is type(result), f"{name} came back as {type(replayed.result)}"
+            assert replayed.stored is True, f"{name} came back as not stored"
+            assert_same(done, replayed, name)
+            assert_same(done, await reader.record(name), name)
+
+    @check(rival=(13,), fault=("F21",))
+    async def test_a_result_that_was_not_kept_is_not_a_result_of_none(self, stage: Stage) -> None:
+        caller = await stage.caller()
+        expect(await caller.complete(await caller.acquire(), None, stored=False), Verdict.OK)
+        replayed = expect(await caller.claim(), Verdict.REPLAY)
+        assert (replayed.result, replayed.stored) == (None, False)
+
+    @check()
+    async def test_every_text_comes_back_as_it_was(self, stage: Stage) -> None:
+        writer, reader = await stage.callers(2)
+        for number, text in enumerate(TEXTS):
+            key = f"text {number}"
+            note = {"plain": text, text: "as a name"}
+            held = await writer.acquire(key, owner=text, note=note, arguments={text: "1a"})
+            failed = expect(await writer.fail(held, error_type=text, error=text, note={"more": text}), Verdict.OK)
+            seen = await reader.record(key)
+            assert_same(failed, seen, f"{text!r:.40}")
+            assert (seen.error, seen.error_type, seen.owner) == (text, text, text)
+            assert seen.note == {**note, "more": text}, f"{seen.note!r:.200}"
+
+    @check(fault=("F1", "F2", "F6"))
+    async def test_readable_keys_and_scopes_are_text_like_any_other(self, stage: Stage) -> None:
+        caller = await stage.caller()
+        for number, text in enumerate(TEXTS):
+            id = id_of(f"{number}")
+            request = wanting(text, scope=text, id=id)
+            expect(await caller.send(request), Verdict.ACQUIRED)
+            seen = await caller.look(id=id)
+            assert seen is not None
+            assert (seen.key, seen.scope) == (text, text)
+
+    @check(rival=(23,), fault=("F1", "F6", "F9"))
+    async def test_the_id_alone_decides_whether_two_keys_are_one(self, stage: Stage) -> None:
+        caller = await stage.caller()
+        requests = [wanting("looks the same", id=id) for id in LOOK_EQUAL]
+        for answer in await caller.store.claim(requests, timeout=TIMEOUT):
+            expect(answer, Verdict.ACQUIRED)
+        for request in requests:
+            seen = await caller.look(id=request.id)
+            assert seen is not None
+            assert (seen.id, seen.nonce) == (request.id, request.nonce), "the record of another id came back"
+
+    @check(fault=("F42",))
+    async def test_a_missing_lease_is_held_not_free(self, stage: Stage) -> None:
+        caller = await stage.caller()
+        held = await caller.acquire(lease=None)
+        assert held.lease_until is None
+        await stage.lapse(365 * DAY if stage.fake else 1)
+        expect(await caller.claim(), Verdict.RUNNING)
+        expect(await caller.forget(), Verdict.REFUSED)
+        assert await caller.purge() == 0
+        renewed = expect(await caller.renew(held), Verdict.OK)
+        assert renewed.lease_until is None, "a renewal must not give a lease to a claim that has none"
+        expect(await caller.complete(held), Verdict.OK)
+
+    @check(mission=("B1",), rival=(5,), fault=("F18",))
+    async def test_another_payload_is_a_mismatch_in_every_state(self, stage: Stage) -> None:
+        caller = await stage.caller()
+        for state in (State.PENDING, State.COMPLETED, State.FAILED, State.PARKED, "lapsed"):
+            key = f"{state}"
+            lease = {"lease": 1} if state == "lapsed" else {}
+            held = await caller.acquire(key, fingerprint=b"\1one", **lease)
+            await stage.lapse(1)
+            if state is State.COMPLETED:
+                expect(await caller.complete(held), Verdict.OK)
+            elif state is State.FAILED:
+                expect(await caller.fail(held), Verdict.OK)
+            elif state is State.PARKED:
+                expect(await caller.park(held), Verdict.OK)
+            before = await caller.record(key)
+            shown = expect(await caller.claim(key, fingerprint=b"\1two"), Verdict.MISMATCH)
+            assert_same(before, shown, f"a mismatch while {state}")
+            answer = await caller.claim(key, fingerprint=b"\1one")
+            assert answer.verdict is not Verdict.MISMATCH, f"the same payload is refused while {state}"
+
+    @check(fault=("F16",))
+    async def test_large_numbers_stay_exact(self, stage: Stage) -> None:
+        caller = await stage.caller()
+        held = await caller.acquire(max_attempts=2**31 - 1)
+        validity = Validity(until=END_OF_9999, slide=3_000 * 365 * DAY + 1)
+        settled = Complete(held.id, held.token, held.nonce, result=b"", validity=validity)
+        expect(await caller.settle(settled), Verdict.OK)
+        seen = await caller.record()
+        assert (seen.valid_until, seen.slide) == (END_OF_9999, 3_000 * 365 * DAY + 1)
+        assert seen.max_attempts == 2**31 - 1
+        assert seen.token == held.token
+
+    @check(rival=(26,))
+    async def test_a_sliding_window_moves_with_its_replays(self, stage: Stage) -> None:
+        caller = await stage.caller()
+        slide = 8 * SECOND if stage.fake else 800_000
+        validity = Validity(lasting=slide, slide=slide)
+        done = expect(await caller.complete(await caller.acquire(), validity=validity), Verdict.OK)
+        assert_same(done, expect(await caller.claim(), Verdict.REPLAY), "a replay in the first eighth writes nothing")
+        await stage.lapse(slide // 4)
+        answer = await caller.claim()
+        moved = expect(answer, Verdict.REPLAY)
+        assert moved.valid_until == answer.now + slide, "a replay after an eighth extends the window"
+        await stage.lapse(2 * slide)
+        assert (await caller.acquire()).cycle != done.cycle, "after its window a key begins a new life"

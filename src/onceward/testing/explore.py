@@ -1,0 +1,285 @@
+"""Every history of one key, two clients and a hostile world, up to a length: a breadth-first search.
+
+    assert explore().violation is None
+
+Clients claim, renew and settle. They crash, their replies get lost, the network delivers requests twice, leases
+lapse, windows end, the clock is set back, an operator forgets and resolves. After each step the promises of the state
+table are checked against what the clients themselves know. The shortest history that breaks one is reported.
+
+`Rules` holds the functions under test, so that whoever changes or reimplements one can see whether it still holds.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from onceward.model import transitions
+from onceward.model.record import (
+    AfterCrash,
+    ClaimRequest,
+    Complete,
+    Fail,
+    Park,
+    Record,
+    Release,
+    Renewal,
+    Resolution,
+    Resolve,
+    State,
+    Validity,
+    Verdict,
+)
+from onceward.testing.promises import (
+    CHANGES,
+    Broken,
+    Client,
+    Grant,
+    Step,
+    World,
+    after_claim,
+    after_owner_verb,
+    cut_off,
+    identity,
+    one_live_owner,
+    require,
+    seen,
+)
+
+ID = b"one key"
+TICK = 8  # the lease, and how far time moves at once: a lease lapses in one move, a window ends in two
+WINDOW = 2 * TICK
+START = 1_000
+OWNER_VERBS = ("complete", "fail", "refuse", "park", "release")
+
+
+class Rules(NamedTuple):
+    """The functions under test."""
+
+    claim: Callable[[Record | None, ClaimRequest, int], Step] = transitions.claim
+    renew: Callable[[Record | None, Renewal, int], Step] = transitions.renew
+    settle: Callable[[Record | None, Any, int], Step] = transitions.settle
+    forget: Callable[..., Step] = transitions.forget
+
+
+class Scenario(NamedTuple):
+    """What the two clients declare, and how much may go wrong."""
+
+    name: str
+    after_crash: tuple[AfterCrash, AfterCrash] = (AfterCrash.RERUN, AfterCrash.RERUN)
+    fingerprints: tuple[bytes, bytes] = (b"\x01a", b"\x01a")
+    max_attempts: int = 0
+    lease: int | None = TICK
+    validity: Validity = Validity(lasting=WINDOW)
+    calls: int = 2
+    faults: int = 2
+    interventions: int = 1
+    depth: int = 6
+
+    @property
+    def alike(self) -> bool:
+        """Nothing tells the clients apart, so it does not matter which is the first."""
+        return self.after_crash[0] == self.after_crash[1] and self.fingerprints[0] == self.fingerprints[1]
+
+
+SCENARIOS = (
+    Scenario("sliding", validity=Validity(lasting=WINDOW, slide=WINDOW), calls=3, faults=0, interventions=0, depth=7),
+    Scenario("other payloads", fingerprints=(b"\x01a", b"\x01b"), faults=1, interventions=0),
+    Scenario("no lease", lease=None, faults=1),
+    Scenario("rerun"),
+    Scenario("two attempts", max_attempts=2),
+    Scenario("verify", after_crash=(AfterCrash.VERIFY, AfterCrash.RERUN)),
+    Scenario("park", after_crash=(AfterCrash.RERUN, AfterCrash.PARK)),
+)
+
+
+class Violation(NamedTuple):
+    """Which promise broke, in which scenario, and the shortest history that breaks it."""
+
+    promise: str
+    scenario: str
+    history: tuple[str, ...]
+
+
+class Exploration(NamedTuple):
+    """How much was seen, and the first violation, if any."""
+
+    worlds: int
+    steps: int
+    violation: Violation | None
+
+
+def explore(rules: Rules | None = None, scenarios: tuple[Scenario, ...] = SCENARIOS) -> Exploration:
+    """Search every scenario; stop at the first violation."""
+    worlds = steps = 0
+    for scenario in scenarios:
+        found = _Search(rules or Rules(), scenario).run()
+        worlds, steps = worlds + found.worlds, steps + found.steps
+        if found.violation is not None:
+            return Exploration(worlds, steps, found.violation)
+    return Exploration(worlds, steps, None)
+
+
+class _Search:
+    def __init__(self, rules: Rules, scenario: Scenario) -> None:
+        self.rules = rules
+        self.scenario = scenario
+        self.label = ""
+
+    def run(self) -> Exploration:
+        scenario = self.scenario
+        first = World(None, (Client(), Client()), START, START, scenario.faults, scenario.interventions)
+        waiting: deque[tuple[World, tuple[str, ...]]] = deque([(first, ())])
+        known = {identity(first)}
+        steps = 0
+        while waiting:
+            world, history = waiting.popleft()
+            last = len(history) + 1 == scenario.depth  # where nothing follows, a world need not be told from others
+            try:
+                for label, after in self.moves(world):
+                    steps += 1
+                    mark = None if last else identity(after)
+                    if mark is not None and mark not in known:
+                        known.add(mark)
+                        waiting.append((after, (*history, label)))
+            except Broken as broken:
+                violation = Violation(str(broken), scenario.name, (*history, self.label))
+                return Exploration(len(known), steps, violation)
+        return Exploration(len(known), steps, None)
+
+    def moves(self, world: World) -> Iterator[tuple[str, World]]:
+        for who in (0, 1) if world.record is not None or not self.scenario.alike else (0,):
+            yield from self.moves_of(world, who)
+        yield "a lease's time passes", world._replace(now=world.now + TICK, elapsed=world.elapsed + TICK)
+        if world.steady and world.record is not None:
+            yield "the clock is set back", world._replace(now=world.now - TICK, steady=False)
+        if world.interventions and world.record is not None:
+            yield from self.interventions(world._replace(interventions=world.interventions - 1))
+
+    def moves_of(self, world: World, who: int) -> Iterator[tuple[str, World]]:
+        me = world.clients[who]
+        if me.asking:
+            yield self.claim(world, who, "repeats its claim")
+        elif me.grant is not None:
+            if not me.settling:
+                yield self.renew(world, who, me.grant)
+            for verb in (me.settling,) if me.settling else OWNER_VERBS:
+                yield self.settle(_with(world, who, _sending(me, verb)), who, f"sends {verb}")
+        elif me.calls < self.scenario.calls:
+            yield self.claim(_with(world, who, _calling(me, who)), who, "claims")
+        if world.faults:
+            yield from self.faults_of(world._replace(faults=world.faults - 1), who)
+
+    def faults_of(self, world: World, who: int) -> Iterator[tuple[str, World]]:
+        me = world.clients[who]
+        if me.grant is not None or me.asking:
+            yield f"{who} crashes", _with(world, who, me._replace(grant=None, asking=False, settling=""))
+        elif me.calls < self.scenario.calls:
+            asking = _calling(me, who)._replace(asking=True)
+            yield self.claim(_with(world, who, asking), who, "claims, reply lost", heard=False)
+        if me.grant is not None and not me.settling:
+            for verb in OWNER_VERBS:
+                settling = _sending(me, verb)._replace(settling=verb)
+                yield self.settle(_with(world, who, settling), who, f"sends {verb}, reply lost", heard=False)
+        if me.nonce:
+            yield self.claim(world, who, "claimed; the request is delivered again", heard=False)
+        if me.sent is not None:
+            yield self.settle(world, who, f"sent {me.sent[0]}; it is delivered again", heard=False)
+
+    def claim(self, world: World, who: int, what: str, *, heard: bool = True) -> tuple[str, World]:
+        self.label = f"{who} {what}"
+        me, scenario = world.clients[who], self.scenario
+        request = ClaimRequest(
+            id=ID,
+            scope="",
+            key="",
+            nonce=me.nonce,
+            lease=scenario.lease,
+            fingerprint=scenario.fingerprints[who],
+            after_crash=scenario.after_crash[who],
+            max_attempts=scenario.max_attempts,
+        )
+        record, verdict = self.rules.claim(world.record, request, world.now)
+        after = after_claim(world, request, record, verdict)
+        if not heard:
+            return self.label, after
+        grant = None
+        if verdict is Verdict.ACQUIRED and record is not None:
+            grant = Grant(record.token, record.nonce, _local_end(world, record))
+        return self.label, one_live_owner(_with(after, who, me._replace(asking=False, grant=grant)))
+
+    def renew(self, world: World, who: int, grant: Grant) -> tuple[str, World]:
+        self.label = f"{who} renews"
+        me = world.clients[who]
+        renewal = Renewal(id=ID, token=grant.token, nonce=grant.nonce, lease=TICK)
+        record, verdict = self.rules.renew(world.record, renewal, world.now)
+        after = after_owner_verb(world, "renew", (grant.token, grant.nonce), (record, verdict), self.scenario.validity)
+        kept = grant._replace(ends=_local_end(world, record)) if verdict is Verdict.OK and record is not None else None
+        return self.label, one_live_owner(_with(after, who, me._replace(grant=kept)))
+
+    def settle(self, world: World, who: int, what: str, *, heard: bool = True) -> tuple[str, World]:
+        self.label = f"{who} {what}"
+        me = world.clients[who]
+        if me.sent is None:
+            raise ValueError("nothing was sent")
+        verb, token, nonce = me.sent
+        request = _settlement(verb, token, nonce, self.scenario)
+        record, verdict = self.rules.settle(world.record, request, world.now)
+        after = after_owner_verb(world, verb, (token, nonce), (record, verdict), self.scenario.validity)
+        if not heard:
+            return self.label, after
+        return self.label, _with(after, who, me._replace(grant=None, settling=""))
+
+    def interventions(self, world: World) -> Iterator[tuple[str, World]]:
+        for force in (False, True):
+            self.label = "somebody forgets the key" + (", forced" if force else "")
+            record, verdict = self.rules.forget(world.record, world.now, force=force)
+            require(verdict in CHANGES or record == world.record, "a refusal changes nothing")
+            if record != world.record:
+                told = tuple(client._replace(grant=cut_off(client.grant, world.elapsed)) for client in world.clients)
+                yield self.label, seen(world._replace(clients=(told[0], told[1])), record)._replace(owner=None)
+        if world.record is None or world.record.state is not State.PARKED:
+            return
+        for resolution in Resolution:
+            self.label = f"somebody resolves it as {resolution}"
+            resolve = Resolve(
+                id=ID, token_seen=world.record.token, resolution=resolution, validity=self.scenario.validity
+            )
+            record, verdict = self.rules.settle(world.record, resolve, world.now)
+            require(verdict is Verdict.OK and record is not None, "who knows the outcome can say so")
+            until = world.now + (self.scenario.validity.lasting or 0)
+            yield self.label, seen(world, record)._replace(owner=None, answers_until=until)
+
+
+# ── the small parts ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _settlement(verb: str, token: int, nonce: bytes, scenario: Scenario) -> Complete | Fail | Park | Release:
+    if verb == "complete":
+        return Complete(id=ID, token=token, nonce=nonce, digest=nonce, validity=scenario.validity)
+    if verb == "park":
+        return Park(id=ID, token=token, nonce=nonce)
+    if verb == "release":
+        return Release(id=ID, token=token, nonce=nonce)
+    limit, final = scenario.max_attempts, verb == "refuse"
+    return Fail(
+        id=ID, token=token, nonce=nonce, known=True, final=final, max_attempts=limit, validity=scenario.validity
+    )
+
+
+def _calling(me: Client, who: int) -> Client:
+    return me._replace(calls=me.calls + 1, nonce=b"%d.%d" % (who, me.calls), sent=None)
+
+
+def _sending(me: Client, verb: str) -> Client:
+    return me if me.grant is None else me._replace(sent=(verb, me.grant.token, me.grant.nonce))
+
+
+def _with(world: World, who: int, client: Client) -> World:
+    clients = (client, world.clients[1]) if who == 0 else (world.clients[0], client)
+    return world._replace(clients=clients)
+
+
+def _local_end(world: World, record: Record) -> int | None:
+    return None if record.lease_until is None else world.elapsed + record.lease_until - world.now

@@ -1,0 +1,182 @@
+"""The promises of the state table, as checks on one step of a history. `explore` takes the steps."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from onceward.model.record import NOBODY, AfterCrash, ClaimRequest, Record, State, Validity, Verdict
+
+CHANGES = frozenset({Verdict.ACQUIRED, Verdict.OK, Verdict.REPLAY, Verdict.PARKED})
+"""Verdicts with which a record may have changed."""
+
+Step = tuple[Record | None, Verdict]
+
+
+class Grant(NamedTuple):
+    """What a client believes that it owns. `ends` is on its own clock, None means for ever."""
+
+    token: int
+    nonce: bytes
+    ends: int | None
+
+
+class Client(NamedTuple):
+    """What one caller knows, and what of it is still on the wire."""
+
+    calls: int = 0
+    nonce: bytes = NOBODY  # of its last claim: the network may deliver it again, even after a crash
+    asking: bool = False  # the reply was lost; it will ask again
+    grant: Grant | None = None
+    settling: str = ""  # the reply was lost; it will send the same settlement again
+    sent: tuple[str, int, bytes] | None = None  # its last settlement, which the network may deliver again
+
+
+class World(NamedTuple):
+    """The record, the clients, both clocks, what may still go wrong, and what an all-knowing observer remembers."""
+
+    record: Record | None
+    clients: tuple[Client, Client]
+    now: int  # on the store's clock, which can be set back
+    elapsed: int  # on the clients' clocks, which cannot
+    faults: int
+    interventions: int
+    steady: bool = True
+    owner: tuple[int, bytes] | None = None
+    highest: int = 0  # token ever seen
+    answers_until: int = 0  # until when a completed record must answer, by what the clients were told
+
+
+class Broken(Exception):
+    """A promise does not hold."""
+
+
+def after_claim(world: World, request: ClaimRequest, record: Record | None, verdict: Verdict) -> World:
+    before = world.record
+    after = seen(world, record)
+    require(verdict in CHANGES or record == before, "a refusal changes nothing")
+    if before is not None and before.nonce == request.nonce:
+        require(record is not None and _ownership(record) == _ownership(before), "one claim, one grant")
+        return after
+    if before is not None:
+        _check_answer(world, before, request, verdict)
+    if verdict is Verdict.REPLAY and record is not None and record.slide:
+        asked = world.now + record.slide - record.slide // 8
+        return after._replace(answers_until=max(world.answers_until, asked))
+    if verdict is not Verdict.ACQUIRED:
+        return after
+    if record is None or record.state is not State.PENDING or record.nonce != request.nonce:
+        raise Broken("whoever acquires is the owner")
+    require(record.token > world.highest, "tokens strictly grow per ownership")
+    again = before is not None and before.cycle == record.cycle
+    counted = before.attempt + 1 if before is not None and again else 1
+    require(record.attempt == counted, "attempts count on claim")
+    if before is not None and before.state is State.PENDING:
+        strictest = max(before.after_crash, request.after_crash)
+        require(strictest is not AfterCrash.PARK, "what lapsed under park never runs by itself")
+        require(strictest is AfterCrash.RERUN or record.ask_first, "what lapsed under verify is asked for first")
+        require(again, "a take-over stays in its cycle")
+    return after._replace(owner=(record.token, record.nonce))
+
+
+def _check_answer(world: World, before: Record, request: ClaimRequest, verdict: Verdict) -> None:
+    """What an existing record must answer to a claim with a new nonce."""
+    settled = before.state is State.COMPLETED or (before.state is State.FAILED and before.final)
+    if settled and before.valid_until is not None and world.now >= before.valid_until:
+        answers = before.state is State.COMPLETED and world.now < world.answers_until
+        require(not answers, "COMPLETED is never lost inside its window")
+        require(verdict is Verdict.ACQUIRED, "what is over answers for nothing")
+    elif before.state is State.PARKED or settled:
+        require(verdict is not Verdict.ACQUIRED, f"{before.state} is never lost inside its window")
+    if verdict is Verdict.MISMATCH:
+        require(before.fingerprint != request.fingerprint, "the same payload is no mismatch")
+
+
+def after_owner_verb(world: World, verb: str, owner: tuple[int, bytes], step: Step, validity: Validity) -> World:
+    """Check what an owner's verb did; whose it is, is said by (token, nonce)."""
+    record, verdict = step
+    before = world.record
+    after = seen(world, record)
+    require(verdict in CHANGES or record == before, "a refusal changes nothing")
+    if before is None or record is None or owner != world.owner:
+        require(record == before and verdict is Verdict.LOST, "a replaced owner changes nothing")
+        return after
+    if before.state is State.PENDING and not before.released:
+        require(verdict is Verdict.OK, "an owner whom nobody replaced may still settle")
+    if before.state is State.PARKED and record.state is not State.PARKED:
+        require(verb == "complete", "PARKED leaves only by resolve, forget or its owner's complete")
+    if before.state is State.COMPLETED:
+        require(record == before, "COMPLETED is never lost inside its window")
+    require(record.cycle == before.cycle, "an owner stays in its cycle")
+    uncounted = 1 if verb == "release" and record != before else 0
+    require(record.attempt == before.attempt - uncounted, "attempts fall by release only")
+    if record.state is State.COMPLETED and before.state is not State.COMPLETED:
+        return after._replace(answers_until=validity.end(world.now) or world.now)
+    return after
+
+
+def one_live_owner(world: World) -> World:
+    working = [one.grant for one in world.clients if one.grant is not None and not one.settling]
+    alive = [grant for grant in working if grant.ends is None or world.elapsed < grant.ends]
+    require(len(alive) < 2, "at most one live owner")
+    return world
+
+
+def require(holds: bool, promise: str) -> None:  # noqa: FBT001 (reads as a sentence)
+    if not holds:
+        raise Broken(promise)
+
+
+def seen(world: World, record: Record | None) -> World:
+    require(record is not None or world.record is None, "only purge deletes")
+    token = 0 if record is None else record.token
+    require(token >= world.highest or record == world.record, "tokens strictly grow per ownership")
+    return world._replace(record=record, highest=max(world.highest, token))
+
+
+def _ownership(record: Record) -> tuple[int, bytes, int, int]:
+    return record.token, record.nonce, record.cycle, record.attempt
+
+
+def cut_off(grant: Grant | None, elapsed: int) -> Grant | None:
+    """Whoever forces a forget answers for it; the owner's belief that it is alive counts no more."""
+    return None if grant is None else grant._replace(ends=elapsed)
+
+
+def identity(world: World) -> tuple[object, ...]:
+    """Worlds that differ in absolute time alone are the same world."""
+    now = world.now
+    clients = tuple(
+        (
+            one.calls,
+            one.nonce,
+            one.asking,
+            one.settling,
+            _shifted(one.grant, now, world.elapsed),
+            one.sent and (one.sent[0], one.sent[1] - now),
+        )
+        for one in world.clients
+    )
+    owner = world.owner and (world.owner[0] - now, world.owner[1])
+    rest = (
+        world.faults,
+        world.interventions,
+        world.steady,
+        owner,
+        world.highest - now,
+        max(world.answers_until - now, 0),
+    )
+    record = world.record
+    if record is None:
+        return clients, rest
+    times = tuple(
+        None if at is None else at - now
+        for at in (record.token, record.cycle, record.lease_until, record.retry_at, record.valid_until)
+    )
+    facts = (record.state, record.nonce, record.attempt, record.after_crash, record.ask_first, record.released)
+    return clients, rest, times, facts, record.final, record.fingerprint, record.digest, record.max_attempts
+
+
+def _shifted(grant: Grant | None, now: int, elapsed: int) -> tuple[object, ...] | None:
+    if grant is None:
+        return None
+    return grant.token - now, grant.nonce, None if grant.ends is None else max(grant.ends - elapsed, 0)

@@ -1,0 +1,40 @@
+"""How the kit opens and looks into a MemoryStore: for the sound one, and for those that are broken on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+from weakref import WeakValueDictionary
+
+from msgspec.structs import asdict, replace
+
+from onceward.ports import Clock
+from onceward.stores.memory import MemoryStore
+from onceward.testing.conformance import StoreConformance
+
+
+class InMemory(StoreConformance):
+    """Two stores on one place are the same object: that is what sharing means in memory."""
+
+    shared = False
+    durable = False
+    kind: ClassVar[type[MemoryStore]] = MemoryStore
+    stores: ClassVar[WeakValueDictionary[Path, MemoryStore]] = WeakValueDictionary()
+
+    def open(self, place: Path, clock: Clock) -> MemoryStore:
+        store = self.stores.get(place)
+        if store is None:
+            store = self.stores[place] = self.kind(clock=clock)
+        return store
+
+    def raw(self, place: Path, id: bytes) -> Mapping[str, object] | None:
+        record = self.stores[place]._records.get(id)
+        return None if record is None else asdict(record)
+
+    def writes(self, place: Path) -> int:
+        return hash(tuple(id(record) for record in self.stores[place]._records.values()))
+
+    def plant(self, place: Path, id: bytes, **fields: Any) -> None:
+        records = self.stores[place]._records
+        records[id] = replace(records[id], **fields)

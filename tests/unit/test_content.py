@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import hashlib
+import io
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onceward.errors import InvalidKey
+from onceward.model.content import content_key
+
+EXPECTED = "sha256:" + hashlib.sha256(b"hello").hexdigest()
+
+
+class Pipe(io.RawIOBase):
+    """A stream that can neither seek nor tell, and that gives a byte at a time."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = io.BytesIO(data)
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        return self._data.read(1)
+
+
+@pytest.mark.mission("A1", "B6")
+def test_bytes_path_and_stream_of_one_content_have_one_key(tmp_path: Path) -> None:
+    file = tmp_path / "a.pdf"
+    file.write_bytes(b"hello")
+    sources: list[Any] = [
+        b"hello",
+        bytearray(b"hello"),
+        memoryview(b"hello"),
+        file,
+        io.BytesIO(b"hello"),
+        Pipe(b"hello"),
+    ]
+    assert {content_key(source) for source in sources} == {EXPECTED}
+    with file.open("rb") as stream:
+        assert content_key(stream) == EXPECTED
+
+
+@pytest.mark.mission("A1")
+def test_a_renamed_file_is_the_same_file_and_a_changed_one_is_not(tmp_path: Path) -> None:
+    file = tmp_path / "a.pdf"
+    file.write_bytes(b"hello")
+    before = content_key(file)
+    renamed = file.rename(tmp_path / "b.pdf")
+    assert content_key(renamed) == before
+    renamed.write_bytes(b"hello!")
+    assert content_key(renamed) != before
+
+
+@pytest.mark.mission("A1")
+def test_a_stream_is_hashed_from_where_it_stands_and_put_back() -> None:
+    stream = io.BytesIO(b"xxhello")
+    stream.seek(2)
+    assert content_key(stream) == EXPECTED
+    assert stream.tell() == 2
+    assert stream.read() == b"hello"
+
+
+@pytest.mark.mission("A1")
+def test_a_large_file_is_hashed_in_constant_memory(tmp_path: Path) -> None:
+    file = tmp_path / "large"
+    with file.open("wb") as stream:
+        stream.truncate(200 << 20)
+    tracemalloc.start()
+    try:
+        content_key(file)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 << 20
+
+
+@pytest.mark.parametrize("source", ["name.pdf", io.StringIO("x"), io.StringIO(), None, 5])
+def test_what_has_no_bytes_is_refused_with_a_hint(source: Any) -> None:
+    with pytest.raises(InvalidKey, match=r"Path"):
+        content_key(source)
+
+
+def test_a_stream_that_gives_text_after_all_is_refused() -> None:
+    class Text:
+        def read(self, size: int) -> str:
+            return "text"
+
+    source: Any = Text()
+    with pytest.raises(InvalidKey, match="binary mode"):
+        content_key(source)

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from onceward.errors import ConfigurationError, MissingKey
+from onceward.model.canonical import canonical
+from onceward.model.template import FirstOf, Template
+
+
+@dataclass
+class Order:
+    id: Any
+
+
+def identity(template: str, **arguments: object) -> bytes:
+    return canonical(Template(template)(arguments)[0])
+
+
+@pytest.mark.mission("B6")
+def test_a_template_gives_a_key_and_a_readable_text() -> None:
+    value, text = Template("email:{prospect_id}")({"prospect_id": 5, "body": "x"})
+    assert text == "email:5"
+    assert value == ["email:", 5, ""]
+
+
+@pytest.mark.rival(8)
+@pytest.mark.fault("F7", "F8")
+def test_literals_and_typed_values_make_the_key_not_their_text() -> None:
+    assert identity("{a}:{b}", a="a:b", b="c") != identity("{a}:{b}", a="a", b="b:c")
+    assert identity("{a}", a=5) != identity("{a}", a="5")
+    assert identity("x{a}", a=5) != identity("x{a}", a="5")
+    assert identity("x:{a}", a="y") != identity("x:y")
+    assert identity("{a}{b}", a="xy", b="z") != identity("{a}{b}", a="x", b="yz")
+    assert identity("{a}", a=["x:", "y", ""]) != identity("x:{a}", a="y")
+
+
+def test_a_renamed_parameter_keeps_its_keys() -> None:
+    assert identity("email:{prospect}", prospect=5) == identity("email:{prospect_id}", prospect_id=5)
+
+
+def test_a_constant_is_its_text_and_a_field_alone_its_value() -> None:
+    assert Template("nightly {{run}}")({}) == ("nightly {run}", "nightly {run}")
+    assert Template("{message_id}")({"message_id": "m1"}) == ("m1", "m1")
+
+
+def test_fields_reach_into_mappings_sequences_and_objects() -> None:
+    order = Order({"lines": [{"sku": "s1"}], 7: "seven"})
+    for template in ("{o.id.lines.0.sku}".replace(".0", "[0]"), "{o[id][lines][0][sku]}"):
+        assert Template(template)({"o": order})[0] == "s1"
+    assert Template("{o.id[7]}")({"o": order})[0] == "seven"
+
+
+@pytest.mark.rival(30)
+@pytest.mark.fault("F5")
+@pytest.mark.parametrize("order", [None, Order(None), Order(""), Order(b""), {}, {"id": None}, [], 5], ids=repr)
+def test_a_field_without_a_value_is_refused_and_named(order: object) -> None:
+    with pytest.raises(MissingKey, match=r"order:\{o\.id\}.* no value for o\.id"):
+        Template("order:{o.id}")({"o": order})
+
+
+def test_zero_and_false_are_values() -> None:
+    assert Template("x:{a}")({"a": 0})[1] == "x:0"
+    assert Template("x:{a}")({"a": False})[1] == "x:False"
+
+
+def test_a_field_that_is_no_parameter_is_an_error_when_declared() -> None:
+    with pytest.raises(ConfigurationError, match=r"'prospect'.*parameters are: prospect_id, body"):
+        Template("email:{prospect}").check(["prospect_id", "body"], False)
+    Template("email:{prospect.id}").check(["prospect"], False)
+    Template("email:{anything}").check(["prospect"], True)
+
+
+@pytest.mark.parametrize(
+    "text", ["{}", "{0}", "{a:>5}", "{a!r}", "{a", "a}", "{a.}", "{a[}", "{a b}", "{a..b}", "{a[]}", ""]
+)
+def test_a_template_that_cannot_be_read_is_an_error_when_declared(text: str) -> None:
+    with pytest.raises(ConfigurationError):
+        Template(text)
+
+
+def test_a_value_too_complex_to_show_leaves_the_text_to_the_key() -> None:
+    value, text = Template("a:{x}:{y}")({"x": {"secret": 1}, "y": 2})
+    assert text == ""
+    assert value == ["a:", {"secret": 1}, ":", 2, ""]
+
+
+def test_control_characters_are_escaped_in_the_text_only() -> None:
+    value, text = Template("a:{x}")({"x": "\n\u202e"})
+    assert text == r"a:\n\u202e"
+    assert value == ["a:", "\n\u202e", ""]
+
+
+def test_the_first_template_whose_fields_are_all_there_is_taken() -> None:
+    source = FirstOf(["mail:{message_id}", "hash:{sender}:{subject}"])
+    assert source({"message_id": "m", "sender": "s", "subject": "t"})[1] == "mail:m"
+    assert source({"message_id": "", "sender": "s", "subject": "t"})[1] == "hash:s:t"
+    assert source({"message_id": None, "sender": "s", "subject": 0})[1] == "hash:s:0"
+
+
+@pytest.mark.rival(30)
+@pytest.mark.fault("F5")
+def test_if_no_template_is_complete_all_that_is_missing_is_named() -> None:
+    source = FirstOf(["mail:{message_id}", "hash:{sender}:{subject}"])
+    with pytest.raises(MissingKey, match="no value for message_id, subject"):
+        source({"message_id": None, "sender": "s", "subject": ""})
+
+
+def test_a_list_of_templates_is_checked_when_declared() -> None:
+    with pytest.raises(ConfigurationError, match="'b'"):
+        FirstOf(["{a}", "{b}"]).check(["a"], False)
+    with pytest.raises(ConfigurationError, match="empty"):
+        FirstOf([])

@@ -1,0 +1,472 @@
+"""Rules 1 to 8 of the protocol, each as a short history of one key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from onceward.model.record import (
+    NOBODY,
+    READER,
+    AfterCrash,
+    ClaimRequest,
+    Complete,
+    Fail,
+    Park,
+    Record,
+    Release,
+    Renewal,
+    Resolution,
+    Resolve,
+    State,
+    Validity,
+    Verdict,
+)
+from onceward.model.transitions import CLOCK_MARGIN, KEEP_UNFINISHED, claim, forget, purgeable, renew, settle
+from onceward.model.window import calendar, lasting, sliding
+
+SECOND = 1_000_000
+LEASE = 600 * SECOND
+HOUR = 3600 * SECOND
+NOON = 1_800_000_000 * SECOND
+RERUN, VERIFY, PARK = AfterCrash.RERUN, AfterCrash.VERIFY, AfterCrash.PARK
+
+
+class Key:
+    """One record and what happens to it; every answer is checked for its verdict."""
+
+    def __init__(self, now: int = NOON) -> None:
+        self.record: Record | None = None
+        self.now = now
+
+    @property
+    def is_(self) -> Record:
+        assert self.record is not None
+        return self.record
+
+    def claim(self, nonce: bytes, expected: Verdict = Verdict.ACQUIRED, **settings: Any) -> Record:
+        asked: dict[str, Any] = {"lease": LEASE, **settings}
+        request = ClaimRequest(id=b"id", scope="s", key="k", nonce=nonce, **asked)
+        self.record, verdict = claim(self.record, request, self.now)
+        assert verdict is expected
+        return self.record
+
+    def settle(self, kind: type[Any], grant: Record, expected: Verdict = Verdict.OK, **settings: Any) -> Record:
+        request = kind(id=b"id", token=grant.token, nonce=grant.nonce, **settings)
+        self.record, verdict = settle(self.record, request, self.now)
+        assert verdict is expected
+        return self.is_
+
+    def renew(self, grant: Record, expected: Verdict = Verdict.OK) -> Record:
+        self.record, verdict = renew(self.record, Renewal(b"id", grant.token, grant.nonce, LEASE), self.now)
+        assert verdict is expected
+        return self.is_
+
+    def resolve(self, seen: int, how: Resolution, expected: Verdict = Verdict.OK, **settings: Any) -> Record:
+        self.record, verdict = settle(self.record, Resolve(b"id", seen, how, **settings), self.now)
+        assert verdict is expected
+        return self.is_
+
+    def forget(self, *, force: bool = False) -> None:
+        self.record, verdict = forget(self.record, self.now, force=force)
+        assert verdict is Verdict.OK
+
+
+# ── rule 1: the order of a claim's checks ───────────────────────────────────────────────────────────────────────
+
+
+def test_a_newer_layout_is_left_alone_even_by_its_own_nonce_and_even_when_over() -> None:
+    key = Key()
+    grant = key.claim(b"a")
+    done = key.settle(Complete, grant, validity=Validity(lasting=1))
+    key.record = replace(done, min_reader=READER + 1)
+    key.now += 1
+    assert key.claim(b"a", Verdict.SKEW) is key.claim(b"b", Verdict.SKEW)
+
+
+@pytest.mark.fault("F53")
+def test_the_own_nonce_is_recognised_before_the_window_counts_as_over() -> None:
+    key = Key()
+    key.settle(Complete, key.claim(b"a"), validity=Validity(lasting=1))
+    key.now += 1
+    key.claim(b"a", Verdict.REPLAY)
+
+
+def test_the_own_nonce_is_recognised_before_its_fingerprint() -> None:
+    key = Key()
+    key.claim(b"a", fingerprint=b"\x01x")
+    key.claim(b"a", fingerprint=b"\x01y")
+
+
+def test_the_window_is_judged_before_the_fingerprint_and_the_fingerprint_before_the_state() -> None:
+    key = Key()
+    key.settle(Complete, key.claim(b"a", fingerprint=b"\x01x"), validity=Validity(lasting=HOUR))
+    key.claim(b"b", Verdict.MISMATCH, fingerprint=b"\x01y")
+    key.now += HOUR
+    key.claim(b"b", Verdict.ACQUIRED, fingerprint=b"\x01y")
+    key.claim(b"c", Verdict.MISMATCH, fingerprint=b"\x01x")
+
+
+@pytest.mark.rival(5)
+def test_the_fingerprint_survives_failure_and_take_over() -> None:
+    key = Key()
+    key.settle(Fail, key.claim(b"a", fingerprint=b"\x01x"))
+    key.claim(b"b")  # gives no fingerprint: the stored one stays
+    key.now += LEASE
+    key.claim(b"c", Verdict.MISMATCH, fingerprint=b"\x01y")
+    key.claim(b"c", Verdict.ACQUIRED, fingerprint=b"\x01x")
+
+
+# ── own nonce ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rival(20)
+@pytest.mark.fault("F53")
+def test_a_claim_repeated_after_a_lost_reply_gets_the_same_grant_and_no_longer_lease() -> None:
+    key = Key()
+    grant = key.claim(b"a")
+    key.now += LEASE - 1
+    assert key.claim(b"a") is grant
+
+
+def test_a_claim_repeated_after_the_lapse_is_alive_again_with_the_same_token_and_still_asks_first() -> None:
+    key = Key()
+    key.claim(b"a", after_crash=VERIFY)
+    key.now += LEASE
+    grant = key.claim(b"b", after_crash=VERIFY)
+    assert grant.ask_first
+    key.now += LEASE
+    again = key.claim(b"b", after_crash=VERIFY)
+    assert (again.token, again.attempt, again.ask_first) == (grant.token, grant.attempt, True)
+    assert again.lease_until == key.now + LEASE
+
+
+@pytest.mark.parametrize("kind", [Fail, Park, Release])
+def test_a_claim_delivered_again_after_its_owner_has_settled_acquires_nothing(kind: type[Any]) -> None:
+    key = Key()
+    key.settle(kind, key.claim(b"a"))
+    key.claim(b"a", Verdict.SETTLED)
+
+
+# ── rule 2: release, forget, resolve ────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_released_first_attempt_leaves_the_key_free_with_its_token() -> None:
+    key = Key()
+    grant = key.claim(b"a")
+    free = key.settle(Release, grant)
+    assert (free.state, free.token, free.attempt) == (State.FREE, grant.token, 0)
+    assert key.settle(Release, grant) is free
+    assert key.claim(b"b").attempt == 1
+
+
+def test_a_released_later_attempt_is_not_counted_and_due_at_once() -> None:
+    key = Key()
+    key.settle(Fail, key.claim(b"a", max_attempts=2), max_attempts=2)
+    grant = key.claim(b"b", max_attempts=2)
+    released = key.settle(Release, grant)
+    assert (released.state, released.attempt, released.final, released.retry_at) == (State.FAILED, 1, False, key.now)
+    assert key.settle(Release, grant) is released
+    assert key.claim(b"c", max_attempts=2).attempt == 2
+
+
+def test_a_released_attempt_that_had_to_ask_first_leaves_the_question_to_the_next() -> None:
+    key = Key()
+    key.claim(b"a", after_crash=VERIFY)
+    key.now += LEASE
+    grant = key.claim(b"b", after_crash=VERIFY)
+    released = key.settle(Release, grant)
+    assert (released.state, released.attempt) == (State.PENDING, 1)
+    assert key.settle(Release, grant) is released
+    key.claim(b"b", Verdict.SETTLED)
+    key.settle(Complete, grant, Verdict.LOST)
+    following = key.claim(b"c")
+    assert (following.ask_first, following.attempt) == (True, 2)
+
+
+def test_forget_cuts_off_every_earlier_owner() -> None:
+    key = Key()
+    grant = key.claim(b"a")
+    key.forget(force=True)
+    assert (key.is_.state, key.is_.nonce) == (State.FREE, NOBODY)
+    assert key.is_.token > grant.token
+    for kind in (Complete, Fail, Park, Release):
+        key.settle(kind, grant, Verdict.LOST)
+    key.renew(grant, Verdict.LOST)
+
+
+@pytest.mark.parametrize(
+    ("how", "state", "final", "next_claim"),
+    [
+        (Resolution.APPLIED, State.COMPLETED, False, Verdict.REPLAY),
+        (Resolution.NOT_APPLIED, State.FAILED, False, Verdict.ACQUIRED),
+        (Resolution.ABANDON, State.FAILED, True, Verdict.FAILED),
+    ],
+)
+def test_who_knows_resolves_what_is_parked_and_the_late_owner_is_cut_off(
+    how: Resolution, state: State, final: bool, next_claim: Verdict
+) -> None:
+    key = Key()
+    grant = key.claim(b"a")
+    parked = key.settle(Park, grant)
+    key.now += 1
+    resolved = key.resolve(parked.token, how, result=b"42", digest=b"d", validity=Validity(lasting=HOUR))
+    assert (resolved.state, resolved.final, resolved.nonce) == (state, final, NOBODY)
+    assert resolved.token > parked.token
+    assert (resolved.cycle, resolved.attempt) == (parked.cycle, 1)
+    assert resolved.retry_at == (key.now if how is Resolution.NOT_APPLIED else None)
+    key.settle(Complete, grant, Verdict.LOST)
+    key.claim(b"b", next_claim)
+
+
+def test_resolving_holds_only_for_the_token_that_was_seen_and_only_while_parked() -> None:
+    key = Key()
+    grant = key.claim(b"a")
+    key.resolve(grant.token, Resolution.APPLIED, Verdict.LOST)
+    parked = key.settle(Park, grant)
+    key.resolve(parked.token - 1, Resolution.APPLIED, Verdict.LOST)
+    assert key.resolve(parked.token + 1, Resolution.APPLIED, Verdict.LOST) is parked
+    key.resolve(parked.token, Resolution.APPLIED)
+    key.resolve(parked.token, Resolution.ABANDON, Verdict.LOST)
+
+
+def test_resolved_as_not_applied_is_due_now_even_if_all_attempts_were_used() -> None:
+    key = Key()
+    key.claim(b"a", max_attempts=1)
+    key.now += LEASE
+    parked = key.claim(b"b", Verdict.PARKED, max_attempts=1)
+    assert parked.error_type == "AttemptsUsedUp"
+    key.resolve(parked.token, Resolution.NOT_APPLIED)
+    key.claim(b"c", Verdict.ACQUIRED, max_attempts=1)
+
+
+# ── rule 3: the stricter of record and claimant ─────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.fault("F30")
+@pytest.mark.parametrize("claimant", AfterCrash)
+@pytest.mark.parametrize("stored", AfterCrash)
+def test_on_a_lapse_the_stricter_of_record_and_claimant_holds(stored: AfterCrash, claimant: AfterCrash) -> None:
+    key = Key()
+    grant = key.claim(b"a", after_crash=stored)
+    assert grant.after_crash is stored
+    key.now += LEASE
+    if PARK in (stored, claimant):
+        parked = key.claim(b"b", Verdict.PARKED, after_crash=claimant)
+        assert (parked.state, parked.token, parked.nonce) == (State.PARKED, grant.token, grant.nonce)
+    else:
+        taken = key.claim(b"b", after_crash=claimant)
+        assert taken.ask_first == (VERIFY in (stored, claimant))
+        assert taken.after_crash is max(stored, claimant)
+
+
+def test_verify_is_asked_however_many_attempts_were_used() -> None:
+    key = Key()
+    key.claim(b"a", after_crash=VERIFY, max_attempts=1)
+    key.now += LEASE
+    assert key.claim(b"b", after_crash=VERIFY, max_attempts=1).ask_first
+
+
+# ── rule 4: the late owner ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.fault("F32")
+@pytest.mark.parametrize(("kind", "state"), [(Complete, State.COMPLETED), (Fail, State.FAILED), (Park, State.PARKED)])
+def test_a_late_owner_whom_nobody_replaced_may_still_settle(kind: type[Any], state: State) -> None:
+    key = Key()
+    grant = key.claim(b"a")
+    key.now += 100 * LEASE
+    assert key.settle(kind, grant).state is state
+
+
+@pytest.mark.fault("F32")
+def test_a_late_owner_may_renew_and_is_alive_again() -> None:
+    key = Key()
+    grant = key.claim(b"a")
+    key.now += 2 * LEASE
+    key.renew(grant)
+    key.claim(b"b", Verdict.RUNNING)
+
+
+@pytest.mark.rival(1)
+@pytest.mark.fault("F32", "F40", "F41")
+def test_a_late_owner_who_was_replaced_changes_nothing() -> None:
+    key = Key()
+    late = key.claim(b"a")
+    key.now += LEASE
+    winner = key.claim(b"b")
+    key.claim(b"c", Verdict.RUNNING)
+    for kind in (Complete, Fail, Park, Release):
+        assert key.settle(kind, late, Verdict.LOST) is winner
+    assert key.renew(late, Verdict.LOST) is winner
+
+
+def test_the_late_owner_of_what_was_parked_meanwhile_may_say_that_it_is_done() -> None:
+    key = Key()
+    grant = key.claim(b"a", after_crash=PARK)
+    key.now += LEASE
+    key.claim(b"b", Verdict.PARKED)
+    key.settle(Fail, grant, Verdict.LOST)
+    assert key.settle(Complete, grant).state is State.COMPLETED
+
+
+@pytest.mark.parametrize("kind", [Complete, Fail, Park, Release])
+def test_settling_twice_with_the_same_content_is_fine(kind: type[Any]) -> None:
+    key = Key()
+    grant = key.claim(b"a")
+    once = key.settle(kind, grant)
+    key.now += 1
+    assert key.settle(kind, grant) is once
+
+
+# ── rule 5: the token ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rival(22)
+@pytest.mark.fault("F44", "F68")
+def test_the_token_grows_with_every_ownership_also_when_the_clock_is_set_back() -> None:
+    key = Key()
+    tokens = [key.claim(b"a").token]
+    assert tokens == [NOON]
+    key.settle(Release, key.is_)
+    key.now -= HOUR
+    tokens.append(key.claim(b"b").token)
+    key.settle(Complete, key.is_)
+    key.now -= HOUR
+    key.forget()
+    tokens.append(key.is_.token)
+    tokens.append(key.claim(b"c").token)
+    assert tokens == [NOON, NOON + 1, NOON + 2, NOON + 3]
+    key.now = NOON + HOUR
+    key.forget(force=True)
+    assert key.is_.token == NOON + HOUR
+
+
+@pytest.mark.rival(22)
+@pytest.mark.fault("F66")
+def test_the_token_grows_across_a_purge_unless_the_clock_is_set_back_beyond_the_margin() -> None:
+    key = Key()
+    grant = key.claim(b"a")
+    key.settle(Release, grant)
+    key.now += CLOCK_MARGIN
+    assert not purgeable(key.is_, key.now)
+    key.now += 1
+    assert purgeable(key.is_, key.now)
+    key.record = None
+    key.now -= CLOCK_MARGIN
+    assert key.claim(b"b").token > grant.token
+
+
+# ── rule 7: the cycle ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_cycle_lasts_through_failures_lapses_releases_and_resolutions() -> None:
+    key = Key()
+    cycle = key.claim(b"a").cycle
+    key.settle(Fail, key.is_)
+    key.claim(b"b")
+    key.now += LEASE
+    key.claim(b"c")
+    key.settle(Release, key.is_)
+    key.claim(b"d")
+    key.resolve(key.settle(Park, key.is_).token, Resolution.NOT_APPLIED)
+    last = key.claim(b"e")
+    assert (last.cycle, last.attempt) == (cycle, 4)
+
+
+def test_a_new_cycle_begins_after_the_window_and_after_forget() -> None:
+    key = Key()
+    cycles = [key.claim(b"a").cycle]
+    key.settle(Complete, key.is_, validity=Validity(lasting=HOUR))
+    key.now += HOUR
+    cycles.append(key.claim(b"b").cycle)
+    key.forget(force=True)
+    cycles.append(key.claim(b"c").cycle)
+    key.settle(Fail, key.is_)
+    key.now += KEEP_UNFINISHED
+    cycles.append(key.claim(b"d").cycle)
+    assert sorted(set(cycles)) == cycles
+
+
+@pytest.mark.mission("A3")
+def test_notes_and_the_age_survive_a_take_over_and_end_with_the_cycle() -> None:
+    key = Key()
+    born = key.claim(b"a", note={"path": "a.pdf"}).created_at
+    key.now += LEASE
+    taken = key.claim(b"b", note={"page": "7"})
+    assert (taken.created_at, taken.note) == (born, {"path": "a.pdf", "page": "7"})
+    key.forget(force=True)
+    assert key.claim(b"c").note == {}
+    assert key.is_.created_at == key.now
+
+
+# ── rule 8: windows ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rival(26)
+@pytest.mark.mission("C1")
+def test_a_lasting_window_counts_from_completion() -> None:
+    key = Key()
+    grant = key.claim(b"a")
+    key.now += LEASE // 2
+    done = key.settle(Complete, grant, validity=lasting("1h").validity(grant.claimed_at))
+    assert done.valid_until == key.now + HOUR
+    key.now += HOUR - 1
+    key.claim(b"b", Verdict.REPLAY)
+    key.now += 1
+    key.claim(b"b", Verdict.ACQUIRED)
+
+
+@pytest.mark.mission("C6")
+def test_a_window_since_the_attempt_counts_from_the_claim_also_for_a_final_failure() -> None:
+    key = Key()
+    grant = key.claim(b"a")
+    key.now += LEASE // 2
+    window = lasting("1h", since="attempt").validity(grant.claimed_at)
+    assert key.settle(Fail, grant, final=True, validity=window).valid_until == NOON + HOUR
+
+
+def test_a_final_failure_answers_for_the_window_from_the_failure() -> None:
+    key = Key()
+    grant = key.claim(b"a")
+    key.now += LEASE // 2
+    key.settle(Fail, grant, final=True, validity=lasting("1h").validity(grant.claimed_at))
+    key.now += HOUR - 1
+    key.claim(b"b", Verdict.FAILED)
+    key.now += 1
+    assert key.claim(b"b").attempt == 1
+
+
+def test_a_calendar_window_is_stored_as_the_instant_after_the_claim_however_late_the_completion() -> None:
+    key = Key()
+    grant = key.claim(b"a")
+    end = calendar("UTC").validity(grant.claimed_at)
+    key.now += HOUR
+    assert key.settle(Complete, grant, validity=end).valid_until == end.until
+
+
+def test_a_sliding_window_moves_with_each_question_but_is_written_only_after_an_eighth() -> None:
+    key = Key()
+    done = key.settle(Complete, key.claim(b"a"), validity=sliding("8h").validity(NOON))
+    key.now = NOON + HOUR - 1
+    assert key.claim(b"b", Verdict.REPLAY) is done
+    key.now = NOON + HOUR
+    assert key.claim(b"b", Verdict.REPLAY).valid_until == NOON + 9 * HOUR
+    key.now = NOON + 9 * HOUR - 1
+    assert key.claim(b"b", Verdict.REPLAY).valid_until == NOON + 17 * HOUR - 1
+    key.now = NOON + 17 * HOUR - 1
+    key.claim(b"b", Verdict.ACQUIRED)
+
+
+@pytest.mark.parametrize("after_crash", [VERIFY, PARK])
+def test_what_is_unknown_never_expires_by_itself(after_crash: AfterCrash) -> None:
+    key = Key()
+    grant = key.claim(b"a", after_crash=after_crash)
+    centuries = key.now + 1_000 * KEEP_UNFINISHED
+    assert not purgeable(key.is_, centuries)
+    parked = key.settle(Park, grant)
+    assert not purgeable(parked, centuries)
+    key.now = centuries
+    assert key.claim(b"b", Verdict.PARKED) is parked
