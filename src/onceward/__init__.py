@@ -65,13 +65,13 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "AlreadyCompleted", "AlreadyDone", "AlreadyRunning", "AsyncClaim", "AsyncFunction", "AsyncOnce", "Claim", "ClaimError",
-    "ConfigurationError", "Content", "Entry", "Event", "Executed", "Failed", "Function", "InvalidKey", "JsonKey", "Key",
-    "LeaseLost", "LeaseOverdue", "MemoryStore", "Mismatch", "MissingExtra", "MissingKey", "NotAcquired", "Once",
+    "AlreadyCompleted", "AlreadyDone", "AlreadyRunning", "AsyncClaim", "AsyncFunction", "AsyncOnce", "Claim",
+    "ClaimError", "ConfigurationError", "Content", "Entry", "Event", "Executed", "Failed", "Function",
+    "InvalidKey", "JsonKey", "Key", "LeaseLost", "LeaseOverdue", "MemoryStore", "Mismatch", "MissingExtra", "MissingKey", "NotAcquired", "Once",
     "OncewardError", "OncewardWarning", "Outcome", "OutcomeParked", "OutcomeUnknown", "Parked", "Payload",
     "PayloadMismatch", "PreviouslyFailed", "Reentrant", "Replayed", "ResultCorrupt", "ResultError", "ResultNotStored",
     "RetryTransaction", "Running", "Scope", "Stale", "State", "StillRunning", "Stopping", "StoreBroken", "StoreError",
     "StoreFull", "StoreUnavailable", "Unknown", "UnknownCodec", "VersionSkew", "Window", "WrongWorld", "__version__",
-    "abandon", "applied", "calendar", "content_key", "current_async_claim", "current_claim", "forever", "inconclusive", "lasting",
-    "not_applied", "open_store", "sliding", "verify",
+    "abandon", "applied", "calendar", "content_key", "current_async_claim", "current_claim", "forever", "inconclusive",
+    "lasting", "not_applied", "open_store", "sliding", "verify",
 ]  # fmt: skip

@@ -98,11 +98,12 @@ class AsyncOnce(Face):
         other = object.__new__(cls)
         other.__dict__.update({name: value for name, value in once.__dict__.items() if name != "_aio"})
         engine = once.engine
-        other.engine = Engine(engine.store.twin(), EventLoop(), engine.keeper, engine.bus, engine.owner)
+        other.engine = Engine(engine.store.twin(), other._world(), engine.keeper, engine.bus, engine.owner)
         return other
 
     def _world(self) -> EventLoop:
-        return EventLoop()
+        self._loop = EventLoop()
+        return self._loop
 
     @overload
     def __call__(self, fn: Callable[P, Coroutine[Any, Any, T]], /) -> AsyncFunction[P, T]: ...
@@ -196,7 +197,7 @@ class AsyncOnce(Face):
         note: dict[str, str] | None = None,
         **settings: Unpack[Settings],
     ) -> AsyncClaimBlock:
-        """`async with once.claim(key) as claim:` own the key while the block runs. Raises NotAcquired if it is not ours."""
+        """`async with once.claim(key) as claim:` own the key while the block runs, or raise NotAcquired."""
         return AsyncClaimBlock(self.engine, self.claim_job(key, name, payload, note or {}, settings))
 
     def within(self, connection: Any) -> AsyncWithin:
@@ -222,28 +223,17 @@ class AsyncOnce(Face):
     async def close(self, timeout: float = 10.0) -> None:
         """Stop claiming, let running work finish (up to `timeout` seconds), join the keeper, close the store."""
         self.stop()
-        try:
-            async with asyncio.timeout(timeout):
-                while self.keeper.held():
-                    await asyncio.sleep(0.01)
-        except TimeoutError:
-            pass  # what still runs is fenced: its lease lapses by itself
+        await asyncio.to_thread(self.keeper.drain, timeout)
         await asyncio.to_thread(self.keeper.close)
         await self.engine.store.close()
-        self._event_loop.close()
+        self._loop.close()
 
     def close_beside(self) -> None:
         """Closed by the `Once` that this face belongs to, without an event loop."""
         self.stop()
         run(self.engine.store.open(Threads()))
         run(self.engine.store.close())
-        self._event_loop.close()
-
-    @property
-    def _event_loop(self) -> EventLoop:
-        world = self.engine.world
-        assert isinstance(world, EventLoop)
-        return world
+        self._loop.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -102,7 +102,9 @@ class Within:
 
     def call(self, fn: Function[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """A decorated function, with its own key and choices, in this transaction."""
-        value: T = answer_of(run(execute_within(self._joined.engine, self._joined.store, fn.job(args, kwargs))), fn.policy)
+        value: T = answer_of(
+            run(execute_within(self._joined.engine, self._joined.store, fn.job(args, kwargs))), fn.policy
+        )
         return value
 
 
@@ -132,5 +134,7 @@ class AsyncWithin:
 
     async def call(self, fn: AsyncFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """A decorated function, with its own key and choices, in this transaction."""
-        value: T = answer_of(await execute_within(self._joined.engine, self._joined.store, fn.job(args, kwargs)), fn.policy)
+        value: T = answer_of(
+            await execute_within(self._joined.engine, self._joined.store, fn.job(args, kwargs)), fn.policy
+        )
         return value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import time
 from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, Protocol, Self, Unpack, overload
 
@@ -146,7 +145,7 @@ class Once(Face):
         tenant: TenantSource = None,
         **settings: Any,
     ) -> Any:
-        """Decorate a function: `@once`, or `@once(key="charge:{order_id}", window="24h", …)`. Async ones get the async face."""
+        """Decorate a function: `@once`, or `@once(key="charge:{order_id}", …)`. Async ones get the async face."""
 
         def decorate(fn: Callable[..., Any]) -> Any:
             if inspect.iscoroutinefunction(fn):
@@ -220,9 +219,7 @@ class Once(Face):
     def close(self, timeout: float = 10.0) -> None:
         """Stop claiming, let running work finish (up to `timeout` seconds), join the keeper, close the store."""
         self.stop()
-        deadline = time.monotonic() + timeout
-        while self.keeper.held() and time.monotonic() < deadline:
-            time.sleep(0.01)
+        self.keeper.drain(timeout)
         self.keeper.close()
         if self._aio is not None:
             self._aio.close_beside()

@@ -10,7 +10,7 @@ from typing import Any
 
 from .binding import Binding
 from .core.job import NO_KEY, Job
-from .errors import ConfigurationError, MissingKey
+from .errors import ConfigurationError, InvalidKey, MissingKey
 from .model.cipher import Cipher
 from .model.codec import Codec
 from .model.fingerprint import fingerprint, parts
@@ -59,8 +59,11 @@ class Operation:
         self._check_fingerprint()
 
     def arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The call's arguments by name, defaults included."""
-        return self.binding.bind(*args, **kwargs)
+        """The call's arguments by name, defaults included. A class method's class counts by its name."""
+        arguments = self.binding.bind(*args, **kwargs)
+        if self.binding.receiver == "cls" and isinstance(arguments["cls"], type):
+            arguments["cls"] = f"{arguments['cls'].__module__}.{arguments['cls'].__qualname__}"
+        return arguments
 
     def key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Key:
         return self._key(self.arguments(args, kwargs))
@@ -82,12 +85,18 @@ class Operation:
     def _key(self, arguments: Mapping[str, Any]) -> Key:
         scope = self.scope
         if self._tenant is not None:
-            tenant = self._tenant(arguments)[1]
-            scope = Scope(scope.app, scope.operation, tenant)
-        value, text = self.source(arguments)
-        if isinstance(self.source, Payload):
-            return make_key(scope, ("payload", value), text)  # a function without arguments has a key too
-        return make_key(scope, value, text)
+            scope = Scope(scope.app, scope.operation, self._tenant_in(arguments))
+        return make_key(scope, *self.source(arguments))
+
+    def _tenant_in(self, arguments: Mapping[str, Any]) -> str:
+        """The tenant's own value, never its text for people: two tenants must not meet in a shortened form."""
+        tenant = self._tenant(arguments)[0] if self._tenant is not None else None
+        if not isinstance(tenant, str):
+            raise InvalidKey(
+                f"{self.name}: the tenant is {type(tenant).__name__}, not str",
+                hint='write tenant="{org}" for a str argument, or tenant=lambda org: str(org)',
+            )
+        return tenant
 
     def _payload(self, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
         """What the fingerprint covers. The receiver of a method is not part of it."""

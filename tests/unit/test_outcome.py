@@ -20,7 +20,7 @@ from onceward.model.outcome import (
 )
 
 EVERY = (Executed, Replayed, Running, Mismatch, Failed, Parked, Stale, Unknown)
-FALSY = [None, 0, "", [], {}, False, 0.0, b""]
+FALSY: list[Any] = [None, 0, "", [], {}, False, 0.0, b""]
 
 
 def test_the_eight_outcomes_are_told_apart_by_kind() -> None:
@@ -82,7 +82,7 @@ def test_running_tells_whether_we_had_waited_and_when_to_come_back() -> None:
         Running(key="k", owner="worker-3", retry_after=4.2).unwrap()
     assert type(found.value) is errors.AlreadyRunning
     assert found.value.retry_after == 4.2
-    with pytest.raises(errors.StillRunning, match="unknown"):
+    with pytest.raises(errors.StillRunning, match="k"):
         Running(key="k", waited=True).unwrap()
 
 

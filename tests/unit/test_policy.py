@@ -21,11 +21,14 @@ SECOND = 1_000_000
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "defaults.md"
 
 
-def documented() -> dict[str, list[str]]:
-    """The table of the page: setting → [default, meaning, choices]."""
+def lines_of_the_table() -> list[list[str]]:
     lines = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith("| ")]
-    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[1:]]
-    return {name.strip("`"): rest for name, *rest in cells}
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[1:]]
+
+
+def documented() -> dict[str, list[str]]:
+    """Setting → [default, meaning, choices]."""
+    return {name.strip("`"): rest for name, *rest in lines_of_the_table()}
 
 
 def with_one(name: str, value: Any) -> Policy:
@@ -34,9 +37,9 @@ def with_one(name: str, value: Any) -> Policy:
 
 
 def test_the_page_names_every_setting_once_and_no_other() -> None:
-    names = [line.split(" | ")[0].strip("| `") for line in PAGE.read_text("utf-8").splitlines()[6:] if line]
-    assert len(names) == len(set(names))
-    assert set(names) - {"---", "renewals"} == set(Settings.__optional_keys__)
+    names = [cells[0].strip("`") for cells in lines_of_the_table()]
+    assert sorted(names) == sorted([*Settings.__optional_keys__, "renewals"])
+    assert {len(cells) for cells in lines_of_the_table()} == {4}
 
 
 @pytest.mark.parametrize("name", sorted(Settings.__optional_keys__))
@@ -136,7 +139,7 @@ def test_settings_add_up_and_leave_the_earlier_policy_as_it_was() -> None:
 
 @pytest.mark.rival(4)
 def test_a_word_that_is_no_setting_is_refused_and_the_settings_are_named() -> None:
-    with pytest.raises(ConfigurationError, match="there is no setting 'leese'.*lease"):
+    with pytest.raises(ConfigurationError, match=r"there is no setting 'leese'.*lease"):
         with_one("leese", "1m")
     with pytest.raises(ConfigurationError, match="there is no setting 'find'"):
         with_one("find", len)

@@ -53,7 +53,7 @@ async def _claim(engine: Engine, jobs: list[Job], outcomes: dict[bytes, Outcome[
     requests = [job.request(engine.world.nonce(), engine.owner()) for job in jobs]
     timeout = min(job.policy.call_timeout for job in jobs)
     try:
-        answers, cancelled = await engine.world.finish(engine.store.claim(requests, timeout=timeout))
+        answers, cancelled = await engine.finish(engine.store.claim(requests, timeout=timeout))
     except StoreError:
         return {}
     granted = [

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol, TypeVar
 
 from onceward.errors import Stopping
 from onceward.model.key import Key
 from onceward.model.record import Record
 from onceward.observe.events import Bus, Event
 from onceward.ports import Store, World
+
+T = TypeVar("T")
 
 
 class Hold(Protocol):
@@ -57,6 +59,12 @@ class Engine:
             await self.store.open(self.world)
             self._opened = True
 
+    async def finish(self, work: Coroutine[Any, Any, T]) -> tuple[T, BaseException | None]:
+        """Run to the end even if the caller is cancelled. A store that never waits cannot be interrupted anyway."""
+        if self.store.inline:
+            return await work, None
+        return await self.world.finish(work)
+
     def tell(self, name: str, key: Key, record: Record | None = None, *, reason: str = "", error: str = "") -> None:
         if not self.bus.wants(name):
             return
@@ -77,5 +85,5 @@ class Engine:
     def warn_slow_transaction(self, took: float, shortest: float) -> None:
         """A long write transaction keeps the keeper out: leases of this process may lapse meanwhile."""
         if self.bus.wants("slow_transaction"):
-            reason = f"a joined transaction took {took:.2f} s, over a third of the shortest lease held here ({shortest:.2f} s)"
+            reason = f"a joined transaction took {took:.2f} s; the shortest lease held here is {shortest:.2f} s"
             self.bus.emit(Event(name="slow_transaction", key="", scope=self.store.name, reason=reason))

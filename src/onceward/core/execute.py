@@ -72,7 +72,7 @@ async def after_value(held: Held, value: Any) -> Outcome[Any]:
     if held.settled is not None:  # the handler completed its claim itself
         return _executed(held, value)
     if held.completed_in:
-        return await confirm_commit(held, value)
+        return await after_commit(held, value)
     try:
         answer = await held.settle(held.completion(value), State.COMPLETED)
     except StoreError as error:
@@ -91,20 +91,27 @@ async def after_value(held: Held, value: Any) -> Outcome[Any]:
             )
 
 
-async def confirm_commit(held: Held, value: Any) -> Outcome[Any]:
-    """The result was written inside the caller's transaction: see whether that was committed."""
+async def after_commit(held: Held, value: Any) -> Outcome[Any]:
+    """The result was written inside the caller's transaction: it counts if that was committed."""
     try:
-        answer = (await held.engine.store.read([held.key.id], timeout=held.job.policy.call_timeout))[0]
+        done = await committed(held)
     except StoreError as error:
         return _unknown(held, value, repr(error))
-    record = answer.record
-    if record is not None and record.token == held.record.token and record.state is State.COMPLETED:
-        held.settled = State.COMPLETED
-        held.engine.keeper.drop(held.hold)
+    if done:
         return _executed(held, value)
     return await after_error(
         held, LeaseLost("complete_in was called, but its transaction was not committed", key=held.key.text)
     )
+
+
+async def committed(held: Held) -> bool:
+    answer = (await held.engine.store.read([held.key.id], timeout=held.job.policy.call_timeout))[0]
+    record = answer.record
+    if record is None or record.token != held.record.token or record.state is not State.COMPLETED:
+        return False
+    held.settled, held.record = State.COMPLETED, record
+    held.engine.keeper.drop(held.hold)
+    return True
 
 
 async def after_error(held: Held, error: BaseException) -> Outcome[Any]:
@@ -113,12 +120,15 @@ async def after_error(held: Held, error: BaseException) -> Outcome[Any]:
     if held.hold.lost and policy.on_lost == "cancel" and held.engine.world.absorb(error):
         return Unknown(key=held.key.text, attempt=held.record.attempt, token=held.record.token, lost=True)
     try:
-        if held.settled is not None or held.hold.lost:
+        if held.completed_in and held.settled is None:
+            await committed(held)
+        if held.settled is not None or held.hold.lost or held.unconfirmed:
             held.engine.keeper.drop(held.hold)
             outcome = _failed(held, error)
         else:
             outcome = await settle_error(held, error, policy)
     except StoreError as trouble:
+        held.engine.keeper.drop(held.hold)
         held.engine.tell("unknown", held.key, held.record, reason="failure not recorded", error=repr(trouble))
         outcome = _failed(held, error)
     if not isinstance(error, Exception):
@@ -143,7 +153,7 @@ async def settle_error(held: Held, error: BaseException, policy: Policy) -> Outc
 
 
 def classify(error: BaseException, policy: Policy) -> tuple[bool, bool]:
-    """(final, known not to have happened). A timeout or a BaseException says nothing about the effect unless named itself."""
+    """(final, known not to have happened). A timeout or a BaseException says nothing unless it is named itself."""
     vague = TimeoutError if isinstance(error, TimeoutError) else None if isinstance(error, Exception) else BaseException
     final = _named(error, policy.final, vague)
     if not final and policy.retry is not None and vague is None:
@@ -160,7 +170,7 @@ def _named(error: BaseException, types: tuple[type[BaseException], ...], vague: 
 
 
 async def verify_error(held: Held, error: BaseException, policy: Policy) -> Outcome[Any]:
-    """Under verify an unknown outcome is looked up — unless the effect may still be under way, then by the next claimant."""
+    """Under verify an unknown outcome is looked up; by the next claimant if the effect may still be under way."""
     if policy.verify_after:
         held.engine.keeper.drop(held.hold)
         return _failed(held, error, retry_after=max(0.0, held.hold.ends - held.engine.world.monotonic()))

@@ -14,13 +14,14 @@ from onceward.errors import (
     StoreError,
     VersionSkew,
 )
-from onceward.model.codec import Encoded
 from onceward.model.key import Key, derived_key
 from onceward.model.record import AfterCrash, Answer, Complete, Fail, Park, Record, Release, Renewal, State, Verdict
 from onceward.ports import AnySettlement, JoinsTransaction
 
 from .engine import Engine, Hold
 from .job import Job
+
+LONGEST_MESSAGE = 500  # enough to recognise an error; the traceback is in the log of whoever raised it
 
 _current: ContextVar[Held | None] = ContextVar("onceward_current_claim", default=None)
 
@@ -33,7 +34,9 @@ def current() -> Held | None:
 class Held:
     """One ownership, from the grant to its settlement."""
 
-    __slots__ = ("_completed_in", "_encoded", "_outer", "_variable", "engine", "hold", "job", "record", "settled")
+    __slots__ = (
+        "_variable", "completed_in", "engine", "hold", "job", "outer", "record", "settled", "unconfirmed",
+    )  # fmt: skip
 
     def __init__(self, engine: Engine, job: Job, record: Record, hold: Hold) -> None:
         self.engine = engine
@@ -41,20 +44,15 @@ class Held:
         self.record = record
         self.hold = hold
         self.settled: State | None = None
-        self._encoded: Encoded | None = None
-        self._completed_in = False
-        self._outer: Held | None = None
+        self.completed_in = False  # the result was written inside a transaction of the caller's
+        self.unconfirmed = False  # the effect is done, but the store did not answer
+        self.outer: Held | None = None
 
     # ── what the work may ask ──
 
     @property
     def key(self) -> Key:
         return self.job.key
-
-    @property
-    def completed_in(self) -> bool:
-        """Whether the result was written inside a transaction of the caller's."""
-        return self._completed_in
 
     def derived_key(self, step: str) -> str:
         return derived_key(self.key.id, self.record.cycle, step)
@@ -77,16 +75,19 @@ class Held:
         while held is not None:
             if held.key.id == id and held.engine.store is engine.store and held.settled is None:
                 return True
-            held = held._outer
+            held = held.outer
         return False
 
     def __enter__(self) -> Self:
-        self._outer = _current.get()
+        self.outer = _current.get()
         self._variable = _current.set(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        _current.reset(self._variable)
+        try:
+            _current.reset(self._variable)
+        except ValueError:  # the block was left in another context than it was entered (an async fixture does that)
+            _current.set(self.outer)
 
     # ── verbs ──
 
@@ -99,13 +100,18 @@ class Held:
 
     async def complete(self, value: Any) -> Answer:
         """Record the result. Repeating it with an equal value is fine."""
-        answer = await self.settle(self.completion(value), State.COMPLETED)
+        try:
+            answer = await self.settle(self.completion(value), State.COMPLETED)
+        except StoreError as error:
+            self.unconfirmed = True
+            raise OutcomeUnknown(
+                "the effect was done, but the store did not confirm the record in time", key=self.key.text, value=value
+            ) from error
         return self._judge(answer)
 
     def completion(self, value: Any) -> Complete:
         """The settlement for this value. Its bytes are made once and resent as they are."""
         encoded = self.job.codec.encode(value, self.key.id)
-        self._encoded = encoded
         policy = self.job.policy
         if encoded.data is None and policy.store_result:
             self.engine.tell("result_not_stored", self.key, self.record, reason=encoded.reason)
@@ -136,7 +142,7 @@ class Held:
             )
         )[0]
         self._judge(answer)
-        self._completed_in = True
+        self.completed_in = True
 
     async def fail(self, error: BaseException, *, final: bool, known: bool) -> Answer:
         policy = self.job.policy
@@ -173,15 +179,14 @@ class Held:
             raise LeaseLost("this claim belongs to the parent process; a fork does not inherit it", key=self.key.text)
         self.hold.settling = True
         try:
-            answer, cancelled = await self.engine.world.finish(self._surely(settlement))
+            answer, cancelled = await self.engine.finish(self._surely(settlement))
         except StoreError:
             self.hold.settling = False
             raise
+        self.engine.keeper.drop(self.hold)
         if answer.verdict is Verdict.OK:
             self.settled = state
             self.record = answer.record or self.record
-        if answer.verdict is not Verdict.CONFLICT:
-            self.engine.keeper.drop(self.hold)
         if cancelled is not None:
             raise cancelled
         return answer
@@ -216,14 +221,6 @@ class Held:
             case _:
                 raise LeaseLost("somebody else owns this key now; nothing was changed", key=self.key.text)
 
-    def unknown(self, value: Any, cause: BaseException) -> OutcomeUnknown:
-        """For the context manager: the effect is done, the record is not confirmed."""
-        error = OutcomeUnknown(
-            "the effect was done, but the store did not confirm the record in time", key=self.key.text, value=value
-        )
-        error.__cause__ = cause
-        return error
-
 
 def message_of(error: BaseException) -> str:
     """The error's own text, short: it is stored, and may be shown to people."""
@@ -232,4 +229,4 @@ def message_of(error: BaseException) -> str:
     except Exception:  # noqa: BLE001 (a broken __str__ must not hide the failure that it describes)
         text = "(its message cannot be shown)"
     text = text.encode("utf-8", "backslashreplace").decode("utf-8")  # a lone surrogate could not be stored
-    return text if len(text) <= 500 else text[:499] + "…"
+    return text if len(text) <= LONGEST_MESSAGE else text[: LONGEST_MESSAGE - 1] + "…"

@@ -11,7 +11,7 @@ from typing import Any
 from onceward.errors import ConfigurationError, LeaseLost
 from onceward.model.outcome import Executed, Failed, Outcome
 from onceward.model.policy import SECOND
-from onceward.model.record import Complete, Renewal, Verdict
+from onceward.model.record import Complete, Record, Renewal, Verdict
 from onceward.ports import JoinedStore, JoinsTransaction
 
 from . import switch
@@ -38,35 +38,8 @@ async def execute_within(engine: Engine, joined: JoinedStore, job: Job) -> Outco
         return await unguarded(job, "disabled")
     refuse_reentry(engine, job)
     await joined.begin()
-    request = job.request(engine.world.nonce(), engine.owner(), leased=False)
     try:
-        answer = (await joined.claim([request], timeout=job.policy.call_timeout))[0]
-        record = answer.record
-        if answer.verdict is not Verdict.ACQUIRED or record is None:
-            outcome = outcome_of(engine, job, answer)
-            await joined.keep()
-            return outcome
-        if record.ask_first:
-            raise ConfigurationError(
-                "an earlier attempt outside of this transaction must be verified first",
-                key=job.key.text,
-                hint="run it once without within()",
-            )
-        value = job.call(*job.args, **job.kwargs)
-        if job.awaits:
-            value = await value
-        encoded = job.codec.encode(value, job.key.id)
-        validity = job.policy.window.validity(record.claimed_at)
-        completion = Complete(
-            record.id, record.token, record.nonce, encoded.data, encoded.digest, encoded.data is not None, validity
-        )
-        answer = (await joined.settle([completion], timeout=job.policy.call_timeout))[0]
-        if answer.verdict is not Verdict.OK:
-            raise LeaseLost(
-                "the claim vanished from its own transaction",
-                key=job.key.text,
-                hint="do not commit or roll back inside the handler",
-            )
+        outcome = await _claim_and_run(engine, joined, job)
         await joined.keep()
     except Exception as error:  # noqa: BLE001 (travels as a value like every handler's exception)
         await joined.undo()
@@ -74,7 +47,40 @@ async def execute_within(engine: Engine, joined: JoinedStore, job: Job) -> Outco
     except BaseException:
         await joined.undo()
         raise
-    if encoded.data is None and job.policy.store_result:
+    return outcome
+
+
+async def _claim_and_run(engine: Engine, joined: JoinedStore, job: Job) -> Outcome[Any]:
+    request = job.request(engine.world.nonce(), engine.owner(), leased=False)
+    answer = (await joined.claim([request], timeout=job.policy.call_timeout))[0]
+    record = answer.record
+    if answer.verdict is not Verdict.ACQUIRED or record is None:
+        return outcome_of(engine, job, answer)
+    if record.ask_first:
+        raise ConfigurationError(
+            "an earlier attempt outside of this transaction must be verified first",
+            key=job.key.text,
+            hint="run it once without within()",
+        )
+    value = job.call(*job.args, **job.kwargs)
+    if job.awaits:
+        value = await value
+    return await _complete(engine, joined, job, record, value)
+
+
+async def _complete(engine: Engine, joined: JoinedStore, job: Job, record: Record, value: Any) -> Outcome[Any]:
+    encoded = job.codec.encode(value, job.key.id)
+    stored = encoded.data is not None
+    validity = job.policy.window.validity(record.claimed_at)
+    completion = Complete(record.id, record.token, record.nonce, encoded.data, encoded.digest, stored, validity)
+    answer = (await joined.settle([completion], timeout=job.policy.call_timeout))[0]
+    if answer.verdict is not Verdict.OK:
+        raise LeaseLost(
+            "the claim vanished from its own transaction",
+            key=job.key.text,
+            hint="do not commit or roll back inside the handler",
+        )
+    if not stored and job.policy.store_result:
         engine.tell("result_not_stored", job.key, answer.record, reason=encoded.reason)
     engine.tell("completed", job.key, answer.record, reason="within")
     return Executed(key=job.key.text, value=value, attempt=record.attempt, token=record.token)

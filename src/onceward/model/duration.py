@@ -38,7 +38,7 @@ def _parse(duration: Duration, what: str) -> int:
 
 def readable(value: int) -> str:
     """Microseconds for people: two units at most."""
-    if value < 1_000_000:
+    if value < _UNITS["s"]:
         return f"{value / 1_000:g}ms"
     text, left = [], value
     for unit in ("w", "d", "h", "m", "s"):

@@ -78,7 +78,7 @@ class Running(Outcome[T], frozen=True, kw_only=True):
     def unwrap(self) -> NoReturn:
         error = errors.StillRunning if self.waited else errors.AlreadyRunning
         raise error(
-            f"another owner ({self.owner or 'unknown'}) is working on it; its lease ends in {self.retry_after:.1f} s unless renewed",
+            f"{self.owner or 'another owner'} is working on it; {self.retry_after:.1f} s of the lease are left",
             key=self.key,
             retry_after=self.retry_after,
         )

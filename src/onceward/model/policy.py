@@ -86,7 +86,7 @@ class Choices(TypedDict, total=False):
 
 
 class Defaults(Choices, total=False):
-    """Choices for a whole client. `skip` is not among them: a call that may return None must show it where it is declared."""
+    """Choices for a whole client. Without `skip`: a call that may return None must show it where it is declared."""
 
     on_running: Literal["wait", "raise"]
     on_done: Literal["replay", "raise"]
@@ -227,11 +227,11 @@ def _check(policy: Policy) -> None:
     if not SHORTEST_LEASE <= policy.lease <= LONGEST_LEASE:
         raise ConfigurationError(
             f"a lease of {readable(policy.lease)} cannot work",
-            hint="between 50ms and 7d: renewals keep it alive however long the work takes, so it only bounds how long a dead owner holds its key",
+            hint="between 50ms and 7d; renewals keep it alive however long the work takes",
         )
     if policy.verify_after > policy.lease * 4 // 5:
         raise ConfigurationError(
-            f"verify(after={readable(policy.verify_after)}) does not fit into four fifths of the lease ({readable(policy.lease)})",
+            f"verify(after={readable(policy.verify_after)}) is over four fifths of a lease of {readable(policy.lease)}",
             hint="make the lease longer",
         )
     if policy.retry_span is not None and policy.window.length and policy.window.length < policy.retry_span:

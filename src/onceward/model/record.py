@@ -71,7 +71,7 @@ class Record(Struct, frozen=True):
 
 
 class ClaimRequest(Struct, frozen=True):
-    """ "Make me the owner of this key." `lease` None is a claim inside the caller's own transaction."""
+    """Make me the owner of this key. `lease` None is a claim inside the caller's own transaction."""
 
     id: bytes
     scope: str
@@ -87,7 +87,7 @@ class ClaimRequest(Struct, frozen=True):
 
 
 class Renewal(Struct, frozen=True):
-    """ "I am alive": extends the lease, and may leave a note."""
+    """I am alive: extends the lease, and may leave a note."""
 
     id: bytes
     token: int

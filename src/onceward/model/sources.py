@@ -42,6 +42,7 @@ class Source(Protocol):
 
     def __call__(self, arguments: Mapping[str, object]) -> tuple[object, str]:
         """Raise `MissingKey` if this call has none."""
+        ...
 
 
 class Call:

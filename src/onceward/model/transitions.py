@@ -221,7 +221,7 @@ def completed(record: Record, request: Complete | Resolve, now: int) -> Step:
 
 
 def failed(record: Record, request: Fail, now: int) -> Step:
-    """FAILED, and final when no attempt is left. Where a claimant must ask first, a failure whose effect is unknown parks."""
+    """FAILED, and final when no attempt is left. Under verify, a failure whose effect is unknown parks."""
     if record.after_crash is AfterCrash.VERIFY and not request.known:
         return parked(record, now, request.error_type, request.error, request.note)
     final = request.final or used_up(record.attempt, request.max_attempts)

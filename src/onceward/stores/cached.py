@@ -1,4 +1,4 @@
-"""A bounded local cache of completed results in front of a store. Opt-in: another process's `forget` is not seen here."""
+"""A bounded local cache of completed results in front of a store. Another process's `forget` is not seen here."""
 
 from __future__ import annotations
 

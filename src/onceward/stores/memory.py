@@ -39,8 +39,7 @@ class MemoryStore(Watchers):
         self._records: dict[bytes, Record] = {}
         self._ending: list[tuple[int, int, bytes]] = []
         self._order = count()
-        self._lock = threading.Lock()
-        self._holder = 0
+        self._lock = OwnThreadLock()
         self._pid = os.getpid()
 
     def twin(self) -> MemoryStore:
@@ -150,34 +149,34 @@ class MemoryStore(Watchers):
             hint="raise max_records, shorten the windows, or use a store on disk",
         )
 
-    def _exclusive(self) -> _Exclusive:
+    def _exclusive(self) -> OwnThreadLock:
         if os.getpid() != self._pid:
             raise StoreBroken(
                 "this MemoryStore belongs to the process that made it; after a fork it would protect nothing",
                 hint="open a store in the child, or use one that processes share (sqlite:///…)",
             )
-        return _Exclusive(self)
+        return self._lock
 
 
-class _Exclusive:
-    """The store's lock, which notices its own thread coming back in (a signal handler or __del__)."""
+class OwnThreadLock:
+    """A lock that notices its own thread coming back in (a signal handler or __del__) instead of deadlocking."""
 
-    __slots__ = ("_store",)
+    __slots__ = ("_holder", "_lock")
 
-    def __init__(self, store: MemoryStore) -> None:
-        self._store = store
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._holder = 0
 
     def __enter__(self) -> None:
-        store = self._store
         me = threading.get_ident()
-        if store._holder == me:
+        if self._holder == me:
             raise Reentrant("a store call interrupted another one of its own thread (signal handler or __del__)")
-        store._lock.acquire()
-        store._holder = me
+        self._lock.acquire()
+        self._holder = me
 
     def __exit__(self, *_: object) -> None:
-        self._store._holder = 0
-        self._store._lock.release()
+        self._holder = 0
+        self._lock.release()
 
 
 def _matches(record: Record, wanted: Filter) -> bool:

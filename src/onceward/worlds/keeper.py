@@ -87,7 +87,7 @@ class Keeper:
         self._closing = False
 
     def take(self, record: Record, lease: int, since: float) -> Hold:
-        """Take a lease into care; `since` is our own clock from before it was asked for. Raises if no thread can be had."""
+        """Take a lease into care; `since` is our own clock from before it was asked for. No thread: raises."""
         hold = Hold(record, lease, since)
         self._holds[hold.nonce] = hold
         if self._thread is None:
@@ -104,8 +104,11 @@ class Keeper:
     def drop(self, hold: Hold) -> None:
         self._holds.pop(hold.nonce, None)
 
-    def held(self) -> int:
-        return len(self._holds)
+    def drain(self, timeout: float) -> None:
+        """Wait until nothing is held any more. What still is after that lapses by itself, fenced."""
+        deadline = time.monotonic() + timeout
+        while self._holds and time.monotonic() < deadline:
+            time.sleep(0.01)
 
     def shortest_lease(self) -> float | None:
         """Seconds; None if nothing is held."""
@@ -216,7 +219,7 @@ class Keeper:
                 Event(name=name, key=hold.key, scope=hold.scope, attempt=hold.attempt, token=hold.token, error=error)
             )
 
-    def _after_fork(self) -> None:
+    def after_fork(self) -> None:
         """A child owns no lease, no thread and no connection of its parent."""
         for hold in self._holds.values():
             hold.inherited = hold.lost = True
@@ -230,7 +233,7 @@ _inherited: list[object] = []  # kept, so that the garbage collector closes noth
 
 def _forget_parents_leases() -> None:
     for keeper in tuple(_keepers):
-        keeper._after_fork()
+        keeper.after_fork()
 
 
 def _close_all() -> None:

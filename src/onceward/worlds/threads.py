@@ -36,7 +36,7 @@ class Threads:
     def check(self) -> None:
         """Blocking an event loop would stop every other task on it, renewals of other libraries included."""
         events = sys.modules.get("asyncio.events")
-        if events is not None and events._get_running_loop() is not None:
+        if events is not None and events._get_running_loop() is not None:  # noqa: SLF001 (the public form raises, which costs ten times as much)
             raise WrongWorld(
                 "Once was called on the thread of a running event loop, which it would block",
                 hint="use AsyncOnce there",
@@ -61,7 +61,7 @@ class Threads:
         return ThreadGate()
 
     async def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+        time.sleep(seconds)  # noqa: ASYNC251 (there is no loop here to block)
 
     async def offload(self, call: Callable[..., T], *arguments: Any) -> T:
         return call(*arguments)

@@ -56,7 +56,7 @@ class Link:
         self.in_memory = path == MEMORY
         self._synchronous = synchronous
         self._migrate = migrate
-        self._users = 0
+        self.is_open = False
         self._connection: sqlite3.Connection | None = None
         self._cursor: Cursor | None = None
         self._busy_ms = -1
@@ -74,30 +74,25 @@ class Link:
         """The file as it was when first opened; None before that."""
         return self._file
 
-    @property
-    def is_open(self) -> bool:
-        return self._users > 0
-
     # ── opening and closing ─────────────────────────────────────────────────────────────────────────────────────
 
     def open(self) -> None:
-        """May be called once per user: the last close closes."""
+        """May be called again, and by several threads at once."""
         with self._lock:
-            self._users += 1
+            was_open, self.is_open = self.is_open, True
         try:
             self.turn(Allowance.of(OPENING), _nothing)
         except BaseException:
-            self._users -= 1
+            self.is_open = was_open
             raise
 
     def close(self) -> None:
         with self._lock:
             if self._inside:
                 raise Reentrant("close interrupted a store call of its own thread (signal handler or __del__)")
-            self._users = max(self._users - 1, 0)
-            if not self._users:
-                self._disconnect()
-                self._file = None
+            self.is_open = False
+            self._disconnect()
+            self._file = None
 
     def _disconnect(self) -> None:
         connection, self._connection, self._cursor = self._connection, None, None
@@ -172,7 +167,7 @@ class Link:
                 f"{self.name} belongs to the process that made it; after a fork it would protect nothing",
                 hint="open a store in the child, or use one that processes share (sqlite:///…)",
             )
-        if not self._users:
+        if not self.is_open:
             raise StoreUnavailable(f"{self.name} is not open", hint="open the store first, and close it last")
         now = time.monotonic()
         remaining = allowance.deadline - now

@@ -66,18 +66,13 @@ class SQLiteStore(Watchers):
         return self._path, self._synchronous, self._clock, self._migrate
 
     async def open(self, world: World) -> None:
-        if self._world is not None and not self.inline and type(world) is not type(self._world):
-            raise ConfigurationError(
-                f"{self.name} is already open in another world", hint="use store.twin() for the second one"
-            )
         await world.offload(self._link.open)
         self._world = world
 
     async def close(self) -> None:
-        if self._world is not None:
-            await self._world.offload(self._link.close)
-            if not self._link.is_open:
-                self._world = None
+        world, self._world = self._world, None
+        if world is not None:
+            await world.offload(self._link.close)
 
     # ── the verbs ───────────────────────────────────────────────────────────────────────────────────────────────
 

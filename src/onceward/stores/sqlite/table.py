@@ -103,6 +103,8 @@ def _write(cursor: Cursor, found: Found, records: Sequence[Record], insert: Stat
         before = found.get(record.id)
         was, values = UNWRITTEN if before is None else values_of(before), values_of(record)
         columns = tuple([n for n in _POSITIONS if was[n] != values[n]])
+        if not columns:
+            continue
         row = (*[values[n] for n in columns], record.id)
         batches.setdefault((_update if before else insert, columns), []).append(row)
     for (statement, columns), rows in batches.items():

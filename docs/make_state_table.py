@@ -1,0 +1,224 @@
+"""Writes docs/explain/state-table.md from the code: `python docs/make_state_table.py`.
+
+One representative record stands for each row of the table. Every verb is applied to it with the real functions, and
+the page says what came out. So the page cannot tell anything but what the code does.
+"""  # noqa: INP001 (a script of the docs, not a package)
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from onceward.model.record import (
+    READER,
+    AfterCrash,
+    ClaimRequest,
+    Complete,
+    Fail,
+    Park,
+    Record,
+    Release,
+    Renewal,
+    Resolution,
+    Resolve,
+    State,
+    Verdict,
+)
+from onceward.model.transitions import KEEP_UNFINISHED, Row, claim, forget, purgeable, renew, row_of, settle
+
+PAGE = Path(__file__).parent / "explain" / "state-table.md"
+NOW = 1_800_000_000_000_000
+OLD = NOW - 2 * KEEP_UNFINISHED  # old enough for a purge to consider it
+LEASE = 600_000_000
+MINE = b"owner"
+SETTLEMENTS = ("complete", "fail", "park", "release", "resolve")
+VERBS = ("claim", "renew", *SETTLEMENTS, "forget", "purge")
+
+INTRODUCTION = """\
+# The state table
+
+This page is generated from `onceward/model/transitions.py` by `docs/make_state_table.py`; do not edit it.
+
+The store holds one record under each (scope, key). A record is in one of five states:
+
+| state | what is known about the work |
+|---|---|
+| `FREE` | nothing; only the last token is kept, so that the next one is larger |
+| `PENDING` | somebody owns the key, and either works on it or fell silent |
+| `COMPLETED` | the effect is done, and the record answers for it until its window is over |
+| `FAILED` | the attempt failed: for good (final), or until it is due again |
+| `PARKED` | nobody knows whether the effect happened; the late owner, a person or `verify` must say |
+
+Four things to know when reading on:
+
+- The owner is whoever has the record's token **and** nonce. `renew`, `complete`, `fail`, `park` and `release` hold for
+  the owner only; to anybody else the answer is `lost`, and nothing changes.
+- An owner's verbs never look at the time. A late owner whom nobody replaced may still settle, because refusing it would
+  only cause a second effect.
+- Attempts count when a key is claimed, so crashes count. `release` says that the effect was not begun, and takes its
+  own attempt back.
+- Only `purge` deletes, and only what answers for nothing any more.
+"""
+
+READING = """\
+## Every row and every verb
+
+A cell reads *verdict → state afterwards*; without an arrow nothing changed. In the owner's columns the caller is the
+owner. `claim` is somebody else's, with the same payload. In the rows from "PENDING, live" on, a claim with another
+payload is a `mismatch` and changes nothing. A claim that is repeated with its own nonce (its reply was lost) gets the
+same answer again: `acquired` while PENDING, `replay` when COMPLETED, else `settled`; it never acquires a second time.
+"""
+
+
+class Sample(NamedTuple):
+    """A record that stands for a row, and what is special about it and the claimant."""
+
+    row: Row
+    record: Record | None
+    detail: str = ""
+    max_attempts: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.row.value}: {self.detail}" if self.detail else self.row.value
+
+
+def samples() -> list[Sample]:
+    live = Record(
+        id=b"",
+        scope="",
+        key="",
+        state=State.PENDING,
+        token=OLD,
+        nonce=MINE,
+        cycle=OLD,
+        attempt=2,
+        lease_until=NOW + LEASE,
+    )
+    lapsed = replace(live, lease_until=NOW - 1)
+    for_long = replace(live, lease_until=NOW - KEEP_UNFINISHED)
+    done = replace(live, state=State.COMPLETED, lease_until=None, digest=b"same", valid_until=NOW + 1)
+    failed = replace(live, state=State.FAILED, lease_until=None, retry_at=NOW, valid_until=NOW + 1)
+    refused = replace(failed, final=True, retry_at=None)
+    verifying = replace(for_long, after_crash=AfterCrash.VERIFY, ask_first=True)
+    return [
+        Sample(Row.NONE, None),
+        Sample(Row.NEWER, replace(live, min_reader=READER + 1)),
+        Sample(Row.FREE, Record(id=b"", scope="", key="", state=State.FREE, token=OLD, nonce=MINE, released=True)),
+        Sample(Row.DONE_OVER, replace(done, valid_until=NOW)),
+        Sample(Row.REFUSED_OVER, replace(refused, valid_until=NOW)),
+        Sample(Row.FAILED_OVER, replace(failed, valid_until=NOW)),
+        Sample(Row.LIVE, live),
+        Sample(Row.LIVE, replace(live, attempt=1), "first attempt"),
+        Sample(Row.LIVE, replace(live, lease_until=None), "lease missing"),
+        Sample(Row.LAPSED, lapsed, "rerun, attempts left"),
+        Sample(Row.LAPSED, for_long, "rerun, for 30 days"),
+        Sample(Row.LAPSED, replace(for_long, max_attempts=2), "rerun, attempts used up", max_attempts=2),
+        Sample(Row.LAPSED, verifying, "verify"),
+        Sample(Row.LAPSED, replace(for_long, after_crash=AfterCrash.PARK), "park"),
+        Sample(Row.HANDED_BACK, replace(verifying, released=True)),
+        Sample(Row.FAILED, failed, "attempts used up", max_attempts=2),
+        Sample(Row.FAILED, replace(failed, retry_at=NOW + 1), "before retry_at"),
+        Sample(Row.FAILED, failed, "due"),
+        Sample(Row.FAILED, replace(failed, released=True), "due, by release"),
+        Sample(Row.REFUSED, refused),
+        Sample(Row.DONE, done),
+        Sample(Row.PARKED, replace(live, state=State.PARKED, lease_until=None)),
+    ]
+
+
+def apply(verb: str, sample: Sample) -> list[tuple[str, Record | None, Verdict]]:
+    """What the verb does to the record, as (how it was called, record afterwards, verdict)."""
+    record = sample.record
+    token = OLD if record is None else record.token
+    match verb:
+        case "claim":
+            request = ClaimRequest(b"", "", "", b"other", LEASE, max_attempts=sample.max_attempts)
+            return [("", *claim(record, request, NOW))]
+        case "renew":
+            return [("", *renew(record, Renewal(b"", token, MINE, LEASE), NOW))]
+        case "complete":
+            return [
+                (f"{which} result: ", *settle(record, Complete(b"", token, MINE, digest=which.encode()), NOW))
+                for which in ("same", "other")
+            ]
+        case "fail":
+            fail = Fail(b"", token, MINE, known=True, max_attempts=sample.max_attempts)
+            return [("", *settle(record, fail, NOW)), ("unknown: ", *settle(record, replace(fail, known=False), NOW))]
+        case "park":
+            return [("", *settle(record, Park(b"", token, MINE), NOW))]
+        case "release":
+            return [("", *settle(record, Release(b"", token, MINE), NOW))]
+        case "resolve":
+            return [(f"{how}: ", *settle(record, Resolve(b"", token, how), NOW)) for how in Resolution]
+        case _:
+            return [(how, *forget(record, NOW, force=bool(how))) for how in ("", "forced: ")]
+
+
+def told(before: Record | None, record: Record | None, verdict: Verdict) -> str:
+    if record is before or record is None:
+        return verdict.value
+    parts = [described(record)]
+    if before is not None and record.state in {State.PENDING, State.FAILED}:
+        if record.cycle != before.cycle:
+            parts.append("new cycle")
+        elif record.attempt != before.attempt:
+            parts.append(f"attempt {record.attempt - before.attempt:+d}")
+    if verdict is Verdict.ACQUIRED and record.ask_first:
+        parts.append("ask first")
+    return f"{verdict.value} → {', '.join(parts)}"
+
+
+def described(record: Record) -> str:
+    if record.state is State.FAILED:
+        return "FAILED final" if record.final else "FAILED"
+    if record.state is State.PENDING and record.released:
+        return "PENDING, handed back"
+    return record.state.value
+
+
+def cell(verb: str, sample: Sample) -> str:
+    if verb == "purge":
+        return "–" if sample.record is None else "deleted" if purgeable(sample.record, NOW) else "kept"
+    answers = [(how, told(sample.record, record, verdict)) for how, record, verdict in apply(verb, sample)]
+    texts = {text for _, text in answers}
+    if len(texts) == 1:  # however it was called, the answer is the same
+        return texts.pop()
+    return "<br>".join(how + text for how, text in answers)
+
+
+def changes() -> dict[tuple[str, str], list[str]]:
+    """Which verbs lead from one state to another."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for sample in samples():
+        before = sample.record
+        start = "[*]" if before is None else before.state.value
+        for verb in ("claim", *SETTLEMENTS, "forget"):  # renewing never leads to another state
+            for how, record, _ in apply(verb, sample):
+                if record is None or record is before:
+                    continue
+                label = f"{verb} ({how.removesuffix(': ')})" if verb == "resolve" else verb
+                labels = found.setdefault((start, record.state.value), [])
+                if label not in labels:
+                    labels.append(label)
+        if before is not None and purgeable(before, NOW):
+            found[(start, "[*]")] = ["purge"]
+    return found
+
+
+def page() -> str:
+    stands_for = {sample.row for sample in samples() if row_of(sample.record, NOW) is sample.row}
+    if stands_for != set(Row):
+        raise SystemExit(f"no sample stands for: {set(Row) - stands_for}")
+    edges = [f"    {start} --> {end} : {', '.join(labels)}" for (start, end), labels in changes().items()]
+    head = f"| record | {' | '.join(VERBS)} |\n|{'---|' * (len(VERBS) + 1)}"
+    rows = [f"| {sample.name} | {' | '.join(cell(verb, sample) for verb in VERBS)} |" for sample in samples()]
+    diagram = "\n".join(["## How the states change", "", "```mermaid", "stateDiagram-v2", *edges, "```"])
+    return "\n".join([INTRODUCTION, diagram, "", READING, head, *rows]) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(page(), encoding="utf-8")
