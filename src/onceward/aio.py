@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Iterable
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, Protocol, Self, Unpack, overload
+from typing import Any, Concatenate, Literal, Protocol, Self, Unpack, overload
 
 from .blocks import AsyncClaimBlock, AsyncWithin
 from .bridge import run
@@ -24,9 +24,6 @@ from .operation import KeySource, TenantSource
 from .ports import Store
 from .worlds.aio import EventLoop
 from .worlds.threads import Threads
-
-if TYPE_CHECKING:
-    from .client import Once
 
 
 class AsyncFunction(Guarded[P, T]):
@@ -92,18 +89,8 @@ class AsyncOnce(Face):
     ) -> None:
         super().__init__(store, app=app, tenant=tenant, cipher=cipher, cache=cache, **defaults)
 
-    @classmethod
-    def beside(cls, once: Once) -> AsyncOnce:
-        """The async face of the same client: same data, keeper and events, a connection of its own."""
-        other = object.__new__(cls)
-        other.__dict__.update({name: value for name, value in once.__dict__.items() if name != "_aio"})
-        engine = once.engine
-        other.engine = Engine(engine.store.twin(), other._world(), engine.keeper, engine.bus, engine.owner)
-        return other
-
     def _world(self) -> EventLoop:
-        self._loop = EventLoop()
-        return self._loop
+        return EventLoop()
 
     @overload
     def __call__(self, fn: Callable[P, Coroutine[Any, Any, T]], /) -> AsyncFunction[P, T]: ...
@@ -226,17 +213,27 @@ class AsyncOnce(Face):
         await asyncio.to_thread(self.keeper.drain, timeout)
         await asyncio.to_thread(self.keeper.close)
         await self.engine.store.close()
-        self._loop.close()
-
-    def close_beside(self) -> None:
-        """Closed by the `Once` that this face belongs to, without an event loop."""
-        self.stop()
-        run(self.engine.store.open(Threads()))
-        run(self.engine.store.close())
-        self._loop.close()
+        close_loop(self.engine)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+def beside(engine: Engine) -> Engine:
+    """The async engine of the same client: same data, keeper and events, a connection of its own."""
+    return Engine(engine.store.twin(), EventLoop(), engine.keeper, engine.bus, engine.owner)
+
+
+def close_beside(engine: Engine) -> None:
+    """Closed by the `Once` that it belongs to, without an event loop."""
+    run(engine.store.open(Threads()))
+    run(engine.store.close())
+    close_loop(engine)
+
+
+def close_loop(engine: Engine) -> None:
+    if isinstance(engine.world, EventLoop):
+        engine.world.close()

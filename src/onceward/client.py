@@ -10,6 +10,7 @@ from .blocks import ClaimBlock, Within
 from .bridge import run
 from .core import inspect as records
 from .core.bulk import execute_all
+from .core.engine import Engine
 from .core.execute import execute
 from .decorator import Guarded, P, R, T, answer_of
 from .errors import ConfigurationError
@@ -89,7 +90,7 @@ class Once(Face):
         **defaults: Unpack[Defaults],
     ) -> None:
         super().__init__(store, app=app, tenant=tenant, cipher=cipher, cache=cache, **defaults)
-        self._aio: AsyncOnce | None = None
+        self._beside: list[Engine] = []  # the async face's engine, shared by all that `using` makes
 
     def _world(self) -> Threads:
         return Threads()
@@ -158,11 +159,18 @@ class Once(Face):
     @property
     def aio(self) -> AsyncOnce:
         """The async face on the same data, with a connection of its own."""
-        if self._aio is None:
-            from .aio import AsyncOnce
+        from .aio import AsyncOnce, beside
 
-            self._aio = AsyncOnce.beside(self)
-        return self._aio
+        if not self._beside:
+            self._beside.append(beside(self.engine))
+        face = object.__new__(AsyncOnce)
+        face.__dict__.update(self.__dict__, engine=self._beside[0])
+        return face
+
+    def stop(self) -> None:
+        """Claim nothing more from now on; what is running goes on. May be called from a signal handler."""
+        for engine in (self.engine, *self._beside):
+            engine.stopping = True
 
     def run(self, key: Any, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """fn(*args) once under this key; the value, or the exception that says why there is none."""
@@ -221,8 +229,10 @@ class Once(Face):
         self.stop()
         self.keeper.drain(timeout)
         self.keeper.close()
-        if self._aio is not None:
-            self._aio.close_beside()
+        if self._beside:
+            from .aio import close_beside
+
+            close_beside(self._beside[0])
         run(self.engine.store.close())
 
     def __enter__(self) -> Self:

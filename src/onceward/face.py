@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
@@ -173,6 +172,8 @@ class Owner:
     def __call__(self) -> str:
         pid = os.getpid()
         if pid != self._pid:
+            import socket  # not at the top: only those who claim need it
+
             self._pid, self._text = pid, f"{socket.gethostname()}:{pid}"
         return self._text
 

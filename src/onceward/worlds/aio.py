@@ -102,6 +102,10 @@ class EventLoop:
                 if task.cancelled():
                     raise
                 cancelled = error
+            except Exception as error:
+                if cancelled is not None:
+                    raise cancelled from error
+                raise
 
     def forget_thread(self) -> None:
         """After a fork: the parent's thread does not exist here."""

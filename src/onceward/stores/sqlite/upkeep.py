@@ -12,13 +12,16 @@ from onceward.model import transitions
 from onceward.model.record import READER, AfterCrash, State
 from onceward.ports import Filter, Page
 
-from .rows import COLUMNS, record_of
+from .rows import COLUMNS, Row, record_of
 from .table import WITHOUT_RESULTS
 
 Cursor = sqlite3.Cursor
 
 CHUNK = 500
 """Records deleted in one transaction: a claim waits for some milliseconds at most."""
+
+STRETCH = 10_000
+"""Records that one call looks at in search of abandoned attempts: some milliseconds."""
 
 INSTRUCTIONS = 20_000
 """How many steps of SQLite's machine may pass between looks at the clock: well below a millisecond."""
@@ -35,10 +38,13 @@ ORDER BY valid_until LIMIT ?
 _FREE = f"SELECT id FROM onceward_records WHERE {_RARE} AND state = 'FREE' AND token < ? AND min_reader <= ? LIMIT ?"  # noqa: S608 (constants)
 _ABANDONED = """
 SELECT id FROM onceward_records
-WHERE state = 'PENDING' AND lease_until <= ? AND token < ? AND after_crash = ? AND released = 0
-    AND (max_attempts = 0 OR attempt < max_attempts) AND min_reader <= ?
+WHERE rowid > ? AND rowid <= ? AND state = 'PENDING' AND lease_until <= ? AND token < ? AND after_crash = ?
+    AND min_reader <= ?
 LIMIT ?
 """
+_STRETCH = (
+    "SELECT count(*), max(rowid) FROM (SELECT rowid FROM onceward_records WHERE rowid > ? ORDER BY rowid LIMIT ?)"
+)
 
 
 @contextmanager
@@ -86,17 +92,38 @@ def counts(cursor: Cursor) -> dict[tuple[str, State], int]:
     return {(scope, known[state]): number for scope, state, number in rows if state in known}
 
 
-def candidates(cursor: Cursor, now: int, limit: int) -> list[bytes]:
-    """Ids of records that look purgeable, at most `limit`; read without any lock."""
-    old = now - transitions.CLOCK_MARGIN
-    found = cursor.execute(_OVER, (now, old, READER, limit)).fetchall()
-    if len(found) < limit:
-        found += cursor.execute(_FREE, (old, READER, limit - len(found))).fetchall()
-    if len(found) < limit:
-        given_up = now - transitions.KEEP_UNFINISHED
-        rerun = AfterCrash.RERUN.value
-        found += cursor.execute(_ABANDONED, (given_up, old, rerun, READER, limit - len(found))).fetchall()
-    return [row[0] for row in found]
+class Candidates:
+    """Ids of records that look purgeable, read without any lock.
+
+    What has a window or is FREE is found by index. An abandoned attempt is rare and a month old when it may go: no index
+    is kept for it, which every claim would have to pay for; each call goes through the next stretch of the table.
+    """
+
+    def __init__(self) -> None:
+        self._seen = 0  # the rowid where the last stretch ended
+
+    def find(self, cursor: Cursor, now: int, limit: int) -> list[bytes]:
+        old = now - transitions.CLOCK_MARGIN
+        found = cursor.execute(_OVER, (now, old, READER, limit)).fetchall()
+        if len(found) < limit:
+            found += cursor.execute(_FREE, (old, READER, limit - len(found))).fetchall()
+        if len(found) < limit:
+            found += self._abandoned(cursor, now, limit - len(found))
+        return [row[0] for row in found]
+
+    def _abandoned(self, cursor: Cursor, now: int, limit: int) -> list[Row]:
+        wanted = (now - transitions.KEEP_UNFINISHED, now - transitions.CLOCK_MARGIN, AfterCrash.RERUN.value, READER)
+        found: list[Row] = []
+        left = STRETCH
+        for start in (self._seen, 0):  # on from where it was, and from the beginning once the end is reached
+            length, end = cursor.execute(_STRETCH, (start, left)).fetchall()[0]
+            if length:
+                found += cursor.execute(_ABANDONED, (start, end, *wanted, limit)).fetchall()
+                self._seen = end
+            left -= length
+            if not left or not start:
+                break
+        return found[:limit]
 
 
 def purge(cursor: Cursor, ids: list[bytes], now: int) -> int:
