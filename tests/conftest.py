@@ -12,6 +12,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.faces import clock, colour, face, place, sqlite_face
+
+__all__ = ["clock", "colour", "face", "place", "sqlite_face"]  # fixtures of every test, told here so that pytest finds them
+
 # The same examples on every machine: a red build can be repeated, a green one was not luck.
 settings.register_profile("ci", derandomize=True, database=None, deadline=None, print_blob=True)
 # New examples each time, many of them; what fails is printed so that it can be replayed.

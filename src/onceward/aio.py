@@ -13,7 +13,7 @@ from .core import inspect as records
 from .core.bulk import execute_all
 from .core.engine import Engine
 from .core.execute import execute
-from .decorator import Guarded, P, R, T, answer_of
+from .decorator import Guarded, Item, P, Rest, T, answer_of
 from .errors import ConfigurationError
 from .face import Face
 from .model.cipher import Cipher
@@ -55,7 +55,7 @@ class AsyncFunction(Guarded[P, T]):
     @overload
     def __get__(self, instance: None, owner: type) -> AsyncFunction[P, T]: ...
     @overload
-    def __get__(self: AsyncFunction[Concatenate[Any, R], T], instance: object, owner: type) -> AsyncFunction[R, T]: ...  # type: ignore[valid-type]
+    def __get__(self: AsyncFunction[Concatenate[Any, Rest], T], instance: object, owner: type) -> AsyncFunction[Rest, T]: ...
     def __get__(self, instance: Any, owner: type) -> Any:
         return self._bound(instance)
 
@@ -165,8 +165,8 @@ class AsyncOnce(Face):
 
     async def map(
         self,
-        fn: Callable[[Any], Coroutine[Any, Any, T]],
-        items: Iterable[Any],
+        fn: Callable[[Item], Coroutine[Any, Any, T]],
+        items: Iterable[Item],
         *,
         key: KeySource = None,
         name: str | None = None,

@@ -12,7 +12,7 @@ from .core import inspect as records
 from .core.bulk import execute_all
 from .core.engine import Engine
 from .core.execute import execute
-from .decorator import Guarded, P, R, T, answer_of
+from .decorator import Guarded, Item, P, Rest, T, answer_of
 from .errors import ConfigurationError
 from .face import Face
 from .model.cipher import Cipher
@@ -49,7 +49,7 @@ class Function(Guarded[P, T]):
     @overload
     def __get__(self, instance: None, owner: type) -> Function[P, T]: ...
     @overload
-    def __get__(self: Function[Concatenate[Any, R], T], instance: object, owner: type) -> Function[R, T]: ...  # type: ignore[valid-type]
+    def __get__(self: Function[Concatenate[Any, Rest], T], instance: object, owner: type) -> Function[Rest, T]: ...
     def __get__(self, instance: Any, owner: type) -> Any:
         return self._bound(instance)
 
@@ -182,8 +182,8 @@ class Once(Face):
 
     def map(
         self,
-        fn: Callable[[Any], T],
-        items: Iterable[Any],
+        fn: Callable[[Item], T],
+        items: Iterable[Item],
         *,
         key: KeySource = None,
         name: str | None = None,

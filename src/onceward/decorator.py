@@ -15,7 +15,8 @@ from .operation import Operation
 
 P = ParamSpec("P")
 T = TypeVar("T")
-R = TypeVar("R")
+Item = TypeVar("Item")
+Rest = ParamSpec("Rest")  # the parameters of a method behind its receiver
 
 
 class Guarded(Generic[P, T]):

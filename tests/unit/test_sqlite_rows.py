@@ -12,7 +12,7 @@ from msgspec.structs import asdict, replace
 
 from onceward.errors import StoreBroken
 from onceward.model import transitions
-from onceward.model.record import AfterCrash, Answer, ClaimRequest, Record, State, Verdict
+from onceward.model.record import AfterCrash, Answer, ClaimRequest, Complete, Record, State, Verdict
 from onceward.stores.sqlite import rows, schema, table
 
 NUMBERS = st.integers(min_value=-(2**63), max_value=2**63 - 1)
@@ -103,18 +103,23 @@ def test_the_columns_are_the_fields_of_the_record_and_so_are_their_defaults() ->
     cursor.connection.close()
 
 
-@pytest.mark.mission("A1")
-def test_a_fresh_claim_is_written_into_the_table_alone_no_second_index_is_touched() -> None:
+def test_a_record_that_is_completed_for_ever_is_in_no_index_but_that_of_the_ids() -> None:
     cursor = fresh_table()
-    request = ClaimRequest(id=b"\1", scope="s", key="k", nonce=b"n", lease=1_000)
-    record, _ = transitions.claim(None, request, 5)
-    put(cursor, record)
-    for index, condition in (
-        ("onceward_ending", "valid_until IS NOT NULL"),
-        ("onceward_unfinished", "state IN ('FAILED', 'FREE', 'PARKED')"),
-    ):
-        query = f"SELECT count(*) FROM onceward_records INDEXED BY {index} WHERE {condition}"
-        assert cursor.execute(query).fetchall() == [(0,)]
+    claimed, _ = transitions.claim(None, ClaimRequest(id=b"\1", scope="s", key="k", nonce=b"n", lease=1_000), 5)
+    completed, _ = transitions.settle(claimed, Complete(id=b"\1", token=claimed.token, nonce=b"n"), 6)
+
+    def indexed() -> list[int]:
+        queries = (
+            "SELECT count(*) FROM onceward_records INDEXED BY onceward_ending WHERE valid_until IS NOT NULL",
+            "SELECT count(*) FROM onceward_records INDEXED BY onceward_unfinished WHERE state <> 'COMPLETED'",
+        )
+        return [cursor.execute(query).fetchall()[0][0] for query in queries]
+
+    put(cursor, claimed)
+    assert indexed() == [0, 1]
+    assert completed is not None
+    put(cursor, completed, claimed)
+    assert indexed() == [0, 0]
     cursor.connection.close()
 
 
@@ -146,7 +151,9 @@ def test_what_a_newer_layout_holds_need_not_be_understood_to_be_left_alone() -> 
     cursor.connection.close()
 
 
-@pytest.mark.parametrize(("column", "value"), [("state", "DONE"), ("after_crash", 9), ("note", "{"), ("arguments", "[]")])
+@pytest.mark.parametrize(
+    ("column", "value"), [("state", "DONE"), ("after_crash", 9), ("note", "{"), ("arguments", "[]")]
+)
 def test_a_record_of_our_own_layout_that_we_cannot_read_is_reported_and_never_guessed(column: str, value: Any) -> None:
     cursor = fresh_table()
     put(cursor, Record(id=b"\1", scope="s", key="order 7", state=State.COMPLETED, token=9))
@@ -172,8 +179,12 @@ def test_libraries_without_strict_tables_check_what_decides_about_identity(monke
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 0))
     cursor = fresh_table()
     with pytest.raises(sqlite3.IntegrityError):
-        cursor.execute("INSERT INTO onceward_records (id, scope, key, state, token) VALUES ('text', 's', 'k', 'FREE', 7)")
+        cursor.execute(
+            "INSERT INTO onceward_records (id, scope, key, state, token) VALUES ('text', 's', 'k', 'FREE', 7)"
+        )
     with pytest.raises(sqlite3.IntegrityError):
-        cursor.execute("INSERT INTO onceward_records (id, scope, key, state, token) VALUES (x'01', 's', 'k', 'FREE', 'x')")
+        cursor.execute(
+            "INSERT INTO onceward_records (id, scope, key, state, token) VALUES (x'01', 's', 'k', 'FREE', 'x')"
+        )
     put(cursor, Record(id=b"\1", scope="s", key="k", state=State.FREE, token=7))
     cursor.connection.close()

@@ -15,7 +15,9 @@ from onceward.stores.sqlite import SQLiteStore, from_url
 from onceward.worlds.threads import Threads
 
 
-@pytest.mark.parametrize("name", ["plain.db", "with space.db", "what?.db", "one#two.db", "100%.db", "ünï.db", ":memory:x"])
+@pytest.mark.parametrize(
+    "name", ["plain.db", "with space.db", "what?.db", "one#two.db", "100%.db", "ünï.db", ":memory:x"]
+)
 def test_a_percent_encoded_path_leads_to_exactly_that_file(tmp_path: Path, name: str) -> None:
     store = from_url(f"sqlite:///{quote(str(tmp_path / name))}")
     run(store.open(Threads()))

@@ -19,7 +19,6 @@ from onceward.model.record import (
     Release,
     Renewal,
     State,
-    Validity,
     Verdict,
 )
 from onceward.model.transitions import CLOCK_MARGIN, KEEP_UNFINISHED, claim, forget, purgeable, renew, settle
@@ -355,33 +354,3 @@ def test_completing_twice_with_another_result_is_refused(name: str, expected: Ve
     record, verdict = settle(before, completing(result=b"43", digest=b"digest of 43"), NOW)
     assert verdict is expected
     assert record is before
-
-
-@pytest.mark.parametrize(
-    "before",
-    [PENDING, replace(LAPSED, max_attempts=2), replace(PENDING, lease_until=None)],
-    ids=["live", "lapsed", "no lease"],
-)
-def test_the_last_attempt_allowed_fails_for_good(before: Record) -> None:
-    record, verdict = settle(before, failing(max_attempts=2, validity=Validity(lasting=DAY)), NOW)
-    assert verdict is Verdict.OK
-    assert record is not None
-    assert (record.state, record.final, record.retry_at) == (State.FAILED, True, None)
-    assert record.valid_until == NOW + DAY
-
-
-def test_an_attempt_before_the_last_fails_until_it_is_due() -> None:
-    record, _ = settle(PENDING, failing(max_attempts=3, retry_in=5 * SECOND, validity=Validity(lasting=DAY)), NOW)
-    assert record is not None
-    assert (record.final, record.retry_at) == (False, NOW + 5 * SECOND)
-    assert record.valid_until == NOW + 5 * SECOND + KEEP_UNFINISHED
-    assert (record.error_type, record.error) == ("ValueError", "bad")
-
-
-def test_under_verify_a_failure_counts_as_such_only_once_not_applied_is_known() -> None:
-    asked = replace(LAPSED, after_crash=VERIFY, ask_first=True)
-    known, unknown = settle(asked, failing(known=True), NOW)[0], settle(asked, failing(known=False), NOW)[0]
-    assert known is not None
-    assert unknown is not None
-    assert known.state is State.FAILED
-    assert unknown.state is State.PARKED

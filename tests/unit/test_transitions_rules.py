@@ -1,4 +1,4 @@
-"""Rules 1 to 8 of the protocol, each as a short history of one key."""
+"""Rules 1 to 4 of the protocol, each as a short history of one key: who may claim, settle and resolve."""
 
 from __future__ import annotations
 
@@ -11,67 +11,19 @@ from onceward.model.record import (
     NOBODY,
     READER,
     AfterCrash,
-    ClaimRequest,
     Complete,
     Fail,
     Park,
-    Record,
     Release,
-    Renewal,
     Resolution,
-    Resolve,
     State,
     Validity,
     Verdict,
 )
-from onceward.model.transitions import CLOCK_MARGIN, KEEP_UNFINISHED, claim, forget, purgeable, renew, settle
-from onceward.model.window import calendar, lasting, sliding
+from onceward.model.transitions import KEEP_UNFINISHED
+from tests.unit.key_history import HOUR, LEASE, Key
 
-SECOND = 1_000_000
-LEASE = 600 * SECOND
-HOUR = 3600 * SECOND
-NOON = 1_800_000_000 * SECOND
-RERUN, VERIFY, PARK = AfterCrash.RERUN, AfterCrash.VERIFY, AfterCrash.PARK
-
-
-class Key:
-    """One record and what happens to it; every answer is checked for its verdict."""
-
-    def __init__(self, now: int = NOON) -> None:
-        self.record: Record | None = None
-        self.now = now
-
-    @property
-    def is_(self) -> Record:
-        assert self.record is not None
-        return self.record
-
-    def claim(self, nonce: bytes, expected: Verdict = Verdict.ACQUIRED, **settings: Any) -> Record:
-        asked: dict[str, Any] = {"lease": LEASE, **settings}
-        request = ClaimRequest(id=b"id", scope="s", key="k", nonce=nonce, **asked)
-        self.record, verdict = claim(self.record, request, self.now)
-        assert verdict is expected
-        return self.record
-
-    def settle(self, kind: type[Any], grant: Record, expected: Verdict = Verdict.OK, **settings: Any) -> Record:
-        request = kind(id=b"id", token=grant.token, nonce=grant.nonce, **settings)
-        self.record, verdict = settle(self.record, request, self.now)
-        assert verdict is expected
-        return self.is_
-
-    def renew(self, grant: Record, expected: Verdict = Verdict.OK) -> Record:
-        self.record, verdict = renew(self.record, Renewal(b"id", grant.token, grant.nonce, LEASE), self.now)
-        assert verdict is expected
-        return self.is_
-
-    def resolve(self, seen: int, how: Resolution, expected: Verdict = Verdict.OK, **settings: Any) -> Record:
-        self.record, verdict = settle(self.record, Resolve(b"id", seen, how, **settings), self.now)
-        assert verdict is expected
-        return self.is_
-
-    def forget(self, *, force: bool = False) -> None:
-        self.record, verdict = forget(self.record, self.now, force=force)
-        assert verdict is Verdict.OK
+VERIFY, PARK = AfterCrash.VERIFY, AfterCrash.PARK
 
 
 # ── rule 1: the order of a claim's checks ───────────────────────────────────────────────────────────────────────
@@ -217,6 +169,7 @@ def test_who_knows_resolves_what_is_parked_and_the_late_owner_is_cut_off(
     assert resolved.token > parked.token
     assert (resolved.cycle, resolved.attempt) == (parked.cycle, 1)
     assert resolved.retry_at == (key.now if how is Resolution.NOT_APPLIED else None)
+    assert resolved.valid_until == key.now + (KEEP_UNFINISHED if how is Resolution.NOT_APPLIED else HOUR)
     key.settle(Complete, grant, Verdict.LOST)
     key.claim(b"b", next_claim)
 
@@ -319,154 +272,3 @@ def test_settling_twice_with_the_same_content_is_fine(kind: type[Any]) -> None:
     once = key.settle(kind, grant)
     key.now += 1
     assert key.settle(kind, grant) is once
-
-
-# ── rule 5: the token ───────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.rival(22)
-@pytest.mark.fault("F44", "F68")
-def test_the_token_grows_with_every_ownership_also_when_the_clock_is_set_back() -> None:
-    key = Key()
-    tokens = [key.claim(b"a").token]
-    assert tokens == [NOON]
-    key.settle(Release, key.is_)
-    key.now -= HOUR
-    tokens.append(key.claim(b"b").token)
-    key.settle(Complete, key.is_)
-    key.now -= HOUR
-    key.forget()
-    tokens.append(key.is_.token)
-    tokens.append(key.claim(b"c").token)
-    assert tokens == [NOON, NOON + 1, NOON + 2, NOON + 3]
-    key.now = NOON + HOUR
-    key.forget(force=True)
-    assert key.is_.token == NOON + HOUR
-
-
-@pytest.mark.rival(22)
-@pytest.mark.fault("F66")
-def test_the_token_grows_across_a_purge_unless_the_clock_is_set_back_beyond_the_margin() -> None:
-    key = Key()
-    grant = key.claim(b"a")
-    key.settle(Release, grant)
-    key.now += CLOCK_MARGIN
-    assert not purgeable(key.is_, key.now)
-    key.now += 1
-    assert purgeable(key.is_, key.now)
-    key.record = None
-    key.now -= CLOCK_MARGIN
-    assert key.claim(b"b").token > grant.token
-
-
-# ── rule 7: the cycle ───────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_the_cycle_lasts_through_failures_lapses_releases_and_resolutions() -> None:
-    key = Key()
-    cycle = key.claim(b"a").cycle
-    key.settle(Fail, key.is_)
-    key.claim(b"b")
-    key.now += LEASE
-    key.claim(b"c")
-    key.settle(Release, key.is_)
-    key.claim(b"d")
-    key.resolve(key.settle(Park, key.is_).token, Resolution.NOT_APPLIED)
-    last = key.claim(b"e")
-    assert (last.cycle, last.attempt) == (cycle, 4)
-
-
-def test_a_new_cycle_begins_after_the_window_and_after_forget() -> None:
-    key = Key()
-    cycles = [key.claim(b"a").cycle]
-    key.settle(Complete, key.is_, validity=Validity(lasting=HOUR))
-    key.now += HOUR
-    cycles.append(key.claim(b"b").cycle)
-    key.forget(force=True)
-    cycles.append(key.claim(b"c").cycle)
-    key.settle(Fail, key.is_)
-    key.now += KEEP_UNFINISHED
-    cycles.append(key.claim(b"d").cycle)
-    assert sorted(set(cycles)) == cycles
-
-
-@pytest.mark.mission("A3")
-def test_notes_and_the_age_survive_a_take_over_and_end_with_the_cycle() -> None:
-    key = Key()
-    born = key.claim(b"a", note={"path": "a.pdf"}).created_at
-    key.now += LEASE
-    taken = key.claim(b"b", note={"page": "7"})
-    assert (taken.created_at, taken.note) == (born, {"path": "a.pdf", "page": "7"})
-    key.forget(force=True)
-    assert key.claim(b"c").note == {}
-    assert key.is_.created_at == key.now
-
-
-# ── rule 8: windows ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.rival(26)
-@pytest.mark.mission("C1")
-def test_a_lasting_window_counts_from_completion() -> None:
-    key = Key()
-    grant = key.claim(b"a")
-    key.now += LEASE // 2
-    done = key.settle(Complete, grant, validity=lasting("1h").validity(grant.claimed_at))
-    assert done.valid_until == key.now + HOUR
-    key.now += HOUR - 1
-    key.claim(b"b", Verdict.REPLAY)
-    key.now += 1
-    key.claim(b"b", Verdict.ACQUIRED)
-
-
-@pytest.mark.mission("C6")
-def test_a_window_since_the_attempt_counts_from_the_claim_also_for_a_final_failure() -> None:
-    key = Key()
-    grant = key.claim(b"a")
-    key.now += LEASE // 2
-    window = lasting("1h", since="attempt").validity(grant.claimed_at)
-    assert key.settle(Fail, grant, final=True, validity=window).valid_until == NOON + HOUR
-
-
-def test_a_final_failure_answers_for_the_window_from_the_failure() -> None:
-    key = Key()
-    grant = key.claim(b"a")
-    key.now += LEASE // 2
-    key.settle(Fail, grant, final=True, validity=lasting("1h").validity(grant.claimed_at))
-    key.now += HOUR - 1
-    key.claim(b"b", Verdict.FAILED)
-    key.now += 1
-    assert key.claim(b"b").attempt == 1
-
-
-def test_a_calendar_window_is_stored_as_the_instant_after_the_claim_however_late_the_completion() -> None:
-    key = Key()
-    grant = key.claim(b"a")
-    end = calendar("UTC").validity(grant.claimed_at)
-    key.now += HOUR
-    assert key.settle(Complete, grant, validity=end).valid_until == end.until
-
-
-def test_a_sliding_window_moves_with_each_question_but_is_written_only_after_an_eighth() -> None:
-    key = Key()
-    done = key.settle(Complete, key.claim(b"a"), validity=sliding("8h").validity(NOON))
-    key.now = NOON + HOUR - 1
-    assert key.claim(b"b", Verdict.REPLAY) is done
-    key.now = NOON + HOUR
-    assert key.claim(b"b", Verdict.REPLAY).valid_until == NOON + 9 * HOUR
-    key.now = NOON + 9 * HOUR - 1
-    assert key.claim(b"b", Verdict.REPLAY).valid_until == NOON + 17 * HOUR - 1
-    key.now = NOON + 17 * HOUR - 1
-    key.claim(b"b", Verdict.ACQUIRED)
-
-
-@pytest.mark.parametrize("after_crash", [VERIFY, PARK])
-def test_what_is_unknown_never_expires_by_itself(after_crash: AfterCrash) -> None:
-    key = Key()
-    grant = key.claim(b"a", after_crash=after_crash)
-    centuries = key.now + 1_000 * KEEP_UNFINISHED
-    assert not purgeable(key.is_, centuries)
-    parked = key.settle(Park, grant)
-    assert not purgeable(parked, centuries)
-    key.now = centuries
-    assert key.claim(b"b", Verdict.PARKED) is parked

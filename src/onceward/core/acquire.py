@@ -84,7 +84,7 @@ async def take(engine: Engine, job: Job, record: Record, since: float) -> Held:
     try:
         hold = engine.keeper.take(record, job.policy.lease, since)
     except BaseException:
-        await engine.store.settle([Release(record.id, record.token, record.nonce)], timeout=job.policy.call_timeout)
+        await release(engine, job, record)
         raise
     engine.tell("acquired", job.key, record, reason="taken over" if record.attempt > 1 else "")
     return Held(engine, job, record, hold)
@@ -94,7 +94,12 @@ async def give_back(engine: Engine, job: Job, answer: Answer, nonce: bytes) -> N
     """The caller left while we asked: a grant that nobody uses must not hold the key for a whole lease."""
     record = answer.record
     if answer.verdict is Verdict.ACQUIRED and record is not None and record.nonce == nonce:
-        await engine.store.settle([Release(record.id, record.token, nonce)], timeout=job.policy.call_timeout)
+        await release(engine, job, record)
+
+
+async def release(engine: Engine, job: Job, record: Record) -> None:
+    await engine.store.settle([Release(record.id, record.token, record.nonce)], timeout=job.policy.call_timeout)
+    engine.tell("released", job.key, record)
 
 
 def refuse_reentry(engine: Engine, job: Job) -> None:

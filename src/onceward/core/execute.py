@@ -232,7 +232,10 @@ async def look(held: Held) -> object:
 
 async def park(held: Held, error_type: str, text: str, error: BaseException | None) -> Outcome[Any]:
     answer = await held.park(error_type, text)
-    held.engine.tell("parked", held.key, answer.record, error=error_type)
+    if answer.verdict is Verdict.OK:
+        held.engine.tell("parked", held.key, answer.record, error=error_type)
+    else:
+        held.engine.tell("lost", held.key, held.record, reason="parking refused")
     return Parked(
         key=held.key.text,
         attempt=held.record.attempt,

@@ -84,6 +84,7 @@ class Held:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.engine.keeper.drop(self.hold)  # however it ended: nobody is left to settle it, so it must not be kept alive
         try:
             _current.reset(self._variable)
         except ValueError:  # the block was left in another context than it was entered (an async fixture does that)
@@ -168,7 +169,9 @@ class Held:
         )
 
     async def release(self) -> Answer:
-        return await self.settle(Release(self.key.id, self.record.token, self.record.nonce), State.FREE)
+        answer = await self.settle(Release(self.key.id, self.record.token, self.record.nonce), State.FREE)
+        self.engine.tell("released", self.key, self.record)
+        return answer
 
     async def settle(self, settlement: AnySettlement, state: State) -> Answer:
         """Repeat until the store answers or `settle_timeout` is over; a reply that was lost is no failure.

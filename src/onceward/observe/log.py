@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+from onceward.model.readable import escape
+
 from .events import Bus, Event
 
 logger = logging.getLogger("onceward")
@@ -14,7 +16,7 @@ def log(event: Event) -> None:
     if not logger.isEnabledFor(level):
         return
     details = ", ".join(
-        f"{name} {value}"
+        f"{name} {escape(str(value))}"  # a store's message may hold anything
         for name, value in (
             ("reason", event.reason),
             ("attempt", event.attempt),

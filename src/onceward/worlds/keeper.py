@@ -82,7 +82,7 @@ class Keeper:
         self._holds: dict[bytes, Hold] = {}
         self._twin: Store | None = None
         self._thread: threading.Thread | None = None
-        self._bell = threading.Condition(threading.Lock())
+        self._bell = threading.Condition(threading.RLock())  # a signal handler may claim while its thread rings
         self._next_look = 0.0
         self._closing = False
 
@@ -204,7 +204,10 @@ class Keeper:
         hold.lost = True
         self._tell("lost", hold)
         if hold.on_lost is not None:
-            hold.on_lost()
+            try:
+                hold.on_lost()
+            except Exception as error:  # noqa: BLE001 (every other lease depends on this thread)
+                self._tell("renewal_failed", hold, f"its work could not be told: {error!r}")
 
     def _connected(self) -> Store:
         if self._twin is None:

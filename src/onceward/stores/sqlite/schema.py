@@ -52,12 +52,12 @@ CREATE TABLE onceward_records (
 ;
 CREATE INDEX onceward_ending ON onceward_records (valid_until, token) WHERE valid_until IS NOT NULL
 ;
-CREATE INDEX onceward_unfinished ON onceward_records (state, id) WHERE state IN ('FAILED', 'FREE', 'PARKED')
+CREATE INDEX onceward_unfinished ON onceward_records (state, id) WHERE state <> 'COMPLETED'
 """
-"""Both indexes are partial: claiming and completing for ever touches neither, completing for a while only the first.
+"""Both indexes are partial, so that a million completed records do not weigh on a claim.
 
-`onceward_ending` holds all that a purge asks for, so that it steps over young tokens without reading their records.
-`onceward_unfinished` finds what people look for (and FREE) among a million completed ones.
+`onceward_ending` holds all that a purge asks for: it steps over young tokens without reading their records.
+`onceward_unfinished` is small, because work gets done; it finds what people look for, and what was abandoned.
 """
 
 MIGRATIONS: tuple[str, ...] = (TABLES,)

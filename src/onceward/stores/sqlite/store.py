@@ -48,7 +48,6 @@ class SQLiteStore(Watchers):
         self._clock = clock or WallClock()
         self._migrate = migrate
         self._world: World | None = None
-        self._candidates = upkeep.Candidates()
         self._link = Link(self._path, self.name, self._synchronous, migrate=migrate)
         self._link.on_fork = self._waiting.clear
 
@@ -188,7 +187,7 @@ class SQLiteStore(Watchers):
 
     def _purge(self, cursor: Cursor, limit: int, deadline: float) -> tuple[int, int]:
         with upkeep.bounded(cursor, deadline):
-            ids = self._candidates.find(cursor, self._clock.now(), limit)
+            ids = upkeep.candidates(cursor, self._clock.now(), limit)
         return len(ids), self._link.write(cursor, self._delete, ids) if ids else 0
 
     def _delete(self, cursor: Cursor, ids: list[bytes]) -> int:

@@ -246,6 +246,7 @@ class HistoryChecks(StoreFactory):
         @settings(
             max_examples=max(settings().max_examples // 2, 10),  # each colour plays its half
             deadline=None,
+            report_multiple_bugs=False,  # the first is enough, and comes as itself instead of in a group
             suppress_health_check=list(HealthCheck),
         )
         @given(histories())

@@ -10,7 +10,7 @@ from onceward.errors import OncewardError
 from onceward.model.record import Answer, ClaimRequest, Record, Release, Renewal, Verdict
 
 from .factory import StoreFactory, check
-from .stage import LEASE, SHORT, TIMEOUT, Caller, Stage, expect, wanting
+from .stage import LEASE, TIMEOUT, Caller, Stage, expect, wanting
 
 PAUSE = 0.001
 """Seconds between the counter's read and its write: long enough for another thread or task to get in."""
@@ -22,6 +22,7 @@ class Tally:
     def __init__(self, stage: Stage) -> None:
         self.value = 0
         self.tokens: list[int] = []
+        self.abandoned = False
         self._stage = stage
 
     async def increment(self, token: int) -> None:
@@ -110,17 +111,20 @@ class RaceChecks(StoreFactory):
 
 
 async def count_up(stage: Stage, caller: Caller, tally: Tally, times: int) -> None:
-    """Claim, increment, release; whoever finds the key taken tries again."""
-    while times:
-        answer = await caller.claim()
-        if answer.verdict is not Verdict.ACQUIRED:
-            expect(answer, Verdict.RUNNING)
-            await stage.pause(PAUSE * random.random())
-            continue
-        held = expect(answer, Verdict.ACQUIRED)
-        await tally.increment(held.token)
-        expect(await caller.release(held), Verdict.OK)
-        times -= 1
+    """Claim, increment, release; whoever finds the key taken tries again, as long as nobody gave up."""
+    try:
+        while times and not tally.abandoned:
+            answer = await caller.claim()
+            held = expect(answer, Verdict.ACQUIRED, Verdict.RUNNING)
+            if answer.verdict is Verdict.RUNNING:
+                await stage.pause(PAUSE)
+                continue
+            await tally.increment(held.token)
+            expect(await caller.release(held), Verdict.OK)
+            times -= 1
+    except BaseException:
+        tally.abandoned = True
+        raise
 
 
 async def settle_own(caller: Caller, winners: list[Record], batch: list[ClaimRequest]) -> int:

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from onceward.ports import Clock
+from onceward.stores.sqlite import SQLiteStore
+from onceward.testing.conformance import StoreConformance
+
+IN_ANOTHER_SHAPE = {"arguments", "note"}
+
+
+class TestSQLiteStore(StoreConformance):
+    def open(self, place: Path, clock: Clock) -> SQLiteStore:
+        return SQLiteStore(place / "once.db", clock=clock)
+
+    def raw(self, place: Path, id: bytes) -> Mapping[str, object] | None:
+        with connected(place) as raw:
+            raw.row_factory = sqlite3.Row
+            row = raw.execute("SELECT * FROM onceward_records WHERE id = ?", (id,)).fetchone()
+        return None if row is None else {name: row[name] for name in row.keys() if name not in IN_ANOTHER_SHAPE}  # noqa: SIM118 (a Row is no dict)
+
+    def writes(self, place: Path) -> int:
+        """Looked at from outside: to open the file in this process would drop the store's locks."""
+        files = [file.stat() for file in sorted(place.glob("once.db*")) if not file.name.endswith("-shm")]
+        return hash(tuple((file.st_size, file.st_mtime_ns) for file in files))
+
+    def plant(self, place: Path, id: bytes, **fields: Any) -> None:
+        with connected(place) as raw, raw:
+            for name, value in fields.items():
+                raw.execute(f"UPDATE onceward_records SET {name} = ? WHERE id = ?", (value, id))
+
+
+@contextmanager
+def connected(place: Path) -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(place / "once.db")) as connection:
+        yield connection

@@ -1,0 +1,66 @@
+"""Reading the pages: their code blocks, as one program with the page's own line numbers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+ARROW = "# → "
+_FENCE = re.compile(r"^ *```(\w*)\s*$")
+
+
+class Block(NamedTuple):
+    """A fenced block: its language, the number of its first line, and its lines."""
+
+    language: str
+    start: int
+    lines: list[str]
+
+
+def pages() -> list[Path]:
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page: Path) -> list[Block]:
+    found: list[Block] = []
+    inside: Block | None = None
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
+        fence = _FENCE.match(line)
+        if inside is not None and fence is not None:
+            found.append(inside)
+            inside = None
+        elif inside is not None:
+            inside.lines.append(line)
+        elif fence is not None:
+            inside = Block(fence[1], number + 1, [])
+    assert inside is None, f"{page}: a block is not closed"
+    return found
+
+
+def program(page: Path) -> str:
+    """Every Python block of the page, each line where the page has it, so that a traceback points into the page."""
+    lines: list[str] = []
+    for block in blocks(page):
+        if block.language == "python":
+            lines += [""] * (block.start - 1 - len(lines))
+            lines += block.lines
+    return "\n".join(lines) + "\n" if lines else ""
+
+
+def expected_output(page: Path) -> list[str]:
+    """What the page says that its program prints: `# → …` behind a line, or a text block right after a Python one."""
+    told: list[str] = []
+    before = ""
+    for block in blocks(page):
+        if block.language == "python":
+            told += [line.partition(ARROW)[2].strip() for line in block.lines if ARROW in line]
+        elif block.language == "text" and before == "python":
+            told += block.lines
+        before = block.language
+    return told

@@ -1,0 +1,70 @@
+"""Every Python block of the README and the docs runs, and prints what the page says."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT, blocks, expected_output, name_of, pages, program
+
+WITH_CODE = [page for page in pages() if program(page)]
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
+def test_the_examples_of_a_page_run_and_print_what_it_says(page: Path, tmp_path: Path) -> None:
+    script = tmp_path / f"{page.stem.lower()}.py"
+    script.write_text(program(page), encoding="utf-8")
+    environment = {name: value for name, value in os.environ.items() if name != "ONCEWARD_STORE_URL"}
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-X", "utf8", script.name],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
+    assert run.returncode == 0, f"{name_of(page)}: the line numbers are those of the page\n{run.stderr}"
+    assert run.stdout.splitlines() == expected_output(page)
+
+
+def first_screen() -> str:
+    return (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## Install")[0]
+
+
+def test_the_first_screen_shows_the_problem_the_snippet_the_promises_and_two_commands() -> None:
+    text = first_screen()
+    snippet = blocks(ROOT / "README.md")[0]
+    assert snippet.language == "python"
+    assert len([line for line in snippet.lines if line.strip()]) == 8
+    assert expected_output(ROOT / "README.md")[:2] == ["executed", "replayed"]
+    assert "make demo" in text
+    assert "make test" in text
+    assert text.count("\n") < 50, "that is more than a screen"
+
+
+def test_exactly_once_is_only_said_of_what_one_transaction_holds() -> None:
+    """The table of promises allows it for rows in the database where the record lives, and for nothing else."""
+    for page in pages():
+        for paragraph in re.split(r"\n\s*\n|\n(?=\|)|\n(?=- )", page.read_text(encoding="utf-8")):
+            if re.search(r"exactly[ \n-]once", paragraph, re.IGNORECASE):
+                assert "transaction" in paragraph, f"{name_of(page)} promises too much: {paragraph}"
+
+
+@pytest.mark.parametrize("page", [*pages(), *(ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"))], ids=name_of)
+def test_every_link_leads_to_a_file_that_is_there(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), f"{name_of(page)} links to {target}"
+
+
+def test_a_page_that_says_something_else_than_it_prints_would_be_noticed(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("text\n\n```python\nprint(1)  # → 2\n```\n\n```text\nmore\n```\n", encoding="utf-8")
+    assert program(page) == "\n\n\nprint(1)  # → 2\n"
+    assert expected_output(page) == ["2", "more"]

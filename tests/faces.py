@@ -1,0 +1,433 @@
+"""One test body for both colours and both stores.
+
+`face` wraps an `Once` or an `AsyncOnce`; a test calls it as plain blocking code. The async face lives on an event loop
+of its own in another thread: each call becomes a task there, and a handler (a plain function) is awaited in a worker
+thread, so that it may block like any other. Context variables travel along, so nesting works as in real code.
+
+Time is the real one plus what `face.clock` was advanced by, for the store, the waits and the keeper alike: nothing
+lapses by accident, and `face.clock.advance("10m")` is ten minutes of silence. `face.heartbeat()` is one pass of the
+keeper.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import functools
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from onceward import AsyncOnce, Event, MemoryStore, Once, StoreUnavailable
+from onceward.bridge import run
+from onceward.ports import Store
+from onceward.stores.sqlite import SQLiteStore
+from onceward.testing.clock import FakeClock
+from onceward.worlds.aio import EventLoop
+from onceward.worlds.threads import Threads
+
+TOO_LONG = 20.0
+"""Seconds after which a test that waits for another thread gives up: long before pytest's own limit."""
+
+Colour = Literal["blocking", "async"]
+
+
+class Place:
+    """Where the records are. Each `open` is a store of its own on the same data, as another process would have it."""
+
+    def __init__(self, kind: str, folder: Path, clock: FakeClock) -> None:
+        self.kind = kind
+        self.path = folder / "once.db"
+        self.clock = clock
+        self._memory = MemoryStore(clock=clock)
+
+    def open(self) -> Store:
+        return self._memory if self.kind == "memory" else SQLiteStore(self.path, clock=self.clock)
+
+
+class RealClock(FakeClock):
+    """Real time, for the few tests whose point it is."""
+
+    def now(self) -> int:
+        return time.time_ns() // 1_000
+
+
+class Pause:
+    """A handler stops `here` until the test lets it `go`."""
+
+    def __init__(self) -> None:
+        self._arrived = threading.Event()
+        self._left = threading.Event()
+
+    def here(self) -> None:
+        self._arrived.set()
+        assert self._left.wait(TOO_LONG), "the test never let the handler go on"
+
+    def reached(self) -> None:
+        assert self._arrived.wait(TOO_LONG), "the handler never came"
+
+    def go(self) -> None:
+        self._left.set()
+
+
+class MovedThreads(Threads):
+    """Threads whose time moves with a fake clock as well."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self._clock = clock
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self._clock.elapsed / 1_000_000
+
+
+class MovedLoop(EventLoop):
+    """An event loop whose time moves with a fake clock as well."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self._clock.elapsed / 1_000_000
+
+
+class LoopThread:
+    """An event loop in a thread of its own, to which calls are handed."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._workers = ThreadPoolExecutor(64)  # the usual handful would deadlock handlers that wait for each other
+        self.loop.set_default_executor(self._workers)
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="test-loop", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._closing:
+            with contextlib.suppress(SystemExit, KeyboardInterrupt):  # asyncio lets these two through the loop
+                self.loop.run_forever()
+
+    def wait(self, call: Coroutine[Any, Any, Any], context: contextvars.Context | None = None) -> Any:
+        done: Future[Any] = Future()
+        if context is None:  # an empty one is falsy
+            context = contextvars.copy_context()
+
+        def hand_over(task: asyncio.Task[Any]) -> None:
+            error = asyncio.CancelledError() if task.cancelled() else task.exception()
+            if error is None:
+                done.set_result(task.result())
+            else:
+                done.set_exception(error)
+
+        def start() -> None:
+            self.loop.create_task(call, context=context).add_done_callback(hand_over)
+
+        self.loop.call_soon_threadsafe(start)
+        return done.result(TOO_LONG)
+
+    def close(self) -> None:
+        self._closing = True
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(TOO_LONG)
+        self._workers.shutdown(wait=False)
+        self.loop.close()
+
+
+class HeldClaim:
+    """A claim of either colour, called as blocking code."""
+
+    def __init__(self, face: Face, claim: Any) -> None:
+        self._face = face
+        self._claim = claim
+
+    def complete(self, value: Any = None) -> None:
+        self._face._wait(self._claim.complete(value))
+
+    def complete_in(self, connection: Any, value: Any = None) -> None:
+        self._face._wait(self._claim.complete_in(connection, value))
+
+    def annotate(self, **note: str) -> None:
+        self._face._wait(self._claim.annotate(**note))
+
+    def __getattr__(self, name: str) -> Any:  # token, attempt, key, note, state, check, derived_key: never awaited
+        return getattr(self._claim, name)
+
+
+class GuardedFunction:
+    """A decorated function of either colour, called as blocking code."""
+
+    def __init__(self, face: Face, fn: Any) -> None:
+        self._face = face
+        self.fn = fn
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._face._wait(self.fn(*args, **kwargs))
+
+    def outcome(self, *args: Any, **kwargs: Any) -> Any:
+        return self._face._wait(self.fn.outcome(*args, **kwargs))
+
+    def read(self, *args: Any, **kwargs: Any) -> Any:
+        return self._face._wait(self.fn.read(*args, **kwargs))
+
+    def forget(self, *args: Any, **kwargs: Any) -> bool:
+        forgotten: bool = self._face._wait(self.fn.forget(*args, **kwargs))
+        return forgotten
+
+    def __getattr__(self, name: str) -> Any:  # key, policy, operation: never awaited
+        return getattr(self.fn, name)
+
+
+class Face:
+    """The blocking face, and what both colours share. `once` is the client itself."""
+
+    colour: Colour = "blocking"
+
+    def __init__(self, place: Place, **defaults: Any) -> None:
+        self.place = place
+        self.clock = place.clock
+        self.once: Any = self._client(place.open(), defaults)
+        self.keeper = self.once.keeper
+        self.keeper._monotonic = self.once.engine.world.monotonic
+        if not isinstance(self.clock, RealClock):
+            self.keeper._run = self._sit
+        self.events: list[Event] = []
+        self.once.subscribe(self.events.append)
+        self._threads = ThreadPoolExecutor(32, thread_name_prefix="test")
+        self._others: list[Face] = []
+
+    # ── what differs ──
+
+    def _client(self, store: Store, defaults: dict[str, Any]) -> Any:
+        once = Once(store, **defaults)
+        once.engine.world = MovedThreads(self.clock)
+        return once
+
+    def _wait(self, call: Any) -> Any:
+        return call
+
+    def _work(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        return fn
+
+    def _enter(self, block: Any, context: contextvars.Context) -> Any:
+        return context.run(block.__enter__)
+
+    def _leave(self, block: Any, context: contextvars.Context, error: BaseException | None) -> None:
+        context.run(block.__exit__, type(error) if error else None, error, None)
+
+    def drive(self, call: Coroutine[Any, Any, Any]) -> Any:
+        """Run one call of the store itself."""
+        return run(call)
+
+    def after_fork(self) -> None:
+        """Call this first in a forked child: threads do not survive a fork."""
+
+    def _sit(self) -> None:
+        """The keeper's thread in fake time: renews nothing by itself, else it would race against the test."""
+        keeper = self.keeper
+        with keeper._bell:
+            keeper._bell.wait_for(lambda: keeper._closing)
+        if keeper._twin is not None and keeper._twin is not keeper._store:
+            run(keeper._twin.close())
+
+    # ── the verbs ──
+
+    def __call__(self, fn: Callable[..., Any] | None = None, **settings: Any) -> Any:
+        """`@face` or `@face(key=…)` on a plain function, as `@once`."""
+        if fn is None:
+            return lambda fn: GuardedFunction(self, self.once(**settings)(self._work(fn)))
+        return GuardedFunction(self, self.once(self._work(fn)))
+
+    def run(self, key: Any, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return self._wait(self.once.run(key, self._work(fn), *args, **kwargs))
+
+    def outcome(self, key: Any, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return self._wait(self.once.outcome(key, self._work(fn), *args, **kwargs))
+
+    def map(self, fn: Any, items: Any, **settings: Any) -> list[Any]:
+        work = fn.fn if isinstance(fn, GuardedFunction) else self._work(fn)
+        outcomes: list[Any] = self._wait(self.once.map(work, items, **settings))
+        return outcomes
+
+    def read(self, key: Any, **details: Any) -> Any:
+        return self._wait(self.once.read(key, **details))
+
+    def forget(self, key: Any, **details: Any) -> bool:
+        forgotten: bool = self._wait(self.once.forget(key, **details))
+        return forgotten
+
+    def resolve(self, key: Any, finding: Any, **details: Any) -> None:
+        self._wait(self.once.resolve(key, finding, **details))
+
+    def purge(self, limit: int = 10_000) -> int:
+        purged: int = self._wait(self.once.purge(limit))
+        return purged
+
+    @contextlib.contextmanager
+    def claim(self, key: Any, **settings: Any) -> Iterator[HeldClaim]:
+        block = self.once.claim(key, **settings)
+        context = contextvars.copy_context()
+        claim = self._enter(block, context)
+        with _variables_of(context):
+            try:
+                yield HeldClaim(self, claim)
+            except BaseException as error:
+                self._leave(block, context, error)
+                raise
+            self._leave(block, context, None)
+
+    def silent_owner(self, key: Any, **settings: Any) -> HeldClaim:
+        """An owner elsewhere that claims and is not heard of again, as after a crash. It may come back late."""
+        return HeldClaim(self, self._enter(self.once.claim(key, **settings), contextvars.Context()))
+
+    # ── the stage ──
+
+    def another(self, **defaults: Any) -> Face:
+        """Another worker on the same data, with a client, a keeper and a connection of its own."""
+        other = type(self)(self.place, **defaults)
+        self._others.append(other)
+        return other
+
+    def heartbeat(self) -> None:
+        """One pass of the keeper: renews what is due by now."""
+        self.keeper.tick()
+
+    def leases(self) -> int:
+        """How many leases the keeper has in its care."""
+        return len(self.keeper._holds)
+
+    def start(self, call: Callable[..., Any], *args: Any) -> Future[Any]:
+        """Call it in another thread."""
+        return self._threads.submit(call, *args)
+
+    def together(self, times: int, call: Callable[[], Any]) -> list[Any]:
+        """What that many calls at once answer; exceptions are answers too."""
+        line = threading.Barrier(times)
+
+        def one() -> Any:
+            line.wait(TOO_LONG)
+            try:
+                return call()
+            except Exception as error:
+                return error
+
+        return [each.result(TOO_LONG) for each in [self.start(one) for _ in range(times)]]
+
+    @contextlib.contextmanager
+    def store_trouble(self, verb: str, *, times: int = 1_000_000, applied: bool = False) -> Iterator[list[str]]:
+        """The store fails that many calls of a verb, the keeper's too; `applied`: it did them, but the reply is lost."""
+        kind: Any = type(self.once.store)
+        sound = getattr(kind, verb)
+        failed: list[str] = []
+
+        async def troubled(store: Any, *args: Any, **kwargs: Any) -> Any:
+            if len(failed) >= times:
+                return await sound(store, *args, **kwargs)
+            failed.append(verb)
+            if applied:
+                await sound(store, *args, **kwargs)
+            raise StoreUnavailable("the store is in trouble, as the test wants it")
+
+        setattr(kind, verb, troubled)
+        try:
+            yield failed
+        finally:
+            setattr(kind, verb, sound)
+
+    def told(self, name: str) -> list[Event]:
+        """The events of that name so far."""
+        return [event for event in self.events if event.name == name]
+
+    def close(self) -> None:
+        for other in self._others:
+            other.close()
+        self._threads.shutdown(wait=False)
+        self._wait(self.once.close(timeout=0))
+
+
+class AsyncFace(Face):
+    """The async face."""
+
+    colour = "async"
+
+    def _client(self, store: Store, defaults: dict[str, Any]) -> Any:
+        self._loop = LoopThread()
+        once = AsyncOnce(store, **defaults)
+        once.engine.world = MovedLoop(self.clock)
+        return once
+
+    def _wait(self, call: Any) -> Any:
+        return self._loop.wait(call)
+
+    def _work(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(fn)
+        async def awaited(*args: Any, **kwargs: Any) -> Any:
+            return await asyncio.to_thread(fn, *args, **kwargs)
+
+        return awaited
+
+    def _enter(self, block: Any, context: contextvars.Context) -> Any:
+        return self._loop.wait(block.__aenter__(), context)
+
+    def _leave(self, block: Any, context: contextvars.Context, error: BaseException | None) -> None:
+        self._loop.wait(block.__aexit__(type(error) if error else None, error, None), context)
+
+    def drive(self, call: Coroutine[Any, Any, Any]) -> Any:
+        return self._loop.wait(call)
+
+    def after_fork(self) -> None:
+        self._loop = LoopThread()
+
+    def close(self) -> None:
+        super().close()
+        self._loop.close()
+
+
+@contextlib.contextmanager
+def _variables_of(context: contextvars.Context) -> Iterator[None]:
+    """Make what was set in that context visible here, as if the code in between ran there."""
+    changed = [(variable, variable.set(value)) for variable, value in context.items()]
+    try:
+        yield
+    finally:
+        for variable, token in changed:
+            variable.reset(token)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Place:
+    """The data, on each store."""
+    return Place(request.param, tmp_path, clock)
+
+
+@pytest.fixture(params=["blocking", "async"])
+def colour(request: pytest.FixtureRequest) -> Colour:
+    chosen: Colour = request.param
+    return chosen
+
+
+@pytest.fixture
+def face(place: Place, colour: Colour) -> Iterator[Face]:
+    """A client of each colour on each store."""
+    face = Face(place) if colour == "blocking" else AsyncFace(place)
+    yield face
+    face.close()
+
+
+@pytest.fixture
+def sqlite_face(tmp_path: Path, clock: FakeClock, colour: Colour) -> Iterator[Face]:
+    """A client of each colour on a SQLite file, for what memory cannot do."""
+    place = Place("sqlite", tmp_path, clock)
+    face = Face(place) if colour == "blocking" else AsyncFace(place)
+    yield face
+    face.close()

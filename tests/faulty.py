@@ -1,0 +1,142 @@
+"""A store behind a wire that fails when told: requests get lost, replies get lost, calls get stuck."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from onceward.errors import StoreUnavailable
+from onceward.model.record import Answer, ClaimRequest, Renewal, State
+from onceward.ports import AnySettlement, Filter, JoinedStore, Page, Store, World
+from tests.faces import Place
+
+Verb = Literal["claim", "renew", "settle", "read"]
+DOWN = 1_000_000
+"""Times that nobody will try: the store is down until `heal`."""
+
+
+class Wire:
+    """What goes wrong on the way, and what was seen there. Shared by a store and its twins."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
+        self.nonces: dict[str, list[bytes]] = {"claim": [], "renew": [], "settle": []}
+        self.sizes: list[int] = []
+        self.timeouts: dict[str, list[float]] = {}
+        self._plans: dict[str, deque[str]] = {}
+        self._lock = threading.Lock()
+
+    def lose_requests(self, verb: Verb, times: int = DOWN) -> None:
+        """The store never hears of the next calls."""
+        self._plan(verb, "request", times)
+
+    def lose_replies(self, verb: Verb, times: int = 1) -> None:
+        """The store does what it is told, but its answers to the next calls are not heard."""
+        self._plan(verb, "reply", times)
+
+    def heal(self) -> None:
+        with self._lock:
+            self._plans.clear()
+
+    def _plan(self, verb: Verb, what: str, times: int) -> None:
+        with self._lock:
+            self._plans[verb] = deque([what], maxlen=1) if times == DOWN else deque([what] * times)
+
+    def next(self, verb: str) -> str:
+        with self._lock:
+            self.calls[verb] += 1
+            plan = self._plans.get(verb)
+            if not plan:
+                return ""
+            return plan[0] if plan.maxlen == 1 else plan.popleft()
+
+
+class FaultyStore:
+    """Another store, seen through the wire."""
+
+    def __init__(self, store: Store, wire: Wire) -> None:
+        self.inner: Any = store
+        self.wire = wire
+        self.name = store.name
+        self.inline = store.inline
+
+    def twin(self) -> Store:
+        twin = self.inner.twin()
+        return self if twin is self.inner else FaultyStore(twin, self.wire)
+
+    async def open(self, world: World) -> None:
+        await self.inner.open(world)
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+    async def _through(self, verb: Verb, call: Callable[..., Any], requests: Sequence[Any], timeout: float) -> Any:
+        fault = self.wire.next(verb)
+        self.wire.timeouts.setdefault(verb, []).append(timeout)
+        if fault == "request":
+            raise StoreUnavailable(f"{verb}: connection refused")
+        answers = await call(requests, timeout=timeout)
+        if fault == "reply":
+            raise StoreUnavailable(f"{verb}: connection reset")
+        return answers
+
+    async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
+        self.wire.nonces["claim"] += [one.nonce for one in requests]
+        answers: list[Answer] = await self._through("claim", self.inner.claim, requests, timeout)
+        return answers
+
+    async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
+        self.wire.nonces["renew"] += [one.nonce for one in renewals]
+        self.wire.sizes.append(len(renewals))
+        answers: list[Answer] = await self._through("renew", self.inner.renew, renewals, timeout)
+        return answers
+
+    async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:
+        self.wire.nonces["settle"] += [getattr(one, "nonce", b"") for one in settlements]
+        answers: list[Answer] = await self._through("settle", self.inner.settle, settlements, timeout)
+        return answers
+
+    async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
+        answers: list[Answer] = await self._through("read", self.inner.read, ids, timeout)
+        return answers
+
+    async def forget(self, ids: Sequence[bytes], *, force: bool, timeout: float) -> list[Answer]:
+        answers: list[Answer] = await self.inner.forget(ids, force=force, timeout=timeout)
+        return answers
+
+    async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
+        page: Page = await self.inner.scan(wanted, cursor=cursor, limit=limit, timeout=timeout)
+        return page
+
+    async def counts(self, *, timeout: float) -> dict[tuple[str, State], int]:
+        counts: dict[tuple[str, State], int] = await self.inner.counts(timeout=timeout)
+        return counts
+
+    async def purge(self, limit: int, *, timeout: float) -> int:
+        purged: int = await self.inner.purge(limit, timeout=timeout)
+        return purged
+
+    def watch(self, id: bytes, wake: Callable[[], None]) -> Callable[[], None]:
+        stop: Callable[[], None] = self.inner.watch(id, wake)
+        return stop
+
+    def join(self, connection: Any, world: World) -> JoinedStore:
+        joined: JoinedStore = self.inner.join(connection, world)
+        return joined
+
+
+class FaultyPlace(Place):
+    """A place that is reached by the wire."""
+
+    def __init__(self, place: Place, wire: Wire) -> None:
+        self.__dict__.update(place.__dict__)
+        self.wire = wire
+
+    def open(self) -> Store:
+        return FaultyStore(super().open(), self.wire)
+
+    def open_unharmed(self) -> Store:
+        """As seen by somebody whose wire is whole."""
+        return super().open()

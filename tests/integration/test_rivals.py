@@ -1,0 +1,561 @@
+"""What others do wrong with ownership: late owners, dying owners, renewals, waiting, lost replies, purge, fork."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onceward import (
+    AlreadyRunning,
+    Executed,
+    LeaseLost,
+    OutcomeParked,
+    Replayed,
+    State,
+    StoreBroken,
+    Unknown,
+    current_async_claim,
+    current_claim,
+)
+from onceward.model.record import ClaimRequest, Complete, Verdict
+from onceward.testing.clock import FakeClock
+from tests.faces import AsyncFace, Face, Pause, Place, RealClock
+
+
+def work_noted_in(ran: list[str]) -> Callable[[], str]:
+    def work() -> str:
+        ran.append("ran")
+        return "done"
+
+    return work
+
+
+def claim_of(face: Face) -> Any:
+    """The claim around this code, in the face's colour."""
+    return current_claim() if face.colour == "blocking" else current_async_claim()
+
+
+# ── 1: a late owner does harm ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rival(1)
+@pytest.mark.mission("A7")
+def test_a_late_owner_cannot_overwrite_the_winners_result(face: Face) -> None:
+    pause, names = Pause(), iter(["late", "winner"])
+
+    def work() -> str:
+        name = next(names)
+        if name == "late":
+            pause.here()
+        return name
+
+    late = face.start(face.outcome, "k", work)
+    pause.reached()
+    face.clock.advance("601s")
+    assert face.another().outcome("k", work).value == "winner"
+    pause.go()
+    outcome = late.result()
+    assert (type(outcome), outcome.lost, outcome.value) == (Unknown, True, "late")
+    with pytest.raises(LeaseLost):
+        outcome.unwrap()
+    assert face.run("k", work) == "winner"
+    assert len(face.told("lost")) == 1
+
+
+@pytest.mark.rival(1)
+@pytest.mark.mission("A7")
+def test_a_late_owners_failure_does_not_delete_a_live_claim_so_no_third_one_runs(face: Face) -> None:
+    pauses = {"late": Pause(), "winner": Pause()}
+    names = iter(pauses)
+    ran = []
+
+    def work() -> str:
+        name = next(names)
+        ran.append(name)
+        pauses[name].here()
+        if name == "late":
+            raise OSError("the network is gone")
+        return name
+
+    other = face.another(on_running="raise")
+    late = face.start(face.outcome, "k", work)
+    pauses["late"].reached()
+    face.clock.advance("601s")
+    winner = face.start(other.outcome, "k", work)
+    pauses["winner"].reached()
+    pauses["late"].go()
+    assert isinstance(late.result().exception, OSError)
+    with pytest.raises(AlreadyRunning):
+        other.run("k", work)
+    pauses["winner"].go()
+    assert winner.result().value == "winner"
+    assert ran == ["late", "winner"]
+
+
+@pytest.mark.rival(1)
+@pytest.mark.mission("A7")
+@pytest.mark.parametrize("verb", ["complete", "annotate", "check"])
+def test_a_replaced_owner_learns_it_from_whatever_it_does_next(face: Face, verb: str) -> None:
+    late = face.silent_owner("k")
+    face.clock.advance("601s")
+    with face.another().claim("k") as winner:
+        assert winner.token > late.token
+        face.heartbeat()  # the late one's keeper meets the other owner
+        arguments: dict[str, Any] = {"annotate": {"by": "late"}}.get(verb, {})
+        with pytest.raises(LeaseLost):
+            getattr(late, verb)(**arguments)
+        winner.complete("winner's")
+    entry = face.read("k")
+    assert (entry.value, entry.note) == ("winner's", {})
+
+
+@pytest.mark.rival(1)
+def test_a_late_owner_whom_nobody_replaced_may_still_record_its_result(face: Face) -> None:
+    """Refusing it would only cause a second effect."""
+    late = face.silent_owner("k")
+    face.clock.advance("1h")
+    late.complete("done after all")
+    assert face.read("k").value == "done after all"
+
+
+# ── 7: a dying owner leaves the key locked ──────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rival(7)
+@pytest.mark.parametrize("death", [SystemExit, KeyboardInterrupt])
+def test_an_owner_that_exits_or_is_interrupted_does_not_leave_the_key_locked(
+    face: Face, death: type[BaseException]
+) -> None:
+    deaths = [death("told to stop")]
+
+    def work() -> str:
+        if deaths:
+            raise deaths.pop()
+        return "done"
+
+    with pytest.raises(death):
+        face.run("k", work)
+    assert face.leases() == 0
+    second = face.another(on_running="raise").outcome("k", work)
+    assert (second.value, second.attempt) == ("done", 2)
+
+
+@pytest.mark.rival(7)
+@pytest.mark.parametrize("death", [SystemExit, KeyboardInterrupt])
+def test_a_block_that_exits_or_is_interrupted_does_not_leave_the_key_locked(
+    face: Face, death: type[BaseException]
+) -> None:
+    with pytest.raises(death), face.claim("k"):
+        raise death("told to stop")
+    entry = face.read("k")
+    assert (entry.state, entry.error) == (State.FAILED, f"{death.__name__}: told to stop")
+    with face.claim("k", on_running="raise") as claim:
+        assert claim.attempt == 2
+
+
+@pytest.mark.rival(7)
+def test_an_interrupted_owner_whose_effect_nobody_may_repeat_is_parked_and_not_locked(face: Face) -> None:
+    with pytest.raises(KeyboardInterrupt), face.claim("k", after_crash="park"):
+        raise KeyboardInterrupt
+    assert face.read("k").state is State.PARKED
+    with pytest.raises(OutcomeParked), face.claim("k"):
+        pass
+
+
+@pytest.mark.rival(7)
+@pytest.mark.parametrize("colour", ["async"])
+def test_a_cancelled_task_does_not_leave_the_key_locked(face: AsyncFace) -> None:
+    calls = []
+
+    async def send(to: str) -> str:
+        calls.append(to)
+        if len(calls) == 1:
+            await asyncio.Event().wait()
+        return "sent"
+
+    async def story() -> tuple[str, Any]:
+        guarded = face.once(on_running="raise")(send)
+        task = asyncio.create_task(guarded("ada"))
+        while not calls:
+            await asyncio.sleep(0)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        assert task.cancelled()
+        return await guarded("ada"), await guarded.outcome("ada")
+
+    value, again = face._wait(story())
+    assert (value, again.replayed, again.attempt, calls) == ("sent", True, 2, ["ada", "ada"])
+
+
+@pytest.mark.rival(7)
+@pytest.mark.parametrize("colour", ["async"])
+def test_a_task_that_is_cancelled_while_it_claims_does_not_leave_the_key_locked(face: AsyncFace) -> None:
+    """Whatever instant the cancellation hits, the key is free at once: no lease has to lapse."""
+
+    async def send() -> str:
+        await asyncio.sleep(0)
+        return "sent"
+
+    async def story() -> None:
+        for steps in range(12):
+            task = asyncio.create_task(face.once.outcome(f"k{steps}", send))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+            other = face.once.using(on_running="raise")
+            assert await other.run(f"k{steps}", send) == "sent"
+
+    face._wait(story())
+
+
+# ── 10 and 12: renewals ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rival(10)
+@pytest.mark.mission("A4")
+def test_one_failed_renewal_does_not_cancel_the_handler(face: Face) -> None:
+    pause = Pause()
+    checked: list[str] = []
+
+    def work() -> str:
+        claim = claim_of(face)
+        pause.here()
+        claim.check()
+        checked.append("still ours")
+        return "done"
+
+    worker = face.another(on_lost="cancel")
+    running = face.start(worker.outcome, "k", work)
+    pause.reached()
+    face.clock.advance("121s")
+    with face.store_trouble("renew", times=1) as failed:
+        worker.heartbeat()
+        assert failed == ["renew"]
+        assert len(worker.told("renewal_failed")) == 1
+        face.clock.advance("60s")  # sooner than the next regular one: a failed renewal is retried quickly
+        worker.heartbeat()
+    assert len(worker.told("renewed")) == 1
+    pause.go()
+    assert isinstance(running.result(), Executed)
+    assert checked == ["still ours"]
+
+
+@pytest.mark.rival(10)
+@pytest.mark.mission("A4")
+def test_renewals_that_all_failed_do_not_make_a_finished_effect_raise(face: Face) -> None:
+    pause = Pause()
+
+    def work() -> str:
+        pause.here()
+        return "done"
+
+    running = face.start(face.run, "k", work)
+    pause.reached()
+    with face.store_trouble("renew"):
+        for _ in range(6):
+            face.clock.advance("121s")
+            face.heartbeat()
+    assert len(face.told("overdue")) == 1
+    pause.go()
+    assert running.result() == "done"
+    assert face.outcome("k", work).replayed
+
+
+@pytest.mark.rival(10)
+def test_a_lease_that_is_overdue_recovers_when_the_store_answers_again(face: Face) -> None:
+    with face.claim("k") as claim:
+        with face.store_trouble("renew"):
+            face.clock.advance("601s")
+            face.heartbeat()
+        with pytest.raises(LeaseLost, match="may still recover"):
+            claim.check()
+        face.clock.advance("60s")
+        face.heartbeat()
+        claim.check()
+        with pytest.raises(AlreadyRunning):
+            face.another().silent_owner("k", on_running="raise")
+
+
+@pytest.mark.rival(12)
+@pytest.mark.mission("A4")
+def test_work_of_twenty_leases_runs_once_for_three_callers(face: Face) -> None:
+    pause, ran = Pause(), []
+
+    def work() -> str:
+        ran.append("work")
+        pause.here()
+        return "done"
+
+    workers = [face, face.another(wait="7d"), face.another(wait="7d")]
+    callers = [face.start(workers[0].outcome, "k", work)]
+    pause.reached()
+    callers += [face.start(worker.outcome, "k", work) for worker in workers[1:]]
+    for _ in range(100):
+        face.clock.advance("120s")
+        face.heartbeat()
+    pause.go()
+    outcomes = [caller.result() for caller in callers]
+    assert [type(outcome) for outcome in outcomes] == [Executed, Replayed, Replayed]
+    assert [outcome.value for outcome in outcomes] == ["done"] * 3
+    assert ran == ["work"]
+
+
+@pytest.mark.rival(12)
+@pytest.mark.mission("A4")
+@pytest.mark.parametrize("clock", [RealClock()])
+def test_the_keepers_own_thread_keeps_a_lease_that_is_far_shorter_than_the_work(face: Face) -> None:
+    """In real time: no pass is made by hand here."""
+    with face.claim("k", lease="200ms") as claim:
+        time.sleep(0.5)
+        claim.check()
+        with pytest.raises(AlreadyRunning):
+            face.another().silent_owner("k", on_running="raise")
+    assert len(face.told("renewed")) >= 3
+
+
+# ── 11 and 24: the owner fails ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rival(11)
+def test_a_waiter_whose_owner_raises_takes_over_instead_of_getting_a_conflict(face: Face) -> None:
+    pause, attempts = Pause(), iter([1, 2])
+
+    def work() -> str:
+        if next(attempts) == 1:
+            pause.here()
+            raise OSError("first one fails")
+        return "second one did it"
+
+    owner = face.start(face.outcome, "k", work)
+    pause.reached()
+    waiter = face.start(face.another().outcome, "k", work)
+    pause.go()
+    assert isinstance(owner.result().exception, OSError)
+    outcome = waiter.result()
+    assert (type(outcome), outcome.value, outcome.attempt) == (Executed, "second one did it", 2)
+
+
+@pytest.mark.rival(11)
+def test_a_waiter_whose_owner_falls_silent_takes_over_when_the_lease_lapses(face: Face) -> None:
+    face.silent_owner("k", name="job")
+    waiter = face.another(wait="1h")
+
+    def take_over() -> int:
+        with waiter.claim("k", name="job") as claim:
+            attempt: int = claim.attempt
+            return attempt
+
+    waiting = face.start(take_over)
+    face.clock.advance("601s")
+    assert waiting.result() == 2
+
+
+@pytest.mark.rival(24)
+@pytest.mark.mission("B5")
+def test_a_message_whose_handler_failed_is_not_marked_as_seen_so_its_retry_is_not_dropped(face: Face) -> None:
+    handled: list[str] = []
+
+    @face(key="message:{id}", window="forever")
+    def handle(id: str) -> str:
+        if not handled:
+            handled.append("failed")
+            raise ValueError("cannot yet")
+        handled.append("handled")
+        return "ok"
+
+    with pytest.raises(ValueError, match="cannot yet"):
+        handle("m-1")
+    assert handle.read("m-1").state is State.FAILED
+    assert handle("m-1") == "ok"
+    assert handle.outcome("m-1").replayed
+    assert handled == ["failed", "handled"]
+
+
+@pytest.mark.rival(24)
+def test_a_message_whose_handler_died_silently_is_handled_by_the_retry(face: Face) -> None:
+    face.silent_owner("m-1")
+    face.clock.advance("601s")
+    with face.another().claim("m-1") as claim:
+        assert claim.attempt == 2  # the crash counts
+
+
+# ── 20: the reply is lost ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rival(20)
+@pytest.mark.parametrize("lost", [1, 2])
+def test_our_own_claim_whose_reply_was_lost_does_not_look_like_somebody_elses(face: Face, lost: int) -> None:
+    ran: list[str] = []
+    face.read("opens the store")
+    with face.store_trouble("claim", times=lost, applied=True) as failed:
+        outcome = face.outcome("k", work_noted_in(ran))
+    assert len(failed) == lost
+    assert (type(outcome), outcome.attempt, ran) == (Executed, 1, ["ran"])
+
+
+@pytest.mark.rival(20)
+def test_a_driver_that_repeats_a_claim_by_itself_gets_the_same_grant_and_never_a_second_one(face: Face) -> None:
+    face.read("opens the store")
+    store = face.once.store
+    key = face.once.key("k")
+    request = ClaimRequest(key.id, key.scope.text, key.text, b"n" * 16, 600_000_000)
+    first, again = (face.drive(store.claim([request], timeout=5))[0] for _ in range(2))
+    assert first.verdict is again.verdict is Verdict.ACQUIRED
+    assert first.record == again.record
+    done = Complete(key.id, first.record.token, request.nonce, b"result", b"digest")
+    assert face.drive(store.settle([done], timeout=5))[0].verdict is Verdict.OK
+    late = face.drive(store.claim([request], timeout=5))[0]
+    assert late.verdict is Verdict.REPLAY  # a repeat that arrives after the end starts nothing
+
+
+@pytest.mark.rival(20)
+@pytest.mark.mission("B5")
+def test_a_result_whose_acknowledgement_was_lost_is_neither_lost_nor_an_error(face: Face) -> None:
+    ran: list[str] = []
+    with face.store_trouble("settle", times=2, applied=True) as failed:
+        outcome = face.outcome("k", work_noted_in(ran))
+    assert len(failed) == 2
+    assert isinstance(outcome, Executed)
+    assert face.outcome("k", work_noted_in(ran)).replayed
+    assert ran == ["ran"]
+
+
+# ── 22: purge and the fence ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rival(22)
+def test_purge_does_not_reset_the_token_so_a_zombie_does_not_pass_the_fence(face: Face) -> None:
+    zombie = face.silent_owner("k", lease="1s")
+    face.clock.advance("31d")
+    assert face.purge() == 1
+    assert face.read("k") is None
+    face.clock.set_back("59m")  # an operator's correction, within the margin
+    with face.claim("k") as owner:
+        assert owner.token > zombie.token
+        with pytest.raises(LeaseLost):
+            zombie.complete("zombie's")
+        owner.complete("owner's")
+    assert face.read("k").value == "owner's"
+
+
+@pytest.mark.rival(22)
+def test_purge_spares_a_record_that_is_over_but_whose_token_is_younger_than_the_clocks_margin(face: Face) -> None:
+    with face.claim("k", window="1m") as claim:
+        token = claim.token
+    face.clock.advance("2m")
+    assert face.purge() == 0
+    face.clock.set_back("59m")
+    face.forget("k")
+    with face.claim("k") as again:
+        assert again.token > token
+
+
+@pytest.mark.rival(22)
+@pytest.mark.parametrize("ending", ["window over", "forgotten", "purged"])
+def test_the_token_grows_whatever_ended_the_keys_last_cycle(face: Face, ending: str) -> None:
+    tokens = []
+    for _ in range(3):
+        with face.claim("k", window="2h") as claim:
+            tokens.append(claim.token)
+        if ending == "forgotten":
+            face.forget("k")
+            continue
+        face.clock.advance("3h")
+        if ending == "purged":
+            assert face.purge() == 1
+    assert tokens == sorted(set(tokens))
+
+
+# ── 29: fork ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+forks = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+
+
+@pytest.mark.rival(29)
+@forks
+def test_a_forked_child_does_not_share_the_parents_connection_and_gets_right_answers(sqlite_face: Face) -> None:
+    face = sqlite_face
+    face.run("parent's", str, "before the fork")
+
+    def child() -> Any:
+        values = [face.run(f"child's {number}", str, number) for number in range(20)]
+        return [face.run("parent's", str, "before the fork"), values]
+
+    finish = in_child(face, child)
+    mine = [face.run(f"parent's {number}", str, number) for number in range(20)]
+    assert finish() == ["before the fork", [str(number) for number in range(20)]]
+    assert mine == [str(number) for number in range(20)]
+    for number in range(20):
+        assert face.outcome(f"child's {number}", str, number).replayed
+        assert face.outcome(f"parent's {number}", str, number).replayed
+
+
+@pytest.mark.rival(29)
+@forks
+def test_a_forked_child_owns_no_lease_of_its_parent(sqlite_face: Face) -> None:
+    face = sqlite_face
+    owner = face.silent_owner("k")
+
+    def child() -> str:
+        for forbidden in (owner.check, owner.complete):
+            with pytest.raises(LeaseLost, match="belongs to the parent process"):
+                forbidden()
+        with pytest.raises(AlreadyRunning):
+            face.silent_owner("k", on_running="raise")
+        face.clock.advance("121s")
+        face.heartbeat()
+        return f"keeps {face.leases()} leases and renewed {len(face.told('renewed'))}"
+
+    assert in_child(face, child)() == "keeps 0 leases and renewed 0"
+    owner.check()
+    owner.complete("parent's")
+    assert face.read("k").value == "parent's"
+
+
+@pytest.mark.rival(29)
+@forks
+def test_a_memory_store_says_after_a_fork_that_it_would_protect_nothing(clock: FakeClock, tmp_path: Path) -> None:
+    face = Face(Place("memory", tmp_path, clock))
+    face.run("k", str, 1)
+
+    def child() -> str:
+        with pytest.raises(StoreBroken) as caught:
+            face.run("k", str, 1)
+        return str(caught.value)
+
+    assert "after a fork it would protect nothing" in in_child(face, child)()
+    face.close()
+
+
+def in_child(face: Face, work: Callable[[], Any]) -> Callable[[], Any]:
+    """Run it in a forked child; the returned function waits for its answer."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            face.after_fork()
+            answer = work()
+        except BaseException as error:
+            answer = repr(error)
+        os.write(writing, json.dumps(answer).encode())
+        os._exit(0)
+    os.close(writing)
+
+    def answer() -> Any:
+        with os.fdopen(reading, "rb") as pipe:
+            text = pipe.read()
+        os.waitpid(child, 0)
+        return json.loads(text)
+
+    return answer

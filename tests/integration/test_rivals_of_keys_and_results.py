@@ -1,0 +1,468 @@
+"""What others do wrong with keys, payloads, results and settings."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from onceward import (
+    ConfigurationError,
+    Executed,
+    MissingKey,
+    Mismatch,
+    Once,
+    PayloadMismatch,
+    Replayed,
+    ResultNotStored,
+    State,
+    calendar,
+)
+from onceward.bridge import run
+from onceward.model.key import Scope, make_key
+from onceward.model.record import ClaimRequest
+from onceward.ports import Store
+from onceward.testing.clock import FakeClock
+from tests.faces import AsyncFace, Face, Place
+
+FALSY: list[Any] = [None, False, 0, 0.0, "", b"", [], (), {}, set(), Decimal(0)]
+
+
+# ── 2, 6, 13: results ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rival(2)
+@pytest.mark.mission("B3")
+@pytest.mark.parametrize("result", FALSY, ids=repr)
+def test_a_falsy_result_is_not_taken_for_no_result_and_run_again(face: Face, result: Any) -> None:
+    ran = []
+
+    @face(key="k:{number}")
+    def work(number: int) -> Any:
+        ran.append(number)
+        return result
+
+    first, second = work.outcome(1), work.outcome(1)
+    assert (first.executed, second.replayed, second.stored) == (True, True, True)
+    assert (type(second.value), second.value) == (type(result), result)
+    assert (type(work(1)), work(1)) == (type(result), result)
+    assert ran == [1]
+
+
+@pytest.mark.rival(2)
+@pytest.mark.mission("A5", "B3")
+@pytest.mark.parametrize("result", FALSY, ids=repr)
+def test_a_falsy_result_of_a_block_is_kept_as_it_is(face: Face, result: Any) -> None:
+    with face.claim("k") as claim:
+        claim.complete(result)
+    entry = face.read("k")
+    assert (entry.state, entry.stored) == (State.COMPLETED, True)
+    assert (type(entry.value), entry.value) == (type(result), result)
+
+
+@pytest.mark.rival(6)
+@pytest.mark.parametrize("colour", ["async"])
+def test_of_an_async_function_the_value_is_stored_and_not_the_coroutine(face: AsyncFace) -> None:
+    ran = []
+
+    async def fetch(page: int) -> dict[str, int]:
+        ran.append(page)
+        return {"page": page}
+
+    async def story() -> list[Any]:
+        guarded = face.once(fetch)
+        return [await guarded(1), await guarded(page=1), (await guarded.read(1)).state]
+
+    assert face.drive(story()) == [{"page": 1}, {"page": 1}, State.COMPLETED]
+    assert ran == [1]
+
+
+@pytest.mark.rival(6)
+async def test_the_blocking_client_awaits_an_async_function_that_it_decorates(place: Place) -> None:
+    once = Once(place.open())
+    ran = []
+
+    @once(key="page:{page}")
+    async def fetch(page: int) -> dict[str, int]:
+        ran.append(page)
+        return {"page": page}
+
+    assert (await fetch(1), await fetch(1)) == ({"page": 1}, {"page": 1})
+    assert ran == [1]
+    await close(once)
+
+
+@pytest.mark.rival(6)
+def test_an_async_function_that_is_given_to_the_blocking_client_is_refused_and_locks_nothing(place: Place) -> None:
+    async def fetch(page: int) -> dict[str, int]:
+        return {"page": page}
+
+    with Once(place.open()) as once:
+        for refused in (lambda: once.run("k", fetch, 1), lambda: once.map(fetch, [1])):
+            with pytest.raises(ConfigurationError, match="async"):
+                refused()
+        assert once.read(make_key(Scope("default", f"{__name__}.{fetch.__qualname__}"), "k")) is None
+
+
+@pytest.mark.rival(13)
+@pytest.mark.parametrize("result", [object(), "x" * 2_000_000, {1: {2: object}}], ids=["unencodable", "oversize", "deep"])
+def test_a_result_that_cannot_be_stored_does_not_lead_to_a_second_run(face: Face, result: Any) -> None:
+    ran = []
+
+    @face(key="k:{number}")
+    def work(number: int) -> Any:
+        ran.append(number)
+        return result
+
+    assert work(1) is result  # the one who ran it has it
+    second = work.outcome(1)
+    assert (type(second), second.stored) == (Replayed, False)
+    with pytest.raises(ResultNotStored):
+        work(1)
+    assert ran == [1]
+    assert [event.level for event in face.told("result_not_stored")] == [logging.ERROR]
+
+
+@pytest.mark.rival(13)
+def test_a_result_that_was_declared_as_not_stored_replays_as_none_and_quietly(face: Face) -> None:
+    ran = []
+
+    @face(store_result=False)
+    def work(number: int) -> Any:
+        ran.append(number)
+        return object()
+
+    assert work(1) is not None
+    assert work(1) is None
+    assert ran == [1]
+    assert face.told("result_not_stored") == []
+
+
+# ── 3, 4: many on one store ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rival(3)
+def test_nested_calls_on_one_store_do_not_overwrite_each_others_record(face: Face) -> None:
+    ran: list[str] = []
+
+    @face(key="{order}")
+    def inner(order: str) -> str:
+        ran.append("inner")
+        return f"inner {order}"
+
+    @face(key="{order}")
+    def outer(order: str) -> str:
+        ran.append("outer")
+        before = inner(order)
+        assert outer.read(order).state is State.PENDING
+        return f"outer of {before}"
+
+    assert outer("1") == outer("1") == "outer of inner 1"
+    assert inner("1") == "inner 1"
+    assert (outer.read("1").value, inner.read("1").value) == ("outer of inner 1", "inner 1")
+    assert ran == ["outer", "inner"]
+
+
+@pytest.mark.rival(3)
+def test_an_inner_call_that_fails_leaves_the_outer_claim_alone(face: Face) -> None:
+    @face
+    def inner(order: str) -> str:
+        raise OSError(order)
+
+    @face
+    def outer(order: str) -> str:
+        with pytest.raises(OSError, match="1"):
+            inner(order)
+        return "outer did without"
+
+    assert outer("1") == "outer did without"
+    assert (inner.read("1").state, outer.read("1").state) == (State.FAILED, State.COMPLETED)
+
+
+@pytest.mark.rival(4)
+def test_the_second_configuration_on_a_shared_store_is_not_ignored(face: Face) -> None:
+    ran: list[str] = []
+
+    @face(window="1h", lease="60s")
+    def hourly(number: int) -> None:
+        ran.append("hourly")
+
+    @face(window="48h", lease="300s")
+    def rarely(number: int) -> None:
+        ran.append("rarely")
+
+    for _ in range(2):
+        hourly(1)
+        rarely(1)
+        face.clock.advance("2h")
+    assert ran == ["hourly", "rarely", "hourly"]
+    assert (hourly.policy.lease, rarely.policy.lease) == (60_000_000, 300_000_000)
+
+
+@pytest.mark.rival(4)
+def test_two_clients_on_one_store_keep_each_its_own_configuration(face: Face) -> None:
+    short, long = face.another(window="1h", app="short"), face.another(window="48h", app="long")
+    for client in (short, long, short):
+        client.run("k", str, 1)
+    face.clock.advance("2h")
+    assert short.outcome("k", str, 1).executed
+    assert long.outcome("k", str, 1).replayed
+
+
+# ── 5: the payload check ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def pay(order: str, amount: int) -> str:
+    return f"paid {amount} for {order}"
+
+
+@pytest.mark.rival(5)
+def test_an_identical_retry_after_completion_is_replayed_and_another_payload_is_still_refused(face: Face) -> None:
+    guarded = face(key="{order}")(pay)
+    assert guarded("o-1", 10) == guarded(amount=10, order="o-1") == "paid 10 for o-1"
+    outcome = guarded.outcome("o-1", 99)
+    assert (type(outcome), outcome.arguments) == (Mismatch, ("amount",))
+    with pytest.raises(PayloadMismatch, match="differs in: amount"):
+        guarded("o-1", 99)
+    assert guarded("o-1", 10) == "paid 10 for o-1"  # the refused one changed nothing
+
+
+@pytest.mark.rival(5)
+@pytest.mark.parametrize("before", ["silent", "failed", "taken over"])
+def test_the_payload_check_is_not_skipped_when_an_attempt_is_repeated(face: Face, before: str) -> None:
+    if before == "failed":
+        with pytest.raises(OSError), face.claim("k", payload={"amount": 10}):  # noqa: PT011 (any OSError will do)
+            raise OSError
+    else:
+        face.silent_owner("k", payload={"amount": 10})
+        face.clock.advance("601s")
+    if before == "taken over":
+        face.silent_owner("k", payload={"amount": 10})
+        face.clock.advance("601s")
+    with pytest.raises(PayloadMismatch, match="amount"), face.claim("k", payload={"amount": 99}):
+        pass
+    with face.claim("k", payload={"amount": 10}) as claim:
+        assert claim.attempt == (3 if before == "taken over" else 2)
+
+
+# ── 8, 9, 30: keys ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+TEXT = "8c0e4a5e-0f9c-4a53-a2a5-0a3a5c3f5c11"
+LOOKALIKES: list[tuple[Any, Any]] = [
+    (Decimal(10), "10"),
+    (Decimal(10), 10),
+    (Decimal("1.0"), 1.0),
+    (UUID(TEXT), TEXT),
+    ({1: "x"}, {"1": "x"}),
+    (1, True),
+    (1, 1.0),
+    (1, "1"),
+    (None, "None"),
+    (b"a", "a"),
+    ((1, 2), [1, 2]),
+    ({1, 2}, [1, 2]),
+    (date(2026, 1, 1), "2026-01-01"),
+    (datetime(2026, 1, 1, tzinfo=UTC), date(2026, 1, 1)),
+    (["a", "b"], ["ab"]),
+    ({"a": None}, {}),
+]
+
+
+@pytest.mark.rival(8)
+@pytest.mark.mission("B1")
+@pytest.mark.parametrize(("one", "other"), LOOKALIKES, ids=repr)
+def test_values_that_only_look_alike_are_not_the_same_key(face: Face, one: Any, other: Any) -> None:
+    ran = []
+
+    @face
+    def work(value: Any) -> str:
+        ran.append(value)
+        return type(value).__name__
+
+    assert [work(one), work(other)] == [type(one).__name__, type(other).__name__]
+    assert [work(one), work(other)] == [type(one).__name__, type(other).__name__]
+    assert len(ran) == 2
+    assert work.key(one).id != work.key(other).id
+
+
+@pytest.mark.rival(8)
+def test_values_that_only_look_alike_are_not_the_same_key_when_given_by_hand(face: Face) -> None:
+    ids = {face.once.key(value).id for pair in LOOKALIKES for value in pair if value not in (None, {})}
+    assert len(ids) == len({repr(value) for pair in LOOKALIKES for value in pair if value not in (None, {})})
+
+
+@pytest.mark.rival(9)
+def test_two_functions_of_the_same_name_in_different_modules_do_not_share_results(face: Face) -> None:
+    source = "def send(to):\n    return f'{__name__} sent to {to}'\n"
+    results = {}
+    for name in ("mails", "letters"):
+        module = ModuleType(name)
+        exec(source, module.__dict__)
+        results[name] = [face(module.send)("ada"), face.run("k", module.send, "ada")]
+    assert results == {name: [f"{name} sent to ada"] * 2 for name in ("mails", "letters")}
+
+
+@pytest.mark.rival(9)
+def test_the_same_call_spelt_otherwise_does_not_run_twice(face: Face) -> None:
+    ran = []
+
+    @face
+    def work(x: int, y: int = 2, *, z: int = 3) -> int:
+        ran.append(x)
+        return x + y + z
+
+    assert [work(1), work(x=1), work(1, 2), work(y=2, x=1, z=3)] == [6] * 4
+    assert ran == [1]
+
+
+@pytest.mark.rival(30)
+@pytest.mark.parametrize("missing", [None, ""])
+def test_a_missing_key_does_not_silently_run_unprotected(face: Face, missing: Any) -> None:
+    ran = []
+
+    @face(key="message:{message_id}")
+    def handle(message_id: str | None) -> None:
+        ran.append(message_id)
+
+    @face(key=lambda message: message.get("id"))
+    def receive(message: dict[str, Any]) -> None:
+        ran.append(message)
+
+    for call in (
+        lambda: handle(missing),
+        lambda: receive({"id": missing}),
+        lambda: receive({}),
+        lambda: face.run(missing, ran.append, 1),
+        lambda: face.silent_owner(missing),
+    ):
+        with pytest.raises(MissingKey):
+            call()
+    assert ran == []
+
+
+@pytest.mark.rival(30)
+def test_a_call_without_a_key_that_was_declared_to_run_is_told_as_an_error(
+    face: Face, caplog: pytest.LogCaptureFixture
+) -> None:
+    ran = []
+
+    @face(key="message:{message_id}", on_missing_key="run")
+    def handle(message_id: str | None) -> str:
+        ran.append(message_id)
+        return "handled"
+
+    outcomes = [handle.outcome(None), handle.outcome(None)]
+    assert [(type(outcome), outcome.reason) for outcome in outcomes] == [(Executed, "unprotected")] * 2
+    assert ran == [None, None]
+    assert [record.levelname for record in caplog.records if "unprotected" in record.message] == ["ERROR"] * 2
+
+
+@pytest.mark.rival(30)
+def test_a_key_template_that_names_no_parameter_is_refused_when_it_is_declared(face: Face) -> None:
+    def handle(message_id: str) -> None: ...
+
+    with pytest.raises(ConfigurationError, match="mesage_id"):
+        face(key="message:{mesage_id}")(handle)
+
+
+# ── 26: windows ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def set_time(clock: FakeClock, moment: datetime) -> None:
+    clock.advance_microseconds(int(moment.timestamp() * 1_000_000) - clock.now())
+
+
+@pytest.mark.rival(26)
+@pytest.mark.mission("C1")
+def test_two_calls_across_midnight_do_not_both_run_within_a_window_of_a_day(face: Face) -> None:
+    ran = []
+
+    @face(window="24h")
+    def report(team: str) -> None:
+        ran.append(team)
+
+    set_time(face.clock, datetime(2026, 3, 1, 23, 59, 59, tzinfo=UTC))
+    report("a")
+    face.clock.advance("2s")
+    report("a")
+    assert ran == ["a"]
+    face.clock.advance("86397s")
+    report("a")
+    assert ran == ["a"]
+    face.clock.advance("1s")
+    report("a")
+    assert ran == ["a", "a"]
+
+
+@pytest.mark.rival(26)
+@pytest.mark.mission("C1")
+def test_a_bucket_by_day_exists_only_under_its_own_name_and_with_its_time_zone(face: Face) -> None:
+    ran = []
+
+    @face(window=calendar("Europe/Berlin"))
+    def report(team: str) -> None:
+        ran.append(team)
+
+    set_time(face.clock, datetime(2026, 3, 1, 22, 59, 59, tzinfo=UTC))  # a second before midnight in Berlin
+    report("a")
+    face.clock.advance("2s")
+    report("a")
+    face.clock.advance("1h")  # midnight in UTC is nothing special
+    report("a")
+    assert ran == ["a", "a"]
+
+
+# ── 19: size ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rival(19)
+def test_a_store_with_fifty_thousand_records_is_not_slower_than_an_empty_one(place: Place, tmp_path: Path) -> None:
+    """Walking over the records would cost hundreds of times as much: a factor of ten leaves room for any machine."""
+    small, large = place.open(), Place(place.kind, tmp_path / "large", place.clock)
+    large.path.parent.mkdir()
+    big = large.open()
+    with Once(small) as near_empty, Once(big) as full:
+        near_empty.read("opens")
+        full.read("opens")
+        fill(big, 50_000)
+        cost_small, cost_large = fastest(near_empty), fastest(full)
+    assert cost_large < 10 * cost_small
+
+
+def fill(store: Store, count: int) -> None:
+    scope = Scope("default", "filler")
+    for start in range(0, count, 1_000):
+        keys = [make_key(scope, number) for number in range(start, start + 1_000)]
+        requests = [ClaimRequest(key.id, scope.text, key.text, b"n" * 16, 600_000_000) for key in keys]
+        run(store.claim(requests, timeout=30))
+
+
+def fastest(once: Once) -> float:
+    """Seconds of the quickest round of a first call, a replay and a read."""
+
+    def one(number: int) -> float:
+        began = time.perf_counter()
+        once.run(f"k{number}", str, number)
+        once.run(f"k{number}", str, number)
+        once.read(f"k{number}")
+        return time.perf_counter() - began
+
+    return min(one(number) for number in range(100))
+
+
+async def close(once: Once) -> None:
+    """A blocking client is closed off the loop that its async side ran on."""
+    import asyncio
+
+    await asyncio.to_thread(once.close)
+
+
+Refused = Callable[[], Any]

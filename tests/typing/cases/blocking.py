@@ -1,0 +1,227 @@
+"""What type checkers see of `Once`. Never run, only read by them; every expected error must be there."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, assert_type
+
+from onceward import (
+    Claim,
+    Entry,
+    Executed,
+    Failed,
+    Function,
+    Key,
+    MemoryStore,
+    Once,
+    Outcome,
+    Payload,
+    Replayed,
+    State,
+    applied,
+    calendar,
+    current_claim,
+    verify,
+)
+
+once = Once("memory://", app="shop", tenant="acme", lease="10m", on_running="raise")
+
+
+@dataclass
+class Receipt:
+    number: int
+
+
+# ── the signature is kept ──
+
+
+@once
+def charge(order: str, amount: int = 1, *, currency: str = "EUR") -> Receipt:
+    return Receipt(len(order) + amount + len(currency))
+
+
+@once(key="charge:{order}", window=calendar("Europe/Berlin"), lease=timedelta(minutes=5), after_crash="park")
+def charge_by_key(order: str, amount: int = 1) -> Receipt:
+    return Receipt(len(order) + amount)
+
+
+assert_type(charge("A", 2, currency="USD"), Receipt)
+assert_type(charge_by_key(order="A"), Receipt)
+assert_type(charge.outcome("A"), Outcome[Receipt])
+assert_type(charge.outcome("A").unwrap(), Receipt)
+assert_type(charge.outcome("A").value, Receipt | None)
+assert_type(charge.outcome("A").replayed, bool)
+assert_type(charge.key("A"), Key)
+assert_type(charge.read("A"), Entry | None)
+assert_type(charge.forget("A"), bool)
+as_callable: Callable[[str], Receipt] = charge
+as_function: Function[[str, int], Receipt] = charge_by_key
+
+charge(1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+charge()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+charge("A", currenzy="EUR")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+charge.outcome(1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+charge.key()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+charge.forget(amount="1", order="A")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+charge.outcom("A")  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+wrong: int = charge("A")  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+
+
+# ── outcomes narrow ──
+
+
+def tell(outcome: Outcome[Receipt]) -> str:
+    if isinstance(outcome, Executed):
+        return f"executed at attempt {outcome.attempt}"
+    if isinstance(outcome, Replayed):
+        assert_type(outcome.stored, bool)
+        return "replayed"
+    if isinstance(outcome, Failed):
+        assert_type(outcome.retry_after, float | None)
+    return outcome.reason
+
+
+# ── skip may return None, and says so ──
+
+
+@once(on_running="skip")
+def skip_running(order: str) -> Receipt:
+    return Receipt(len(order))
+
+
+@once(key="x:{order}", on_done="skip")
+def skip_done(order: str) -> Receipt:
+    return Receipt(len(order))
+
+
+@once(on_running="skip", on_done="skip", lease="1m")
+def skip_both(order: str) -> Receipt:
+    return Receipt(len(order))
+
+
+@once(on_running="raise", on_done="raise")
+def skip_neither(order: str) -> Receipt:
+    return Receipt(len(order))
+
+
+assert_type(skip_running("A"), Receipt | None)
+assert_type(skip_done("A"), Receipt | None)
+assert_type(skip_both("A"), Receipt | None)
+assert_type(skip_neither("A"), Receipt)
+number = skip_done("A").number  # type: ignore[union-attr]  # pyright: ignore[reportOptionalMemberAccess]
+skip_running(1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+# ── methods ──
+
+
+class Till:
+    """Methods keep their signature without `self`; static ones are functions."""
+
+    @once(key="method:{order}")
+    def take(self, order: str, amount: int = 1) -> Receipt:
+        return Receipt(len(order) + amount)
+
+    @once
+    def bare(self, order: str) -> int:
+        return len(order)
+
+    @once(key="skipping:{order}", on_done="skip")
+    def skipping(self, order: str) -> int:
+        return len(order)
+
+    @staticmethod
+    @once
+    def static(order: str) -> int:
+        return len(order)
+
+    @classmethod
+    @once
+    def made(cls, order: str) -> int:
+        return len(order)
+
+
+till = Till()
+assert_type(till.take("A", 2), Receipt)
+assert_type(till.take.outcome("A"), Outcome[Receipt])
+assert_type(till.take.key("A"), Key)
+assert_type(till.bare("A"), int)
+assert_type(till.skipping("A"), int | None)
+assert_type(Till.static("A"), int)
+assert_type(Till.take(till, "A"), Receipt)
+
+till.take(1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+till.take()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+till.take.outcome(1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+Till.static(1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+# Right when run, but the checkers do not apply @staticmethod and @classmethod to anything but plain functions.
+till.static("A")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+Till.made("A")  # type: ignore[call-arg, arg-type]  # pyright: ignore[reportCallIssue]
+
+
+# ── run, outcome, map ──
+
+
+def double(number: int) -> int:
+    return 2 * number
+
+
+assert_type(once.run("k", double, 4), int)
+assert_type(once.outcome(("k", 1), double, number=4), Outcome[int])
+assert_type(once.map(double, [1, 2], key="d:{number}"), list[Outcome[int]])
+assert_type(once.map(charge, ["A", "B"]), list[Outcome[Receipt]])
+once.run("k", double, "4")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+once.run("k", double)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+once.map(double, ["1"])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+# ── claims, reading, transactions ──
+
+
+with once.claim("k", payload={"a": 1}, note={"source": "x"}, lease="1m") as claim:
+    assert_type(claim, Claim)
+    assert_type(claim.token, int)
+    assert_type(claim.attempt, int)
+    assert_type(claim.state, State)
+    assert_type(claim.derived_key("charge"), str)
+    claim.check()
+    claim.annotate(source_path="a.pdf")
+    claim.annotate(source_path=1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    claim.complete(7)
+
+with once.within(sqlite3.connect("x.db")) as tx:
+    assert_type(tx.run("k", double, 4), int)
+    assert_type(tx.outcome("k", double, 4), Outcome[int])
+    assert_type(tx.call(charge, "A", 2), Receipt)
+    tx.call(charge, 1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+entry = once.read("k")
+if entry is not None:
+    assert_type(entry.state, State)
+assert_type(current_claim(), Claim)
+once.resolve("k", applied(7))
+assert_type(once.using(tenant="other", lease="1m"), Once)
+assert_type(once.forget("k", force=True), bool)
+assert_type(once.purge(), int)
+
+
+# ── choices are checked ──
+
+
+def find(order: str) -> Any:
+    return applied(order)
+
+
+Once(MemoryStore(), cache=100, max_attempts=3, final=ValueError, retry_delay=lambda attempt: attempt * 2.0)
+once(key=["a:{x}", "b:{y}"], fingerprint="none", after_crash=verify(find), final=(ValueError, KeyError), wait="1s")
+once(key=Payload(exclude=["meta"]), tenant="{org}", version=2, retry=None, store_result=False)
+once(key=find, fingerprint=["amount"], settle_timeout=None)
+once(on_running="maybe")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+once(leese="1m")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+once(max_attempts="3")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+Once("memory://", on_running="skip")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+once.claim("k", lese="1m")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]

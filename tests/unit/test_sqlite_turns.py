@@ -1,0 +1,272 @@
+"""One connection, many callers: deadlines, re-entry, opening and closing."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onceward.bridge import run
+from onceward.errors import ConfigurationError, Reentrant, StoreUnavailable
+from onceward.model.record import (
+    Verdict,
+)
+from onceward.stores.sqlite import SQLiteStore, link
+from onceward.testing.clock import FakeClock
+from onceward.worlds.aio import EventLoop
+from onceward.worlds.threads import Threads
+from tests.unit.sqlite_calls import (
+    Blocking,
+    Colour,
+    OnALoop,
+    claim,
+    complete,
+    held,
+    ident,
+    look,
+    request,
+)
+
+
+@pytest.fixture(params=["threads", "loop"])
+def colour(request: pytest.FixtureRequest) -> Iterator[Colour]:
+    if request.param == "threads":
+        yield Blocking()
+        return
+    with asyncio.Runner() as runner:
+        loop = OnALoop(runner)
+        yield loop
+        loop.world.close()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "once.db"
+
+
+@pytest.fixture
+def store(path: Path, clock: FakeClock) -> Iterator[SQLiteStore]:
+    opened = SQLiteStore(path, synchronous="NORMAL", clock=clock)
+    run(opened.open(Threads()))
+    yield opened
+    run(opened.close())
+
+
+@pytest.mark.fault("F52", "F60")
+def test_a_foreign_writer_is_waited_for_until_the_deadline_and_no_longer(
+    store: SQLiteStore, path: Path, colour: Colour
+) -> None:
+    other = store.twin()
+    colour(other.open(colour.world))
+    writer = sqlite3.connect(path, isolation_level=None)
+    writer.execute("BEGIN IMMEDIATE")
+    begin = time.monotonic()
+    with pytest.raises(StoreUnavailable, match="another writer") as caught:
+        colour(other.claim([request("a")], timeout=0.06))
+    assert 0.05 < time.monotonic() - begin < 2
+    assert isinstance(caught.value.__cause__, sqlite3.OperationalError)
+    writer.execute("COMMIT")
+    writer.close()
+    assert colour(other.claim([request("a")], timeout=5))[0].verdict is Verdict.ACQUIRED
+    colour(other.close())
+
+
+def test_the_wait_for_other_threads_counts_too(store: SQLiteStore) -> None:
+    inside, leave = threading.Event(), threading.Event()
+
+    def hold(_cursor: sqlite3.Cursor) -> None:
+        inside.set()
+        leave.wait(5)
+
+    thread = threading.Thread(target=store._link.turn, args=(link.Allowance.of(5), hold))
+    thread.start()
+    inside.wait(5)
+    with pytest.raises(StoreUnavailable, match="other calls of this process"):
+        claim_within(store, 0.02)
+    leave.set()
+    thread.join()
+    assert claim_within(store, 5) is Verdict.ACQUIRED
+
+
+def claim_within(store: SQLiteStore, timeout: float) -> Verdict:
+    return run(store.claim([request("a")], timeout=timeout))[0].verdict
+
+
+def test_a_call_whose_time_is_over_before_its_turn_does_nothing(store: SQLiteStore, path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match="before its turn"):
+        claim_within(store, 0)
+    assert look(path, "SELECT count(*) FROM onceward_records") == [(0,)]
+
+
+def test_the_busy_timeout_follows_the_call_and_costs_no_statement_while_it_stays(store: SQLiteStore) -> None:
+    connection = store._link._connection
+    assert connection is not None
+    claim(store, "warm")
+    seen: list[str] = []
+    connection.set_trace_callback(seen.append)
+    claim(store, "a")
+    assert not [line for line in seen if "busy" in line]
+    run(store.read([ident("a")], timeout=7))
+    assert [line for line in seen if "busy" in line] == ["PRAGMA busy_timeout = 7000"]
+    connection.set_trace_callback(None)
+
+
+def test_a_call_that_interrupts_a_call_of_its_own_thread_is_refused_and_harms_nobody(
+    store: SQLiteStore, path: Path
+) -> None:
+    def interrupted(cursor: sqlite3.Cursor) -> None:
+        cursor.execute("BEGIN IMMEDIATE")
+        for attempt in (lambda: claim(store, "a"), lambda: run(store.close())):
+            with pytest.raises(Reentrant):
+                attempt()
+        cursor.execute("ROLLBACK")
+
+    store._link.turn(link.Allowance.of(5), interrupted)
+    store._world = Threads()
+    assert claim(store, "a").verdict is Verdict.ACQUIRED
+
+
+def test_an_exception_inside_a_transaction_leaves_nothing_behind(store: SQLiteStore, path: Path) -> None:
+    def interrupted(cursor: sqlite3.Cursor) -> None:
+        cursor.execute("INSERT INTO onceward_records (id, scope, key, state, token) VALUES (x'01', '', '', 'FREE', 1)")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        store._link.turn(link.Allowance.of(5), lambda cursor: store._link.write(cursor, interrupted))
+    assert look(path, "SELECT count(*) FROM onceward_records") == [(0,)]
+    assert claim(store, "a").verdict is Verdict.ACQUIRED
+
+
+def test_settling_and_forgetting_wake_those_who_watch(store: SQLiteStore) -> None:
+    woken: list[str] = []
+    mine = held(store, "a")
+    stop = store.watch(mine.id, lambda: woken.append("a"))
+    store.watch(ident("b"), lambda: woken.append("b"))
+    complete(store, mine)
+    assert woken == ["a"]
+    run(store.forget([mine.id], force=False, timeout=5))
+    assert woken == ["a", "a"]
+    stop()
+    run(store.forget([mine.id], force=False, timeout=5))
+    assert woken == ["a", "a"]
+
+
+@pytest.mark.parametrize(("synchronous", "value"), [("FULL", 2), ("normal", 1), ("EXTRA", 3)])
+def test_the_settings_of_the_connection(path: Path, synchronous: str, value: int) -> None:
+    store = SQLiteStore(path, synchronous=synchronous)
+    run(store.open(Threads()))
+
+    def pragma(name: str) -> Any:
+        return store._link.turn(link.Allowance.of(5), lambda cursor: cursor.execute(f"PRAGMA {name}").fetchall()[0][0])
+
+    assert pragma("journal_mode") == "wal"
+    assert pragma("synchronous") == value
+    assert pragma("wal_autocheckpoint") == 8_000
+    assert pragma("cache_size") == -65_536
+    run(store.close())
+    assert not path.with_name("once.db-wal").exists(), "the last one out tidies up"
+
+
+def test_off_is_not_a_choice(path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="OFF"):
+        SQLiteStore(path, synchronous="OFF")
+
+
+def test_a_closed_store_says_so_and_may_be_opened_again(path: Path, colour: Colour) -> None:
+    store = SQLiteStore(path)
+    with pytest.raises(StoreUnavailable, match="not open"):
+        colour(store.claim([request("a")], timeout=5))
+    colour(store.open(colour.world))
+    colour(store.open(colour.world))
+    assert colour(store.claim([request("a")], timeout=5))[0].verdict is Verdict.ACQUIRED
+    colour(store.close())
+    colour(store.close())
+    with pytest.raises(StoreUnavailable, match="not open"):
+        colour(store.read([ident("a")], timeout=5))
+    colour(store.open(colour.world))
+    assert colour(store.read([ident("a")], timeout=5))[0].verdict is Verdict.OK
+    colour(store.close())
+
+
+def test_the_last_world_holds(path: Path) -> None:
+    store = SQLiteStore(path)
+    loop = EventLoop()
+
+    async def on_the_loop() -> str:
+        await store.open(loop)
+        names: list[str] = []
+        store.watch(ident("a"), lambda: names.append("woken"))
+        await store.claim([request("a")], timeout=5)
+        return threading.current_thread().name
+
+    asyncio.run(on_the_loop())
+    run(store.open(Threads()))
+    assert claim(store, "b").verdict is Verdict.ACQUIRED, "the blocking world works although the other one opened it"
+    run(store.close())
+    loop.close()
+
+
+def test_in_the_loops_world_sqlite_runs_on_another_thread(path: Path) -> None:
+    store = SQLiteStore(path)
+    loop = EventLoop()
+    where: list[int] = []
+
+    class Telling:
+        def now(self) -> int:
+            where.append(threading.get_ident())
+            return 1
+
+    store._clock = Telling()
+
+    async def use() -> None:
+        await store.open(loop)
+        await store.claim([request("a")], timeout=5)
+        await store.close()
+
+    asyncio.run(use())
+    loop.close()
+    assert where
+    assert threading.get_ident() not in where
+
+
+def test_a_twin_has_a_connection_of_its_own_on_the_same_data(store: SQLiteStore) -> None:
+    twin = store.twin()
+    assert twin is not store
+    assert twin._clock is store._clock
+    run(twin.open(Threads()))
+    held(store, "a")
+    assert claim(twin, "a", b"other").verdict is Verdict.RUNNING
+    assert twin._link._connection is not store._link._connection
+    run(twin.close())
+
+
+def test_memory_is_one_shared_connection_without_joining(clock: FakeClock, colour: Colour) -> None:
+    store = SQLiteStore(":memory:", clock=clock)
+    assert store.name == "sqlite://:memory:"
+    assert store.inline
+    assert store.twin() is store
+    colour(store.open(colour.world))
+    run(store.twin().open(Threads()))  # as the keeper does
+    assert colour(store.claim([request("a")], timeout=5))[0].verdict is Verdict.ACQUIRED
+    results: list[Verdict] = []
+    thread = threading.Thread(target=lambda: results.append(claim(store, "a", b"other").verdict))
+    thread.start()
+    thread.join()
+    assert results == [Verdict.RUNNING]
+    connection = sqlite3.connect(":memory:")
+    with pytest.raises(ConfigurationError, match="no transaction can join"):
+        store.join(connection, colour.world)
+    connection.close()
+    run(store.open(Threads()))
+    run(store.close())

@@ -1,0 +1,203 @@
+"""Purge, scan and counts, on a file that holds a million records as well as on one that holds ten."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from onceward.bridge import run
+from onceward.errors import StoreUnavailable
+from onceward.model.record import (
+    AfterCrash,
+    Complete,
+    Park,
+    Release,
+    State,
+    Validity,
+    Verdict,
+)
+from onceward.ports import Filter
+from onceward.stores.sqlite import SQLiteStore, link, upkeep
+from onceward.testing.clock import FakeClock
+from onceward.worlds.threads import Threads
+from tests.unit.sqlite_calls import (
+    DAY,
+    HOUR,
+    claim,
+    complete,
+    held,
+    ident,
+    look,
+    request,
+)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "once.db"
+
+
+@pytest.fixture
+def store(path: Path, clock: FakeClock) -> Iterator[SQLiteStore]:
+    opened = SQLiteStore(path, synchronous="NORMAL", clock=clock)
+    run(opened.open(Threads()))
+    yield opened
+    run(opened.close())
+
+
+@pytest.mark.rival(22, 28)
+def test_purge_takes_only_what_answers_for_nothing_and_no_young_token(store: SQLiteStore, clock: FakeClock) -> None:
+    complete(store, held(store, "over"), lasting=HOUR)
+    complete(store, held(store, "for ever"))
+    complete(store, held(store, "in its window"), lasting=40 * DAY)
+    run(store.settle([Release(free := ident("free"), held(store, "free").token, b"n")], timeout=5))
+    held(store, "abandoned")
+    held(store, "abandoned, park", after_crash=AfterCrash.PARK)
+    held(store, "last attempt", max_attempts=1)
+    clock.advance("59m")
+    assert run(store.purge(100, timeout=5)) == 0, "the tokens are younger than the clock's margin"
+    clock.advance("2m")
+    complete(store, held(store, "young"), lasting=1)
+    clock.advance("1s")
+    assert run(store.purge(100, timeout=5)) == 2
+    assert run(store.read([ident("over"), free], timeout=5))[0].verdict is Verdict.ABSENT
+    clock.advance("30d")
+    assert run(store.purge(100, timeout=5)) == 2, "the young one, and the abandoned"
+    left = run(store.scan(Filter(), cursor=None, limit=100, timeout=5)).records
+    assert {record.key for record in left} == {"for ever", "in its window", "abandoned, park", "last attempt"}
+
+
+@pytest.mark.rival(28)
+def test_purge_goes_in_chunks_so_that_a_claim_passes_in_between(
+    store: SQLiteStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = run(store.claim([request(n) for n in range(1_300)], timeout=5))
+    done = [Complete(a.record.id, a.record.token, b"n", validity=Validity(lasting=1)) for a in answers if a.record]
+    run(store.settle(done, timeout=5))
+    clock.advance("2h")
+    sizes = []
+    original = upkeep.purge
+
+    def counted(cursor: sqlite3.Cursor, ids: list[bytes], now: int) -> int:
+        sizes.append(len(ids))
+        return original(cursor, ids, now)
+
+    monkeypatch.setattr(upkeep, "purge", counted)
+    assert run(store.purge(1_200, timeout=5)) == 1_200
+    assert sizes == [500, 500, 200]
+    assert run(store.purge(1_200, timeout=5)) == 100
+    assert run(store.purge(1_200, timeout=5)) == 0
+
+
+def test_abandoned_attempts_are_found_among_those_that_still_run(store: SQLiteStore, clock: FakeClock) -> None:
+    run(store.claim([request(n) for n in range(25)], timeout=5))
+    clock.advance("31d")
+    run(store.claim([request("new"), request("newer")], timeout=5))
+    assert [run(store.purge(10, timeout=5)) for _ in range(4)] == [10, 10, 5, 0]
+    assert len(run(store.scan(Filter(), cursor=None, limit=100, timeout=5)).records) == 2
+
+
+@pytest.mark.parametrize(
+    ("statement", "values", "index"),
+    [
+        (upkeep._OVER, (1, 1, 1, 1), "onceward_ending"),
+        (upkeep._FREE, (1, 1, 1), "onceward_unfinished"),
+        (upkeep._ABANDONED, (1, 1, 1, 1, 1), "onceward_unfinished"),
+    ],
+)
+def test_purge_finds_its_records_by_index_not_by_reading_a_million(
+    store: SQLiteStore, path: Path, statement: str, values: tuple[Any, ...], index: str
+) -> None:
+    plan = [row[3] for row in look(path, f"EXPLAIN QUERY PLAN {statement}", *values)]
+    assert len(plan) == 1
+    assert plan[0].startswith("SEARCH")
+    assert index in plan[0]
+
+
+@pytest.mark.fault("F66")
+def test_a_record_that_lives_again_between_look_and_lock_is_not_purged(
+    store: SQLiteStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    complete(store, held(store, "order 7"), lasting=1)
+    complete(store, held(store, "order 8"), lasting=1)
+    clock.advance("2h")
+    claimant = store.twin()
+    run(claimant.open(Threads()))
+    find = upkeep.candidates
+
+    def raced(cursor: sqlite3.Cursor, now: int, limit: int) -> list[bytes]:
+        ids = find(cursor, now, limit)
+        if ids:
+            claim(claimant, "order 7", b"again")
+        return ids
+
+    monkeypatch.setattr(upkeep, "candidates", raced)
+    assert run(store.purge(10, timeout=5)) == 1
+    answers = run(store.read([ident("order 7"), ident("order 8")], timeout=5))
+    assert [answer.verdict for answer in answers] == [Verdict.OK, Verdict.ABSENT]
+    run(claimant.close())
+
+
+def test_scan_filters_and_turns_pages_by_id(store: SQLiteStore, clock: FakeClock) -> None:
+    run(store.claim([request(n) for n in range(7)], timeout=5))
+    run(store.settle([Park(held(store, "parked").id, clock.now(), b"n")], timeout=5))
+    clock.advance("1m")
+    run(store.claim([replace(request("elsewhere"), scope="other")], timeout=5))
+
+    def keys(wanted: Filter) -> set[str]:
+        return {record.key for record in run(store.scan(wanted, cursor=None, limit=100, timeout=5)).records}
+
+    assert keys(Filter(states=(State.PARKED,))) == {"parked"}
+    assert keys(Filter(states=(State.PARKED, State.PENDING))) == {*map(str, range(7)), "parked", "elsewhere"}
+    assert keys(Filter(scope="other")) == {"elsewhere"}
+    assert keys(Filter(key="3", scope="shop")) == {"3"}
+    assert keys(Filter(updated_before=clock.now())) == {*map(str, range(7)), "parked"}
+    cursor, pages = None, []
+    while True:
+        page = run(store.scan(Filter(), cursor=cursor, limit=4, timeout=5))
+        assert page.now == clock.now()
+        pages.append([record.id for record in page.records])
+        cursor = page.cursor
+        if cursor is None:
+            break
+    assert [len(page) for page in pages] == [4, 4, 1]
+    ids = [id for page in pages for id in page]
+    assert ids == sorted(ids)
+    assert run(store.counts(timeout=5)) == {
+        ("shop", State.PENDING): 7,
+        ("shop", State.PARKED): 1,
+        ("other", State.PENDING): 1,
+    }
+
+
+def test_people_find_parked_ones_by_index(store: SQLiteStore, path: Path) -> None:
+    seen: list[str] = []
+    connection = store._link._connection
+    assert connection is not None
+    connection.set_trace_callback(seen.append)
+    run(store.scan(Filter(states=(State.PARKED,)), cursor=None, limit=5, timeout=5))
+    connection.set_trace_callback(None)
+    plan = look(path, f"EXPLAIN QUERY PLAN {next(line for line in seen if line.startswith('SELECT'))}")
+    assert "onceward_unfinished" in plan[0][3]
+
+
+@pytest.mark.fault("F52")
+def test_a_long_read_ends_when_its_time_is_over(store: SQLiteStore) -> None:
+    def endless(cursor: sqlite3.Cursor) -> None:
+        with upkeep.bounded(cursor, time.monotonic() + 0.02):
+            cursor.execute("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n")
+
+    with pytest.raises(StoreUnavailable, match="longer than it may"):
+        store._link.turn(link.Allowance.of(5), endless)
+    assert run(store.counts(timeout=5)) == {}

@@ -1,0 +1,124 @@
+"""Two versions of Onceward on one file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from onceward.bridge import run
+from onceward.errors import StoreBroken, VersionSkew
+from onceward.model.record import (
+    Renewal,
+    Verdict,
+)
+from onceward.stores.sqlite import SQLiteStore, schema
+from onceward.testing.clock import FakeClock
+from onceward.worlds.threads import Threads
+from tests.unit.sqlite_calls import (
+    LEASE,
+    change,
+    claim,
+    complete,
+    held,
+    look,
+    made,
+)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "once.db"
+
+
+@pytest.fixture
+def store(path: Path, clock: FakeClock) -> Iterator[SQLiteStore]:
+    opened = SQLiteStore(path, synchronous="NORMAL", clock=clock)
+    run(opened.open(Threads()))
+    yield opened
+    run(opened.close())
+
+
+@pytest.mark.fault("F67")
+def test_columns_that_a_newer_version_has_added_survive_our_writes(
+    store: SQLiteStore, path: Path, clock: FakeClock
+) -> None:
+    mine = held(store, "a")
+    change(
+        path,
+        "ALTER TABLE onceward_records ADD COLUMN flavour TEXT",
+        "UPDATE onceward_records SET flavour = 'vanilla'",
+        "UPDATE onceward_meta SET value = 2 WHERE name = 'schema_version'",
+    )
+    run(store.renew([Renewal(mine.id, mine.token, b"n", LEASE)], timeout=5))
+    complete(store, mine, lasting=1)
+    clock.advance("1d")
+    assert claim(store, "a", b"next").verdict is Verdict.ACQUIRED
+    run(store.forget([mine.id], force=True, timeout=5))
+    assert look(path, "SELECT state, flavour FROM onceward_records") == [("FREE", "vanilla")]
+    twin = store.twin()
+    run(twin.open(Threads()))  # min_reader allows it
+    assert look(path, "SELECT value FROM onceward_meta WHERE name = 'schema_version'") == [(2,)], "never set back"
+    run(twin.close())
+
+
+@pytest.mark.fault("F67")
+def test_a_schema_that_demands_a_newer_reader_is_left_alone(path: Path) -> None:
+    made(path)
+    change(path, "UPDATE onceward_meta SET value = 99")
+    with pytest.raises(VersionSkew, match="99"):
+        made(path)
+
+
+@pytest.mark.fault("F67")
+def test_records_that_demand_a_newer_reader_are_left_alone(store: SQLiteStore, path: Path, clock: FakeClock) -> None:
+    mine = held(store, "a")
+    complete(store, held(store, "b"), lasting=1)
+    change(path, "UPDATE onceward_records SET min_reader = 2")
+    clock.advance("90d")
+    before = look(path, "SELECT * FROM onceward_records ORDER BY id")
+    assert claim(store, "a", b"other").verdict is Verdict.SKEW
+    assert complete(store, mine).verdict is Verdict.SKEW
+    assert run(store.renew([Renewal(mine.id, mine.token, b"n", LEASE)], timeout=5))[0].verdict is Verdict.SKEW
+    assert run(store.forget([mine.id], force=True, timeout=5))[0].verdict is Verdict.SKEW
+    assert run(store.purge(10, timeout=5)) == 0
+    assert look(path, "SELECT * FROM onceward_records ORDER BY id") == before
+
+
+@pytest.mark.fault("F67")
+def test_an_older_schema_is_migrated_at_open_in_one_transaction_or_not_at_all(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(path)
+    added = "ALTER TABLE onceward_records ADD COLUMN flavour TEXT"
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, f"{added}\n;\nCREATE TABLE broken ("))
+    monkeypatch.setattr(schema, "LATEST", 2)
+    with pytest.raises(StoreBroken, match="migrate=True"):
+        run(SQLiteStore(path, migrate=False).open(Threads()))
+    with pytest.raises(StoreBroken):
+        made(path)
+    assert "flavour" not in [row[1] for row in look(path, "PRAGMA table_info(onceward_records)")]
+    monkeypatch.setattr(schema, "MIGRATIONS", (schema.TABLES, added))
+    made(path)
+    made(path)
+    assert "flavour" in [row[1] for row in look(path, "PRAGMA table_info(onceward_records)")]
+    assert look(path, "SELECT value FROM onceward_meta WHERE name = 'schema_version'") == [(2,)]
+
+
+def test_a_new_file_without_migrate_is_refused_with_the_cure(path: Path) -> None:
+    with pytest.raises(StoreBroken, match="migrate=True"):
+        run(SQLiteStore(path, migrate=False).open(Threads()))
+
+
+def test_the_tables_live_beside_those_of_the_user(path: Path) -> None:
+    change(path, "CREATE TABLE orders (id INTEGER PRIMARY KEY)", "INSERT INTO orders VALUES (1)")
+    made(path)
+    assert look(path, "SELECT id FROM orders") == [(1,)]
+    tables = {row[0] for row in look(path, "SELECT name FROM sqlite_master WHERE type = 'table'")}
+    assert tables == {"orders", "onceward_meta", "onceward_records"}
