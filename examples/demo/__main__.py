@@ -21,7 +21,7 @@ from examples.demo.traffic import make_traffic
 
 FULL = {"deliveries": 5_000, "workers": 4, "kills": 24}
 QUICK = {"deliveries": 600, "workers": 3, "kills": 6}
-PLAINLY = 130  # the exit status of a program that was interrupted
+INTERRUPTED = 130  # the usual exit status after Ctrl-C
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -62,7 +62,9 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="onceward-demo-") as name:
         folder = Path(name)
         create_table(folder / "demo.db")
-        crew = Crew(Backlog(traffic.deliveries), kills, workers=chosen.workers, kind=kind, folder=folder, seed=chosen.seed)
+        crew = Crew(
+            Backlog(traffic.deliveries), kills, workers=chosen.workers, kind=kind, folder=folder, seed=chosen.seed
+        )
         started = time.monotonic()
         try:
             crew.run(board.show)
@@ -105,11 +107,11 @@ def ending(found: Audit, counts: Counter[str], took: float, *, unguarded: bool) 
     if not found.passed:
         return "\nThis must not happen. Please report it, with the line on top (it has the seed)."
     silent = found.orders - counts["executed"]
+    died = f"; {silent} had been charged by a worker that died before it could say so" if silent else ""
     return (
         f"\nShown in {took:.1f} s: {counts['kills']} workers were killed wherever they happened to be, "
-        f"{counts['redelivered']} of them with a delivery in hand;\n"
-        f"{counts['taken over']} orders were finished by a worker that took over; "
-        f"{silent} had been charged by a worker that died before it could say so.\n"
+        f"{counts['redelivered']} of them with a delivery in hand.\n"
+        f"{counts['taken over']} orders were finished by a worker that took over{died}.\n"
         "Every order has one row all the same: the row and its record are committed in one transaction.\n"
         "Next: `make demo ARGS=--unguarded` for the same traffic without Onceward, "
         "`make demo ARGS=--seed=2` for other kills,\n"
@@ -122,4 +124,4 @@ if __name__ == "__main__":
         sys.exit(main(sys.argv[1:]))
     except KeyboardInterrupt:
         print("\ninterrupted: nothing was audited", file=sys.stderr)
-        sys.exit(PLAINLY)
+        sys.exit(INTERRUPTED)

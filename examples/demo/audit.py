@@ -23,7 +23,11 @@ class Audit(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        return self.rows == self.orders and self.ordered == self.charged and not (self.duplicates or self.lost or self.wrong)
+        return (
+            self.rows == self.orders
+            and self.ordered == self.charged
+            and not (self.duplicates or self.lost or self.wrong)
+        )
 
 
 def create_table(database: Path) -> None:

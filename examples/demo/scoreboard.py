@@ -57,8 +57,8 @@ class Scoreboard:
         full = BAR * done // self._deliveries
         bar = self.paint("█" * full, GREEN) + self.paint("░" * (BAR - full), DIM)
         rows = [
-            ("executed", counts["executed"], "the effect happened, and its worker lived to say so"),
-            ("replayed", counts["replayed"], "done before: the stored answer, no second effect"),
+            ("executed", counts["executed"], "charged now, and the worker lived to say so"),
+            ("replayed", counts["replayed"], "charged before: nothing was done again"),
             ("running", counts["running"], "another worker was at it: given back to the queue"),
             ("taken over", counts["taken over"], "the lease of a dead worker lapsed, a live one finished"),
             ("failed", counts["failed"], "the store was too busy or the lease was lost: given back"),

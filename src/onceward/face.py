@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
@@ -85,6 +86,10 @@ class Face:
         self.engine.stopping = True
 
     def operation(self, fn: Callable[..., Any], settings: Mapping[str, Any], **parts: Any) -> Operation:
+        if not self._awaits and inspect.iscoroutinefunction(fn):
+            raise ConfigurationError(
+                f"{fn!r} is async, and a blocking call cannot await it", hint="use AsyncOnce, or once.aio on this one"
+            )
         policy = self.policy.with_settings(settings)  # type: ignore[arg-type]  # checked there, name by name
         return Operation(
             fn,
@@ -105,21 +110,12 @@ class Face:
 
     def job(self, key: Any, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Job:
         """A job under a given key. The operation is the function, so that two functions never share a result."""
-        operation = self.operation(fn, {}, name=None if hasattr(fn, "__qualname__") else type(fn).__qualname__)
+        name = None if hasattr(fn, "__qualname__") else type(fn).__qualname__
+        operation = self.operation(fn, {"fingerprint": self.policy.fingerprint}, name=name)
         given = key if isinstance(key, Key) else make_key(operation.scope, key)
-        payload = operation.arguments(args, kwargs)
-        payload.pop(operation.binding.receiver or "", None)
-        return Job(
-            given,
-            self.policy,
-            operation.codec,
-            fingerprint(payload),
-            parts(payload, given.id),
-            fn,
-            args,
-            kwargs,
-            self._awaits,
-        )
+        payload = operation.payload(operation.arguments(args, kwargs))
+        mark, marks = (b"", {}) if payload is None else (fingerprint(payload), parts(payload, given.id))
+        return Job(given, self.policy, operation.codec, mark, marks, fn, args, kwargs, self._awaits)
 
     def claim_job(
         self, key: Any, name: str | None, payload: Any, note: dict[str, str], settings: Mapping[str, Any]
@@ -142,6 +138,11 @@ class Face:
         elif key is not None or name is not None or settings:
             raise ConfigurationError(
                 f"{operation.name} is decorated already: its own key and settings hold", hint="leave them out here"
+            )
+        elif operation.awaits is not self._awaits:
+            raise ConfigurationError(
+                f"{operation.name} is {'async' if operation.awaits else 'not async'}, unlike this client",
+                hint="map async functions with AsyncOnce (or once.aio), the others with Once",
             )
         return [operation.job((item,), {}) for item in items]
 

@@ -76,7 +76,7 @@ class Operation:
             if self.policy.on_missing_key == "raise":
                 raise
             return Job(NO_KEY, self.policy, self.codec, call=self.fn, args=args, kwargs=kwargs, awaits=self.awaits)
-        payload = self._payload(arguments)
+        payload = self.payload(arguments)
         if payload is None:
             return Job(key, self.policy, self.codec, b"", {}, self.fn, args, kwargs, self.awaits)
         mark, marks = fingerprint(payload), parts(payload, key.id)
@@ -98,7 +98,7 @@ class Operation:
             )
         return tenant
 
-    def _payload(self, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+    def payload(self, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
         """What the fingerprint covers. The receiver of a method is not part of it."""
         if self._fields is None:
             return None

@@ -124,7 +124,6 @@ def test_a_window_that_covers_the_senders_retry_span_is_not_warned_about(window:
 
 
 @pytest.mark.fault("F47")
-@pytest.mark.xfail(reason="a calendar window has no length, so it is never compared with the retry span", strict=True)
 def test_a_calendar_day_shorter_than_the_senders_retry_span_is_warned_about() -> None:
     with pytest.warns(OncewardWarning, match="retry span"):
         Policy().with_settings({"window": calendar("UTC"), "retry_span": "72h"})

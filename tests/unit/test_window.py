@@ -86,7 +86,6 @@ def test_the_end_of_a_calendar_day_is_on_the_next_date_and_a_microsecond_earlier
     assert (before, after) == (today, today + timedelta(days=1))
 
 
-@pytest.mark.xfail(reason="of a midnight that comes twice the first is taken, although it has passed", strict=True)
 def test_a_claim_between_the_two_midnights_of_one_night_is_not_over_at_once() -> None:
     claimed = instant("2010-11-06T23:30-03:30")  # at 00:01 Newfoundland set its clocks back to 23:01 of the day before
     assert next_local_date(claimed, "America/St_Johns") > claimed

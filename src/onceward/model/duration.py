@@ -28,18 +28,29 @@ def _parse(duration: Duration, what: str) -> int:
     if isinstance(duration, str):
         parts = _PART.findall(duration)
         if parts and not _PART.sub("", duration.strip()):
-            return sum(round(float(number) * _UNITS[unit]) for number, unit in parts)
-    elif isinstance(duration, (int, float)) and not isinstance(duration, bool) and duration == duration:  # noqa: PLR0124 (NaN)
-        return round(min(max(duration, -1), _LARGEST) * 1_000_000) if abs(duration) < _LARGEST else -1
+            return sum(_rounded(float(number) * _UNITS[unit]) for number, unit in parts)
+    elif isinstance(duration, int | float) and not isinstance(duration, bool) and not _is_nan(duration):
+        return _rounded(duration * _UNITS["s"])
     raise ConfigurationError(
         f"{what} is not a duration: {duration!r}", hint='write "24h", "1h30m", "500ms", a timedelta, or seconds'
     )
+
+
+def _rounded(value: float) -> int:
+    """Infinity, and whatever else is beyond the largest, becomes just too large."""
+    return round(min(value, _LARGEST + 1)) if value >= 0 else -1
+
+
+def _is_nan(value: float) -> bool:
+    return value != value  # noqa: PLR0124 (only NaN differs from itself)
 
 
 def readable(value: int) -> str:
     """Microseconds for people: two units at most."""
     if value < _UNITS["s"]:
         return f"{value / 1_000:g}ms"
+    if value < _UNITS["m"]:
+        return f"{value / _UNITS['s']:g}s"
     text, left = [], value
     for unit in ("w", "d", "h", "m", "s"):
         count, left = divmod(left, _UNITS[unit])

@@ -170,7 +170,7 @@ def _choice(*allowed: str) -> Callable[[str, Any], dict[str, Any]]:
 
 
 def _errors(name: str, value: Any) -> dict[str, Any]:
-    types = (value,) if isinstance(value, type) else tuple(value)
+    types = tuple(value) if isinstance(value, tuple | list | set | frozenset) else (value,)
     for one in types:
         if not (isinstance(one, type) and issubclass(one, BaseException)):
             raise ConfigurationError(f"{name} must be exception types, not {one!r}")
@@ -193,11 +193,27 @@ def _after_crash(_name: str, value: Any) -> dict[str, Any]:
 def _fingerprint(name: str, value: Any) -> dict[str, Any]:
     if isinstance(value, str):
         return _choice("all", "none")(name, value)
+    if not isinstance(value, Collection) or not all(isinstance(field, str) for field in value):
+        raise ConfigurationError(
+            f"{name} cannot be {value!r}", hint='choose "all", "none" or a list of parameter names'
+        )
     return {name: tuple(value)}
 
 
+def _flag(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"{name} must be True or False, not {value!r}")
+    return {name: value}
+
+
+def _bytes(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ConfigurationError(f"{name} must be a number of bytes, not {value!r}")
+    return {name: value}
+
+
 def _max_attempts(name: str, value: Any) -> dict[str, Any]:
-    if value is not None and (not isinstance(value, int) or value < 1):
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
         raise ConfigurationError(f"{name} must be at least 1, or None for no limit, not {value!r}")
     return {name: value or 0}
 
@@ -220,6 +236,9 @@ _READERS: dict[str, Callable[[str, Any], dict[str, Any]]] = {
     "on_lost": _choice(*get_args(OnLost)),
     "settle_timeout": _duration_or_none,
     "fingerprint": _fingerprint,
+    "store_result": _flag,
+    "max_result_bytes": _bytes,
+    "compress_from": lambda name, value: {name: None} if value is None else _bytes(name, value),
 }
 
 
@@ -234,7 +253,9 @@ def _check(policy: Policy) -> None:
             f"verify(after={readable(policy.verify_after)}) is over four fifths of a lease of {readable(policy.lease)}",
             hint="make the lease longer",
         )
-    if policy.retry_span is not None and policy.window.length and policy.window.length < policy.retry_span:
+    # A calendar day may be over the next moment: it covers no retry span at all.
+    forgets = policy.window.kind == "calendar" or policy.window.length
+    if policy.retry_span is not None and forgets and policy.window.length < policy.retry_span:
         warnings.warn(
             f"the window ({policy.window}) is shorter than the sender's retry span ({readable(policy.retry_span)}): "
             "a late redelivery will run again",

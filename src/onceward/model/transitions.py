@@ -150,6 +150,8 @@ def take_over(record: Record, request: ClaimRequest, now: int) -> Step:
     """The owner fell silent. The stricter choice of record and claimant decides what that means."""
     after_crash = max(record.after_crash, request.after_crash)
     if after_crash is AfterCrash.PARK:
+        if record.released:  # its owner gave it back, so it has nothing left to say
+            record = replace(record, nonce=NOBODY)
         return parked(record, now, "Lapsed", "the owner fell silent; nobody knows whether the effect happened")
     if after_crash is AfterCrash.VERIFY:
         return acquire_again(record, request, now, after_crash, ask_first=True)
@@ -222,7 +224,7 @@ def completed(record: Record, request: Complete | Resolve, now: int) -> Step:
 
 def failed(record: Record, request: Fail, now: int) -> Step:
     """FAILED, and final when no attempt is left. Under verify, a failure whose effect is unknown parks."""
-    if record.after_crash is AfterCrash.VERIFY and not request.known:
+    if record.after_crash is AfterCrash.VERIFY and not (request.known or request.final):
         return parked(record, now, request.error_type, request.error, request.note)
     final = request.final or used_up(record.attempt, request.max_attempts)
     return replace(

@@ -76,9 +76,10 @@ def sliding(length: Duration) -> Window:
 def calendar(zone: str) -> Window:
     try:
         ZoneInfo(zone)
-    except (KeyError, ValueError, OSError) as error:
+    except (KeyError, ValueError, OSError, TypeError) as error:
         raise ConfigurationError(
-            f"unknown time zone {zone!r}", hint="write an IANA name such as Europe/Berlin or UTC"
+            f"unknown time zone {zone!r}",
+            hint="write an IANA name such as Europe/Berlin or UTC; a system without time zones needs the package tzdata",
         ) from error
     return Window("calendar", zone=zone)
 
@@ -93,10 +94,14 @@ def window_of(value: Window | Duration) -> Window:
 
 
 def next_local_date(instant: int, zone: str) -> int:
-    """First instant of the local date after this one. A midnight inside a DST gap is the gap's end."""
+    """First instant of the local date after this one: a midnight inside a DST gap is the gap's end.
+
+    Where clocks set back across midnight make it come twice, the one that is still ahead counts.
+    """
     local = (_EPOCH + instant * _MICROSECOND).astimezone(ZoneInfo(zone))
     midnight = datetime(local.year, local.month, local.day, tzinfo=ZoneInfo(zone)) + timedelta(days=1)
-    return (midnight.astimezone(UTC) - _EPOCH) // _MICROSECOND
+    first = (midnight.astimezone(UTC) - _EPOCH) // _MICROSECOND
+    return first if first > instant else (midnight.replace(fold=1).astimezone(UTC) - _EPOCH) // _MICROSECOND
 
 
 def _positive(length: Duration) -> int:

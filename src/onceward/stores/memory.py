@@ -39,6 +39,7 @@ class MemoryStore(Watchers):
         self._records: dict[bytes, Record] = {}
         self._ending: list[tuple[int, int, bytes]] = []
         self._order = count()
+        self._floor = 0  # above every token that was evicted young: claims are never given a time below it
         self._lock = OwnThreadLock()
         self._pid = os.getpid()
 
@@ -51,7 +52,7 @@ class MemoryStore(Watchers):
 
     async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:  # noqa: ARG002 (never waits)
         with self._exclusive():
-            now = self._clock.now()
+            now = max(self._clock.now(), self._floor)
             self._sweep(now, SWEEP)
             return [self._claim(request, now) for request in requests]
 
@@ -143,6 +144,7 @@ class MemoryStore(Watchers):
             record = self._records.get(id)
             if record is not None and transitions.row_of(record, now) in transitions.STARTS_AFRESH:
                 del self._records[id]
+                self._floor = max(self._floor, record.token + 1)
                 return
         raise StoreFull(
             f"the memory store holds {self._max} records, and each still answers for its key",

@@ -83,6 +83,9 @@ class Turn(Struct, frozen=True):
     microseconds: int
 
 
+LONG = 20
+"""Steps after which two keys have lived through most of what can happen to them. What fails is shrunk below it."""
+
 Step = Claims | Asks | Forget | Purge | Turn
 
 BLANK = ClaimRequest(id=b"", scope="kit", key="", nonce=b"", lease=LEASE)
@@ -170,15 +173,15 @@ def claim_steps(keys: Sequence[str], via: SearchStrategy[int]) -> SearchStrategy
         key=st.just(""),
         nonce=st.just(b""),
         lease=st.sampled_from([SHORT, LEASE, 1, None]),
-        fingerprint=st.sampled_from([b"\1one", b"\1two", b"\2one", b""]),
+        fingerprint=st.sampled_from([b"\1one", b"\1one", b"\1one", b"\1two", b"\2one", b""]),
         arguments=st.sampled_from([{}, {"x": "1a"}]),
-        after_crash=st.sampled_from(AfterCrash),
-        max_attempts=st.sampled_from([0, 0, 1, 2]),
+        after_crash=st.sampled_from([AfterCrash.RERUN, AfterCrash.RERUN, *AfterCrash]),
+        max_attempts=st.sampled_from([0, 0, 0, 1, 2]),
         owner=st.sampled_from(["", "worker é"]),
         note=st.sampled_from(NOTES),
     )
     items = st.lists(
-        st.tuples(st.sampled_from(keys), st.integers(0, 3), request), min_size=1, max_size=len(keys), unique_by=lambda item: item[0]
+        st.tuples(st.sampled_from(keys), st.integers(0, 7), request), min_size=1, max_size=len(keys), unique_by=lambda item: item[0]
     )
     return st.builds(Claims, items.map(tuple), via)
 
@@ -223,7 +226,7 @@ def ask_steps(keys: Sequence[str], via: SearchStrategy[int]) -> SearchStrategy[A
 def histories() -> SearchStrategy[list[Step]]:
     from hypothesis import strategies as st
 
-    keys = ["one", "two", "three"]
+    keys = ["one", "two"]
     via = st.integers(0, 1)
     turns = [1, SHORT, SECOND, LEASE, HOUR + SECOND, 31 * DAY, -SECOND, -HOUR // 2]
     claims, asks = claim_steps(keys, via), ask_steps(keys, via)
@@ -232,7 +235,8 @@ def histories() -> SearchStrategy[list[Step]]:
         st.builds(Purge, st.sampled_from([1, 100]), via),
     )
     step = st.one_of(claims, claims, asks, asks, asks, st.builds(Turn, st.sampled_from(turns)), rare)
-    return st.lists(step, min_size=1, max_size=30)
+    long = st.lists(step, min_size=LONG, max_size=2 * LONG)
+    return st.one_of(st.lists(step, min_size=1, max_size=LONG), long, long)
 
 
 class HistoryChecks(StoreFactory):
@@ -244,7 +248,6 @@ class HistoryChecks(StoreFactory):
         numbers = count()
 
         @settings(
-            max_examples=max(settings().max_examples // 2, 10),  # each colour plays its half
             deadline=None,
             report_multiple_bugs=False,  # the first is enough, and comes as itself instead of in a group
             suppress_health_check=list(HealthCheck),

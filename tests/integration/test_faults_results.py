@@ -1,0 +1,262 @@
+"""Results that are odd, too large, damaged or changed behind our back: the effect is done and stays done."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from onceward import (
+    Executed,
+    Failed,
+    PreviouslyFailed,
+    Replayed,
+    ResultCorrupt,
+    ResultNotStored,
+    State,
+    UnknownCodec,
+)
+from onceward.operation import name_of
+from tests.faces import Face
+
+
+class Counted:
+    """A handler that counts its calls. Named like a function, so that its keys have a scope."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self.calls = 0
+        self.__name__ = self.__qualname__ = "counted"
+
+    def __call__(self) -> Any:
+        self.calls += 1
+        return self._make()
+
+
+def record_of(face: Face, key: str, fn: Any) -> Any:
+    return face.read(key, name=name_of(fn))
+
+
+def overwrite_result(face: Face, id: bytes, change: Callable[[bytes], bytes]) -> None:
+    """Damage the stored bytes behind the store's back."""
+    if face.place.kind == "memory":
+        records = face.place._memory._records
+        stored = records[id]
+        assert stored.result is not None
+        records[id] = replace(stored, result=change(stored.result))
+        return
+    with closing(sqlite3.connect(face.place.path)) as connection, connection:
+        (before,) = connection.execute("SELECT result FROM onceward_records WHERE id = ?", (id,)).fetchone()
+        connection.execute("UPDATE onceward_records SET result = ? WHERE id = ?", (change(before), id))
+
+
+@pytest.mark.fault("F20")
+@pytest.mark.rival(19)
+@pytest.mark.parametrize("value", [None, 0, 0.0, "", b"", [], (), {}, False], ids=repr)
+def test_a_result_that_is_empty_is_replayed_like_any_other(face: Face, value: Any) -> None:
+    fn = Counted(lambda: value)
+    first, second = face.outcome("order 7", fn), face.outcome("order 7", fn)
+    assert isinstance(first, Executed)
+    assert isinstance(second, Replayed)
+    assert second.stored
+    assert (second.value, type(second.value)) == (value, type(value))
+    assert fn.calls == 1
+
+
+class Unencodable:
+    pass
+
+
+async def _coroutine() -> int:
+    return 1
+
+
+@pytest.mark.fault("F21")
+@pytest.mark.parametrize(
+    "make",
+    [Unencodable, lambda: (number for number in range(3)), _coroutine, lambda: [1, object()], lambda: print],
+    ids=["object", "generator", "coroutine", "nested", "function"],
+)
+def test_a_result_that_cannot_be_stored_is_done_all_the_same_and_never_run_again(
+    face: Face, make: Callable[[], Any]
+) -> None:
+    fn = Counted(make)
+    first = face.outcome("order 7", fn)
+    assert isinstance(first, Executed), "the caller of the effect gets its result"
+    if hasattr(first.value, "close"):
+        first.value.close()
+    second = face.outcome("order 7", fn)
+    assert isinstance(second, Replayed)
+    assert not second.stored
+    with pytest.raises(ResultNotStored):
+        face.run("order 7", fn)
+    assert fn.calls == 1
+    assert len(face.told("result_not_stored")) == 1
+    entry = record_of(face, "order 7", fn)
+    assert (entry.state, entry.stored) == (State.COMPLETED, False)
+
+
+@pytest.mark.fault("F22")
+def test_a_result_over_the_limit_is_left_out_before_the_write(face: Face) -> None:
+    limited = face.another(max_result_bytes=1000, compress_from=None)
+    fn = Counted(lambda: "x" * 2000)
+    assert limited.run("order 7", fn) == "x" * 2000
+    second = limited.outcome("order 7", fn)
+    assert (second.kind, second.stored, fn.calls) == ("replayed", False, 1)
+    assert "the limit is 1000" in limited.told("result_not_stored")[0].reason
+
+
+@pytest.mark.fault("F22")
+def test_a_large_result_that_compresses_below_the_limit_is_stored(face: Face) -> None:
+    limited = face.another(max_result_bytes=1000)
+    fn = Counted(lambda: "x" * 100_000)
+    limited.run("order 7", fn)
+    assert limited.run("order 7", fn) == "x" * 100_000
+    assert fn.calls == 1
+
+
+@pytest.mark.fault("F22", "F21")
+def test_a_result_that_was_declared_away_replays_as_none_without_complaint(face: Face) -> None:
+    quiet = face.another(store_result=False)
+    fn = Counted(Unencodable)
+    quiet.run("order 7", fn)
+    assert quiet.run("order 7", fn) is None
+    assert fn.calls == 1
+    assert quiet.told("result_not_stored") == []
+
+
+@pytest.mark.fault("F23")
+@pytest.mark.rival(1)
+def test_a_retryable_failure_is_kept_and_due_after_its_delay(face: Face) -> None:
+    patient = face.another(retry_delay="10m")
+    answers = iter([ConnectionError("no route"), "sent"])
+
+    def make() -> str:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    fn = Counted(make)
+    with pytest.raises(ConnectionError, match="no route"):
+        patient.run("order 7", fn)
+    entry = record_of(patient, "order 7", fn)
+    assert (entry.state, entry.attempt, entry.error) == (State.FAILED, 1, "ConnectionError: no route")
+    with pytest.raises(PreviouslyFailed) as early:
+        patient.run("order 7", fn)
+    assert early.value.error_type == "ConnectionError"
+    assert early.value.retry_after == pytest.approx(600)
+    assert fn.calls == 1
+    patient.clock.advance("10m")
+    outcome = patient.outcome("order 7", fn)
+    assert (outcome.kind, outcome.value, outcome.attempt) == ("executed", "sent", 2)
+
+
+@pytest.mark.fault("F23")
+def test_a_final_failure_replays_as_a_typed_error_and_never_runs_again(face: Face) -> None:
+    strict = face.another(final=ValueError)
+
+    def make() -> None:
+        raise ValueError("no such order")
+
+    fn = Counted(make)
+    first = strict.outcome("order 7", fn)
+    assert isinstance(first, Failed)
+    assert (first.final, type(first.exception)) == (True, ValueError)
+    second = strict.outcome("order 7", fn)
+    assert isinstance(second, Failed)
+    assert (second.final, second.exception) == (True, None)
+    with pytest.raises(PreviouslyFailed, match="ValueError: no such order") as again:
+        strict.run("order 7", fn)
+    assert again.value.retry_after is None
+    assert again.value.error_message == "no such order"
+    assert fn.calls == 1
+
+
+@pytest.mark.fault("F23")
+def test_attempts_that_run_out_make_the_failure_final(face: Face) -> None:
+    limited = face.another(max_attempts=2)
+
+    def make() -> None:
+        raise ConnectionError("no route")
+
+    fn = Counted(make)
+    assert not limited.outcome("order 7", fn).final
+    assert limited.outcome("order 7", fn).final
+    assert limited.outcome("order 7", fn).exception is None
+    assert fn.calls == 2
+
+
+@pytest.mark.fault("F23")
+@pytest.mark.parametrize("error", [StopIteration("over"), StopAsyncIteration("over")], ids=repr)
+def test_even_an_error_that_python_gives_a_meaning_of_its_own_arrives_as_it_was(face: Face, error: Exception) -> None:
+    if face.colour == "async" and isinstance(error, StopIteration):
+        pytest.skip("Python itself does not let StopIteration out of a coroutine")
+
+    def make() -> None:
+        raise error
+
+    with pytest.raises(type(error), match="over"):
+        face.run("order 7", Counted(make))
+
+
+@pytest.mark.fault("F24")
+def test_a_caller_that_edits_its_result_does_not_edit_the_replay(face: Face) -> None:
+    fn = Counted(lambda: {"lines": [1, 2]})
+    first = face.run("order 7", fn)
+    first["lines"].append("edited")
+    second = face.run("order 7", fn)
+    assert second == {"lines": [1, 2]}
+    second["lines"].clear()
+    assert face.run("order 7", fn) == {"lines": [1, 2]}
+
+
+@pytest.mark.fault("F24")
+def test_a_result_edited_in_front_of_a_cache_does_not_edit_the_replay_either(face: Face) -> None:
+    cached = face.another(cache=10)
+    fn = Counted(lambda: {"lines": [1, 2]})
+    cached.run("order 7", fn)["lines"].append("edited")
+    cached.run("order 7", fn)["lines"].append("edited")
+    assert cached.run("order 7", fn) == {"lines": [1, 2]}
+
+
+def flip_last(data: bytes) -> bytes:
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
+@pytest.mark.fault("F25")
+@pytest.mark.parametrize(
+    "damage",
+    [flip_last, lambda data: data[:-1], lambda data: data[:5], lambda _data: b"", lambda data: data + b"\0"],
+    ids=["flipped bit", "one byte short", "cut in the header", "empty", "one byte more"],
+)
+def test_a_damaged_result_is_an_error_and_never_a_reason_to_run_again(
+    face: Face, damage: Callable[[bytes], bytes]
+) -> None:
+    fn = Counted(lambda: {"total": 12})
+    face.run("order 7", fn)
+    before = record_of(face, "order 7", fn).record
+    overwrite_result(face, before.id, damage)
+    for _ in range(2):
+        with pytest.raises(ResultCorrupt):
+            face.run("order 7", fn)
+    assert fn.calls == 1
+    after = record_of(face, "order 7", fn).record
+    assert (after.state, after.token, after.attempt) == (State.COMPLETED, before.token, 1)
+
+
+@pytest.mark.fault("F26")
+@pytest.mark.parametrize("byte", [0, 1, 2], ids=["codec", "version", "flags"])
+def test_a_result_of_a_codec_from_the_future_is_closed(face: Face, byte: int) -> None:
+    fn = Counted(lambda: {"total": 12})
+    face.run("order 7", fn)
+    id = record_of(face, "order 7", fn).record.id
+    overwrite_result(face, id, lambda data: data[:byte] + b"\x7f" + data[byte + 1 :])
+    with pytest.raises(UnknownCodec):
+        face.run("order 7", fn)
+    assert fn.calls == 1
+    assert record_of(face, "order 7", fn).state is State.COMPLETED
