@@ -14,7 +14,13 @@ from hypothesis import HealthCheck, settings
 
 from tests.faces import clock, colour, face, place, sqlite_face
 
-__all__ = ["clock", "colour", "face", "place", "sqlite_face"]  # fixtures of every test, told here so that pytest finds them
+__all__ = [
+    "clock",
+    "colour",
+    "face",
+    "place",
+    "sqlite_face",
+]  # fixtures of every test, told here so that pytest finds them
 
 # The same examples on every machine: a red build can be repeated, a green one was not luck.
 settings.register_profile("ci", derandomize=True, database=None, deadline=None, print_blob=True)

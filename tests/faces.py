@@ -16,11 +16,10 @@ import contextlib
 import contextvars
 import functools
 import threading
-import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import pytest
 
@@ -29,11 +28,9 @@ from onceward.bridge import run
 from onceward.ports import Store
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing.clock import FakeClock
-from onceward.worlds.aio import EventLoop
-from onceward.worlds.threads import Threads
+from tests.moved_time import TOO_LONG, LoopThread, MovedLoop, MovedThreads, RealClock
 
-TOO_LONG = 20.0
-"""Seconds after which a test that waits for another thread gives up: long before pytest's own limit."""
+__all__ = ["TOO_LONG", "AsyncFace", "Colour", "Face", "Pause", "Place", "RealClock"]
 
 Colour = Literal["blocking", "async"]
 
@@ -49,13 +46,6 @@ class Place:
 
     def open(self) -> Store:
         return self._memory if self.kind == "memory" else SQLiteStore(self.path, clock=self.clock)
-
-
-class RealClock(FakeClock):
-    """Real time, for the few tests whose point it is."""
-
-    def now(self) -> int:
-        return time.time_ns() // 1_000
 
 
 class Pause:
@@ -74,69 +64,6 @@ class Pause:
 
     def go(self) -> None:
         self._left.set()
-
-
-class MovedThreads(Threads):
-    """Threads whose time moves with a fake clock as well."""
-
-    def __init__(self, clock: FakeClock) -> None:
-        self._clock = clock
-
-    def monotonic(self) -> float:
-        return time.monotonic() + self._clock.elapsed / 1_000_000
-
-
-class MovedLoop(EventLoop):
-    """An event loop whose time moves with a fake clock as well."""
-
-    def __init__(self, clock: FakeClock) -> None:
-        super().__init__()
-        self._clock = clock
-
-    def monotonic(self) -> float:
-        return time.monotonic() + self._clock.elapsed / 1_000_000
-
-
-class LoopThread:
-    """An event loop in a thread of its own, to which calls are handed."""
-
-    def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self._workers = ThreadPoolExecutor(64)  # the usual handful would deadlock handlers that wait for each other
-        self.loop.set_default_executor(self._workers)
-        self._closing = False
-        self._thread = threading.Thread(target=self._run, name="test-loop", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        while not self._closing:
-            with contextlib.suppress(SystemExit, KeyboardInterrupt):  # asyncio lets these two through the loop
-                self.loop.run_forever()
-
-    def wait(self, call: Coroutine[Any, Any, Any], context: contextvars.Context | None = None) -> Any:
-        done: Future[Any] = Future()
-        if context is None:  # an empty one is falsy
-            context = contextvars.copy_context()
-
-        def hand_over(task: asyncio.Task[Any]) -> None:
-            error = asyncio.CancelledError() if task.cancelled() else task.exception()
-            if error is None:
-                done.set_result(task.result())
-            else:
-                done.set_exception(error)
-
-        def start() -> None:
-            self.loop.create_task(call, context=context).add_done_callback(hand_over)
-
-        self.loop.call_soon_threadsafe(start)
-        return done.result(TOO_LONG)
-
-    def close(self) -> None:
-        self._closing = True
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(TOO_LONG)
-        self._workers.shutdown(wait=False)
-        self.loop.close()
 
 
 class HeldClaim:
@@ -237,7 +164,11 @@ class Face:
 
     # ── the verbs ──
 
-    def __call__(self, fn: Callable[..., Any] | None = None, **settings: Any) -> Any:
+    @overload
+    def __call__(self, fn: Callable[..., Any], /) -> GuardedFunction: ...
+    @overload
+    def __call__(self, fn: None = None, /, **settings: Any) -> Callable[[Callable[..., Any]], GuardedFunction]: ...
+    def __call__(self, fn: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
         """`@face` or `@face(key=…)` on a plain function, as `@once`."""
         if fn is None:
             return lambda fn: GuardedFunction(self, self.once(**settings)(self._work(fn)))
@@ -320,7 +251,7 @@ class Face:
 
     @contextlib.contextmanager
     def store_trouble(self, verb: str, *, times: int = 1_000_000, applied: bool = False) -> Iterator[list[str]]:
-        """The store fails that many calls of a verb, the keeper's too; `applied`: it did them, but the reply is lost."""
+        """The store fails that many calls of a verb, the keeper's too; `applied`: done, but the reply is lost."""
         kind: Any = type(self.once.store)
         sound = getattr(kind, verb)
         failed: list[str] = []

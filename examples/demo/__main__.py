@@ -8,75 +8,60 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
-import time
-from collections import Counter
-from pathlib import Path
 
-from examples.demo.audit import Audit, audit, create_table
-from examples.demo.backlog import Backlog
-from examples.demo.crew import Crew, Trouble, plan_kills
+from examples.demo.audit import Audit
+from examples.demo.crew import Trouble
+from examples.demo.run import Plan, Run, run
 from examples.demo.scoreboard import BOLD, GREEN, RED, Scoreboard
-from examples.demo.traffic import make_traffic
 
-FULL = {"deliveries": 5_000, "workers": 4, "kills": 24}
-QUICK = {"deliveries": 600, "workers": 3, "kills": 6}
+FULL = Plan(deliveries=5_000, workers=4, kills=24)
+QUICK = Plan(deliveries=600, workers=3, kills=6)
 INTERRUPTED = 130  # the usual exit status after Ctrl-C
 
 
-def parse(arguments: list[str]) -> argparse.Namespace:
+def parse(arguments: list[str]) -> Plan:
     parser = argparse.ArgumentParser(
         prog="python -m examples.demo", description="Workers are killed at random; then the real rows are counted."
     )
-    parser.add_argument("--quick", action="store_true", help="a few seconds instead of a little more")
+    parser.add_argument("--quick", action="store_true", help="fewer deliveries: a few seconds")
     parser.add_argument("--unguarded", action="store_true", help="the same traffic without Onceward: the audit fails")
-    parser.add_argument("--deliveries", type=_positive, help=f"default {FULL['deliveries']}, of 2 orders for 5")
-    parser.add_argument("--workers", type=_positive, help=f"processes, default {FULL['workers']}")
-    parser.add_argument("--kills", type=int, help=f"default {FULL['kills']}")
-    parser.add_argument("--seed", type=int, default=1, help="of the traffic and the kills")
-    chosen = parser.parse_args(arguments)
-    for name, value in (QUICK if chosen.quick else FULL).items():
-        if getattr(chosen, name) is None:
-            setattr(chosen, name, value)
-    return chosen
+    parser.add_argument("--deliveries", type=_at_least(1), help=f"default {FULL.deliveries}, five for two orders")
+    parser.add_argument("--workers", type=_at_least(1), help=f"processes, default {FULL.workers}")
+    parser.add_argument("--kills", type=_at_least(0), help=f"default {FULL.kills}")
+    parser.add_argument("--seed", type=int, help="of the traffic and the kills, default 1")
+    chosen = vars(parser.parse_args(arguments))
+    plan = QUICK if chosen.pop("quick") else FULL
+    return plan._replace(**{name: value for name, value in chosen.items() if value is not None})
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return number
+class _at_least:  # noqa: N801 (reads as a word in the list of arguments)
+    def __init__(self, least: int) -> None:
+        self._least = least
+
+    def __call__(self, text: str) -> int:
+        number = int(text)
+        if number < self._least:
+            raise argparse.ArgumentTypeError(f"must be at least {self._least}")
+        return number
 
 
 def main(arguments: list[str]) -> int:
-    chosen = parse(arguments)
-    traffic = make_traffic(chosen.deliveries, chosen.seed)
-    kind = "unguarded" if chosen.unguarded else "guarded"
-    kills = plan_kills(chosen.kills, chosen.deliveries, chosen.workers, chosen.seed)
+    plan = parse(arguments)
     print(
-        f"{chosen.deliveries} deliveries of {len(traffic.orders)} orders, {chosen.workers} worker processes, "
-        f"{chosen.kills} kills, seed {chosen.seed}, "
-        + ("WITHOUT Onceward: look, then charge" if chosen.unguarded else "each order guarded by Onceward")
+        f"{plan.deliveries} deliveries, {plan.workers} worker processes, {plan.kills} kills, seed {plan.seed}, "
+        + ("WITHOUT Onceward: look, then charge" if plan.unguarded else "each order guarded by Onceward"),
+        flush=True,
     )
-    board = Scoreboard(chosen.deliveries, chosen.kills)
-    with tempfile.TemporaryDirectory(prefix="onceward-demo-") as name:
-        folder = Path(name)
-        create_table(folder / "demo.db")
-        crew = Crew(
-            Backlog(traffic.deliveries), kills, workers=chosen.workers, kind=kind, folder=folder, seed=chosen.seed
-        )
-        started = time.monotonic()
-        try:
-            crew.run(board.show)
-        except Trouble as trouble:
-            print(f"the demo could not be finished: {trouble}", file=sys.stderr)
-            return 1
-        took = time.monotonic() - started
-        board.show(crew.counts, last=True)
-        found = audit(folder / "demo.db", traffic.orders)
-    report(found, board)
-    print(ending(found, crew.counts, took, unguarded=chosen.unguarded))
-    return 0 if found.passed else 1
+    board = Scoreboard(plan.deliveries, plan.kills)
+    try:
+        done = run(plan, board.show)
+    except Trouble as trouble:
+        print(f"the demo could not be finished: {trouble}", file=sys.stderr)
+        return 1
+    board.show(done.counts, last=True)
+    report(done.audit, board)
+    print(ending(plan, done))
+    return 0 if done.audit.passed else 1
 
 
 def report(found: Audit, board: Scoreboard) -> None:
@@ -95,21 +80,22 @@ def report(found: Audit, board: Scoreboard) -> None:
     print(board.paint("  PASSED", GREEN) if found.passed else board.paint("  FAILED", RED))
 
 
-def ending(found: Audit, counts: Counter[str], took: float, *, unguarded: bool) -> str:
-    if unguarded and not found.passed:
+def ending(plan: Plan, done: Run) -> str:
+    found, counts = done.audit, done.counts
+    if plan.unguarded and not found.passed:
         return (
-            f"\nThis is the point: without Onceward {found.duplicates} charges were made twice or more often, although "
-            "every worker looked first.\nTwo workers can look at the same time.\n"
+            f"\nThis is the point: without Onceward there are {found.duplicates} charges too many, although every worker "
+            "looked first.\nTwo workers can look at the same time.\n"
             "Next: `make demo` for the same traffic with Onceward."
         )
-    if unguarded:
+    if plan.unguarded:
         return "\nNothing went wrong this time, by luck. Try more deliveries, more workers or another --seed."
     if not found.passed:
         return "\nThis must not happen. Please report it, with the line on top (it has the seed)."
     silent = found.orders - counts["executed"]
     died = f"; {silent} had been charged by a worker that died before it could say so" if silent else ""
     return (
-        f"\nShown in {took:.1f} s: {counts['kills']} workers were killed wherever they happened to be, "
+        f"\nShown in {done.took:.1f} s: {counts['kills']} workers were killed wherever they happened to be, "
         f"{counts['redelivered']} of them with a delivery in hand.\n"
         f"{counts['taken over']} orders were finished by a worker that took over{died}.\n"
         "Every order has one row all the same: the row and its record are committed in one transaction.\n"

@@ -55,7 +55,9 @@ class AsyncFunction(Guarded[P, T]):
     @overload
     def __get__(self, instance: None, owner: type) -> AsyncFunction[P, T]: ...
     @overload
-    def __get__(self: AsyncFunction[Concatenate[Any, Rest], T], instance: object, owner: type) -> AsyncFunction[Rest, T]: ...
+    def __get__(
+        self: AsyncFunction[Concatenate[Any, Rest], T], instance: object, owner: type
+    ) -> AsyncFunction[Rest, T]: ...
     def __get__(self, instance: Any, owner: type) -> Any:
         return self._bound(instance)
 

@@ -33,10 +33,18 @@ class Binding:
         self.bind = _compile(parameters, getattr(fn, "__name__", "call"))
 
 
+def _merged(named: dict[str, Any], others: dict[str, Any], parameter: str) -> dict[str, Any]:
+    """Keywords under their own names, unless one has the name of `*args` or of a positional-only parameter."""
+    apart = f"**{parameter}"
+    if apart in others or not named.keys().isdisjoint(others):
+        return {**named, apart: others}
+    return {**named, **others}
+
+
 def _compile(parameters: tuple[inspect.Parameter, ...], name: str) -> Binder:
     """A function with the same parameters that returns them. Keywords caught by ** stand under their own names."""
     defaults = {f"_default_{number}": one.default for number, one in enumerate(parameters) if one.default is not _EMPTY}
-    signature, returned = [], []
+    signature, returned, others = [], [], ""
     only_position = [one.name for one in parameters if one.kind is one.POSITIONAL_ONLY]
     for number, one in enumerate(parameters):
         if one.kind is one.VAR_POSITIONAL:
@@ -44,8 +52,7 @@ def _compile(parameters: tuple[inspect.Parameter, ...], name: str) -> Binder:
             returned.append(f"{one.name!r}: {one.name}")
         elif one.kind is one.VAR_KEYWORD:
             signature.append(f"**{one.name}")
-            # A keyword may then have the name of a positional-only parameter: keep the two apart.
-            returned.append(f"{'**' + one.name!r}: {one.name}" if only_position else f"**{one.name}")
+            others = one.name
         else:
             if one.kind is one.KEYWORD_ONLY and not any(part.startswith("*") for part in signature):
                 signature.append("*")
@@ -53,8 +60,11 @@ def _compile(parameters: tuple[inspect.Parameter, ...], name: str) -> Binder:
             returned.append(f"{one.name!r}: {one.name}")
         if one.kind is one.POSITIONAL_ONLY and one.name == only_position[-1]:
             signature.append("/")
-    space: dict[str, Any] = dict(defaults)
-    source = f"def bound({', '.join(signature)}): return {{{', '.join(returned)}}}"
+    merged = "_merged" + "_" * max(len(one.name) for one in parameters) if others else ""  # no parameter's name
+    space: dict[str, Any] = {**defaults, merged: _merged}
+    named = f"{{{', '.join(returned)}}}"
+    answer = f"{merged}({named}, {others}, {others!r})" if others else named
+    source = f"def bound({', '.join(signature)}): return {answer}"
     exec(source, space)  # noqa: S102 (made of nothing but parameter names that Python has accepted already)
     binder: Binder = space["bound"]
     binder.__name__ = name  # a TypeError for missing arguments then names the user's function

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
 
 from .core.engine import Engine
@@ -19,8 +20,21 @@ Item = TypeVar("Item")
 Rest = ParamSpec("Rest")  # the parameters of a method behind its receiver
 
 
+class _Signature:
+    """`__signature__` of instances alone: the function's own, less the receiver of a method."""
+
+    def __get__(self, guarded: Any, owner: type) -> inspect.Signature:
+        if guarded is None:
+            raise AttributeError("__signature__")
+        signature = inspect.signature(guarded.__wrapped__)
+        behind = list(signature.parameters.values())[len(guarded._receiver) :]  # noqa: SLF001 (part of that class)
+        return signature.replace(parameters=behind)
+
+
 class Guarded(Generic[P, T]):
     """A function that is done once per key. Looks like the function: name, docstring, signature."""
+
+    __signature__ = _Signature()
 
     def __init__(self, face: Any, operation: Operation, receiver: tuple[Any, ...] = ()) -> None:
         functools.update_wrapper(cast("Any", self), operation.fn)
@@ -44,6 +58,12 @@ class Guarded(Generic[P, T]):
     def _bound(self, instance: Any) -> Self:
         """As a method: the same function with its receiver filled in."""
         return self if instance is None else type(self)(self._face, self.operation, (instance,))
+
+    def __reduce__(self) -> Any:
+        """By name, as plain functions are pickled."""
+        if self._receiver:
+            return getattr, (self._receiver[0], self.operation.fn.__name__)
+        return self.operation.fn.__qualname__
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.operation.name}>"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +22,7 @@ from .observe.log import logging_bus
 from .operation import KeySource, Operation, codec_for, name_of
 from .ports import Store, World
 from .stores.cached import CachedStore
-from .stores.registry import open_store
+from .stores.registry import open_store, store_url
 from .worlds.keeper import Keeper
 
 COMMON = "shared"
@@ -41,13 +42,9 @@ class Face:
         cache: int = 0,
         **defaults: Any,
     ) -> None:
-        if "skip" in (defaults.get("on_running"), defaults.get("on_done")):
-            raise ConfigurationError(
-                "skip makes a call return None, so it is declared on the function itself",
-                hint='@once(on_running="skip")',
-            )
-        self._url = store if isinstance(store, str) or store is None else None
-        opened = open_store(store) if store is None or isinstance(store, str) else store
+        refuse_skip(defaults)
+        self._url = store_url(store) if store is None or isinstance(store, str) else None
+        opened = open_store(self._url) if store is None or isinstance(store, str) else store
         self._app = app
         self._tenant = tenant
         self._cipher = cipher
@@ -70,6 +67,7 @@ class Face:
 
     def using(self, *, tenant: str | None = None, **settings: Any) -> Self:
         """The same client (store, keeper, events) with other defaults or another tenant."""
+        refuse_skip(settings)
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         other._tenant = tenant if tenant is not None else self._tenant
@@ -89,6 +87,10 @@ class Face:
         if not self._awaits and inspect.iscoroutinefunction(fn):
             raise ConfigurationError(
                 f"{fn!r} is async, and a blocking call cannot await it", hint="use AsyncOnce, or once.aio on this one"
+            )
+        if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+            raise ConfigurationError(
+                f"{fn!r} yields: its work would happen after the key was given up", hint="let it return instead"
             )
         policy = self.policy.with_settings(settings)  # type: ignore[arg-type]  # checked there, name by name
         return Operation(
@@ -110,7 +112,9 @@ class Face:
 
     def job(self, key: Any, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Job:
         """A job under a given key. The operation is the function, so that two functions never share a result."""
-        name = None if hasattr(fn, "__qualname__") else type(fn).__qualname__
+        while isinstance(fn, functools.partial):  # what it holds already belongs to the payload like what comes now
+            args, kwargs, fn = (*fn.args, *args), {**fn.keywords, **kwargs}, fn.func
+        name = None if hasattr(fn, "__qualname__") else name_of(type(fn))
         operation = self.operation(fn, {"fingerprint": self.policy.fingerprint}, name=name)
         given = key if isinstance(key, Key) else make_key(operation.scope, key)
         payload = operation.payload(operation.arguments(args, kwargs))
@@ -135,16 +139,17 @@ class Face:
         operation = getattr(fn, "operation", None)
         if not isinstance(operation, Operation):
             operation = self.operation(fn, settings, key=key, name=name or name_of(fn), awaits=self._awaits)
-        elif key is not None or name is not None or settings:
+            return [operation.job((item,), {}) for item in items]
+        if key is not None or name is not None or settings:
             raise ConfigurationError(
                 f"{operation.name} is decorated already: its own key and settings hold", hint="leave them out here"
             )
-        elif operation.awaits is not self._awaits:
+        if operation.awaits is not self._awaits:
             raise ConfigurationError(
                 f"{operation.name} is {'async' if operation.awaits else 'not async'}, unlike this client",
                 hint="map async functions with AsyncOnce (or once.aio), the others with Once",
             )
-        return [operation.job((item,), {}) for item in items]
+        return [fn.job((item,), {}) for item in items]  # with its receiver, if it is a method
 
     _awaits = False
 
@@ -157,6 +162,13 @@ class Face:
         if self._cipher is not None:
             raise TypeError("a client with a cipher is not pickled: keys must not travel with it")
         return _remake, (type(self), self._url, settings)
+
+
+def refuse_skip(defaults: Mapping[str, Any]) -> None:
+    if "skip" in (defaults.get("on_running"), defaults.get("on_done")):
+        raise ConfigurationError(
+            "skip makes a call return None, so it is declared on the function itself", hint='@once(on_running="skip")'
+        )
 
 
 def _remake(face: type[Face], url: str, settings: dict[str, Any]) -> Face:

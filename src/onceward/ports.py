@@ -44,6 +44,16 @@ class Gate(Protocol):
     async def wait(self, seconds: float) -> None: ...
 
 
+class Canceller(Protocol):
+    """Cancels one piece of work, unless that is over by the time the word arrives."""
+
+    def __call__(self) -> None:
+        """May be called from any thread."""
+
+    def over(self, error: BaseException | None) -> bool:
+        """The work has ended, in this way; True if that is the cancellation from here, which then is dealt with."""
+
+
 class World(Protocol):
     """What differs between threads and an event loop."""
 
@@ -55,11 +65,8 @@ class World(Protocol):
         """A random number in [0, 1)."""
 
     def nonce(self) -> bytes: ...
-    def canceller(self) -> Callable[[], None] | None:
-        """How to cancel the work that runs here now, from any thread; None where that cannot be done."""
-
-    def absorb(self, error: BaseException) -> bool:
-        """Whether the error is a cancellation of this world; if so it counts as dealt with."""
+    def canceller(self) -> Canceller | None:
+        """How to cancel the work that runs here now; None where that cannot be done."""
 
     def gate(self) -> Gate: ...
     async def sleep(self, seconds: float) -> None: ...

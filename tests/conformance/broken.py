@@ -1,8 +1,7 @@
-"""Stores that are broken on purpose, each in one way that somebody's store once was. The kit must catch every one."""
+"""Stores that are broken on purpose, each in one cell of the state table, as somebody's store once was."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from msgspec.structs import replace
 from onceward.model import transitions
 from onceward.model.record import (
     NOBODY,
+    READER,
     Answer,
     ClaimRequest,
     Complete,
@@ -23,11 +23,8 @@ from onceward.model.record import (
     State,
     Verdict,
 )
-from onceward.ports import AnySettlement, Filter, Page
+from onceward.ports import AnySettlement
 from onceward.stores.memory import MemoryStore
-
-A_MOMENT = 0.002
-"""Between a look and a write that ought to be one step."""
 
 Applied = tuple[Record | None, Verdict]
 
@@ -85,6 +82,15 @@ class MissingLeaseIsFree(Altered):
         return super().on_claim(lapsed(record, now) if without else record, request, now)
 
 
+class CompletesWhatNobodyClaimed(Altered):
+    """Writes the result with an upsert."""
+
+    def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
+        if record is None and isinstance(request, Complete):
+            record = Record(request.id, "", "", State.PENDING, request.token, request.nonce)
+        return super().on_settle(record, request, now)
+
+
 class CompletesForAnybody(Altered):
     """Does not compare token and nonce on completion."""
 
@@ -98,7 +104,9 @@ class RenewsForAnybody(Altered):
     """Extends whoever's lease it is."""
 
     def on_renew(self, record: Record | None, request: Renewal, now: int) -> Applied:
-        return super().on_renew(record, replace(request, token=record.token, nonce=record.nonce) if record else request, now)
+        return super().on_renew(
+            record, replace(request, token=record.token, nonce=record.nonce) if record else request, now
+        )
 
 
 class IgnoresTheNonceOfOwners(Altered):
@@ -148,7 +156,9 @@ class ForgetsThatNothingWasKept(Altered):
     """Replays "not stored" as a result of None."""
 
     def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
-        return super().on_settle(record, replace(request, stored=True) if isinstance(request, Complete) else request, now)
+        return super().on_settle(
+            record, replace(request, stored=True) if isinstance(request, Complete) else request, now
+        )
 
 
 class LosesThePayloadOnCompletion(Altered):
@@ -156,7 +166,8 @@ class LosesThePayloadOnCompletion(Altered):
 
     def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
         after, verdict = super().on_settle(record, request, now)
-        return (replace(after, fingerprint=b"") if after and after.state is State.COMPLETED else after), verdict
+        done = after is not None and after is not record and after.state is State.COMPLETED
+        return (replace(after, fingerprint=b"") if after and done else after), verdict
 
 
 class SkipsThePayloadOnTakeOver(Altered):
@@ -254,14 +265,15 @@ class TakeOverLosesNotes(Altered):
 
     def on_claim(self, record: Record | None, request: ClaimRequest, now: int) -> Applied:
         after, verdict = super().on_claim(record, request, now)
-        return (replace(after, note=request.note) if after and verdict is Verdict.ACQUIRED else after), verdict
+        return (replace(after, note=request.note) if after and after is not record else after), verdict
 
 
 class IgnoresNewerVersions(Altered):
     """Works on records that a newer version wrote."""
 
     def on_claim(self, record: Record | None, request: ClaimRequest, now: int) -> Applied:
-        return super().on_claim(record and replace(record, min_reader=0), request, now)
+        newer = record is not None and record.min_reader > READER
+        return super().on_claim(replace(record, min_reader=READER) if record and newer else record, request, now)
 
 
 class ParksNobody(Altered):
@@ -277,7 +289,7 @@ class FloatingTimes(Altered):
 
     def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
         after, verdict = super().on_settle(record, request, now)
-        if after is not None and after.valid_until is not None:
+        if after is not None and after is not record and after.valid_until is not None:
             after = replace(after, valid_until=int(float(after.valid_until)))
         return after, verdict
 
@@ -287,7 +299,16 @@ class CutsTextAtNul(Altered):
 
     def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
         after, verdict = super().on_settle(record, request, now)
-        return (replace(after, error=after.error.partition("\0")[0]) if after else None), verdict
+        return (
+            replace(after, error=after.error.partition("\0")[0]) if after and after is not record else after
+        ), verdict
+
+
+class TrimsNames(Altered):
+    """Keeps readable names as a padded column does."""
+
+    def on_claim(self, record: Record | None, request: ClaimRequest, now: int) -> Applied:
+        return super().on_claim(record, replace(request, scope=request.scope.rstrip(), key=request.key.rstrip()), now)
 
 
 class CollatesKeys(Altered):
@@ -312,161 +333,6 @@ class TokenIsTheTime(Altered):
 
     def on_claim(self, record: Record | None, request: ClaimRequest, now: int) -> Applied:
         after, verdict = super().on_claim(record, request, now)
-        return (replace(after, token=now) if after and after is not record and verdict is Verdict.ACQUIRED else after), verdict
-
-
-class GetThenPut(MemoryStore):
-    """Looks, thinks, and writes, without holding anything meanwhile."""
-
-    async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
-        now = self._clock.now()
-        seen = {request.id: self._records.get(request.id) for request in requests}
-        time.sleep(A_MOMENT)
-        steps = [transitions.claim(seen[request.id], request, now) for request in requests]
-        for record, _ in steps:
-            self._put(record)
-        return [Answer(verdict, record, now) for record, verdict in steps]
-
-
-class BatchJoinsOnTheKeyAlone(MemoryStore):
-    """Judges a whole batch by what was there before it, so that two requests for one key both win."""
-
-    async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
-        with self._exclusive():
-            now = self._clock.now()
-            steps = [transitions.claim(self._records.get(request.id), request, now) for request in requests]
-            for record, _ in steps:
-                self._put(record)
-        return [Answer(verdict, record, now) for record, verdict in steps]
-
-
-class AnswersInKeyOrder(MemoryStore):
-    """Sorts a batch against deadlocks, and forgets to sort the answers back."""
-
-    async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
-        return await super().claim(sorted(requests, key=lambda one: one.id), timeout=timeout)
-
-
-class PurgesYoungTokens(MemoryStore):
-    """Knows no margin for clocks that are set back."""
-
-    async def purge(self, limit: int, *, timeout: float) -> int:
-        now = self._clock.now()
-        gone = [id for id, record in self._records.items() if transitions.row_of(record, now) in transitions.STARTS_AFRESH]
-        for id in gone[:limit]:
-            del self._records[id]
-        return len(gone[:limit])
-
-
-class PurgesByAge(MemoryStore):
-    """Deletes whatever nobody has touched for a month."""
-
-    async def purge(self, limit: int, *, timeout: float) -> int:
-        now = self._clock.now()
-        gone = [id for id, record in self._records.items() if record.updated_at < now - transitions.KEEP_UNFINISHED]
-        for id in gone[:limit]:
-            del self._records[id]
-        return len(gone[:limit])
-
-
-class PurgesNothing(MemoryStore):
-    """Grows for ever."""
-
-    async def purge(self, limit: int, *, timeout: float) -> int:
-        return 0
-
-
-class PurgeDecidesThenDeletes(MemoryStore):
-    """Chooses what to delete, and deletes it later, whatever has become of it. Sweeps nothing by the way."""
-
-    def _sweep(self, now: int, most: int) -> None: ...
-
-    async def purge(self, limit: int, *, timeout: float) -> int:
-        now = self._clock.now()
-        gone = [id for id, record in list(self._records.items()) if transitions.purgeable(record, now)][:limit]
-        time.sleep(A_MOMENT)
-        return sum(self._records.pop(id, None) is not None for id in gone)
-
-
-class ForgetDeletes(MemoryStore):
-    """Forgets the token too."""
-
-    async def forget(self, ids: Sequence[bytes], *, force: bool, timeout: float) -> list[Answer]:
-        answers = await super().forget(ids, force=force, timeout=timeout)
-        for id, answer in zip(ids, answers, strict=True):
-            if answer.verdict is Verdict.OK:
-                self._records.pop(id, None)
-        return answers
-
-
-class ForgetsTheLiving(MemoryStore):
-    """Forgets what is being worked on, forced or not."""
-
-    async def forget(self, ids: Sequence[bytes], *, force: bool, timeout: float) -> list[Answer]:
-        return await super().forget(ids, force=True, timeout=timeout)
-
-
-class ScanSkipsAtPageEnds(MemoryStore):
-    """Loses the record at each page's end."""
-
-    async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
-        page = await super().scan(wanted, cursor=cursor, limit=limit, timeout=timeout)
-        return Page(page.records[:-1], page.cursor, page.now) if page.cursor is not None else page
-
-
-class ScanByOffset(MemoryStore):
-    """Counts how far it came, in an order that changes under it."""
-
-    async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
-        everything = await super().scan(wanted, cursor=None, limit=len(self._records) + 1, timeout=timeout)
-        start = int(cursor or b"0")
-        records = sorted(everything.records, key=lambda one: (one.updated_at, one.state, one.id))
-        page = records[start : start + limit]
-        return Page(page, b"%d" % (start + limit) if len(records) > start + limit else None, everything.now)
-
-
-class ScanIgnoresAge(MemoryStore):
-    """Does not look at `updated_before`."""
-
-    async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
-        return await super().scan(replace(wanted, updated_before=None), cursor=cursor, limit=limit, timeout=timeout)
-
-
-class CountsWithoutScopes(MemoryStore):
-    """Counts everybody's records together."""
-
-    async def counts(self, *, timeout: float) -> dict[tuple[str, State], int]:
-        counted: dict[tuple[str, State], int] = {}
-        for (_, state), number in (await super().counts(timeout=timeout)).items():
-            counted["", state] = counted.get(("", state), 0) + number
-        return counted
-
-
-class WakesNobody(MemoryStore):
-    """Takes callbacks, and never calls them."""
-
-    def wake(self, ids: object) -> None: ...
-
-
-class SaysButDoesNotStore(MemoryStore):
-    """Answers a renewal without writing it down."""
-
-    async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
-        before = dict(self._records)
-        answers = await super().renew(renewals, timeout=timeout)
-        self._records = before
-        return answers
-
-
-class TwinOfItsOwn(MemoryStore):
-    """Gives its keeper a store with nothing in it."""
-
-    def twin(self) -> MemoryStore:
-        return MemoryStore(clock=self._clock)
-
-
-BROKEN = [
-    kind
-    for kind in list(globals().values())
-    if isinstance(kind, type) and issubclass(kind, MemoryStore) and kind not in (MemoryStore, Altered)
-]
+        return (
+            replace(after, token=now) if after and after is not record and verdict is Verdict.ACQUIRED else after
+        ), verdict

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import time
-from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,22 +16,11 @@ from onceward import (
     OutcomeParked,
     Replayed,
     State,
-    StoreBroken,
     Unknown,
     current_async_claim,
     current_claim,
 )
-from onceward.model.record import ClaimRequest, Complete, Verdict
-from onceward.testing.clock import FakeClock
-from tests.faces import AsyncFace, Face, Pause, Place, RealClock
-
-
-def work_noted_in(ran: list[str]) -> Callable[[], str]:
-    def work() -> str:
-        ran.append("ran")
-        return "done"
-
-    return work
+from tests.faces import AsyncFace, Face, Pause, RealClock
 
 
 def claim_of(face: Face) -> Any:
@@ -173,10 +158,11 @@ def test_an_interrupted_owner_whose_effect_nobody_may_repeat_is_parked_and_not_l
 @pytest.mark.rival(7)
 @pytest.mark.parametrize("colour", ["async"])
 def test_a_cancelled_task_does_not_leave_the_key_locked(face: AsyncFace) -> None:
-    calls = []
+    calls, begun = [], asyncio.Event()
 
     async def send(to: str) -> str:
         calls.append(to)
+        begun.set()
         if len(calls) == 1:
             await asyncio.Event().wait()
         return "sent"
@@ -184,8 +170,7 @@ def test_a_cancelled_task_does_not_leave_the_key_locked(face: AsyncFace) -> None
     async def story() -> tuple[str, Any]:
         guarded = face.once(on_running="raise")(send)
         task = asyncio.create_task(guarded("ada"))
-        while not calls:
-            await asyncio.sleep(0)
+        await begun.wait()
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
@@ -388,174 +373,3 @@ def test_a_message_whose_handler_died_silently_is_handled_by_the_retry(face: Fac
     face.clock.advance("601s")
     with face.another().claim("m-1") as claim:
         assert claim.attempt == 2  # the crash counts
-
-
-# ── 20: the reply is lost ───────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.rival(20)
-@pytest.mark.parametrize("lost", [1, 2])
-def test_our_own_claim_whose_reply_was_lost_does_not_look_like_somebody_elses(face: Face, lost: int) -> None:
-    ran: list[str] = []
-    face.read("opens the store")
-    with face.store_trouble("claim", times=lost, applied=True) as failed:
-        outcome = face.outcome("k", work_noted_in(ran))
-    assert len(failed) == lost
-    assert (type(outcome), outcome.attempt, ran) == (Executed, 1, ["ran"])
-
-
-@pytest.mark.rival(20)
-def test_a_driver_that_repeats_a_claim_by_itself_gets_the_same_grant_and_never_a_second_one(face: Face) -> None:
-    face.read("opens the store")
-    store = face.once.store
-    key = face.once.key("k")
-    request = ClaimRequest(key.id, key.scope.text, key.text, b"n" * 16, 600_000_000)
-    first, again = (face.drive(store.claim([request], timeout=5))[0] for _ in range(2))
-    assert first.verdict is again.verdict is Verdict.ACQUIRED
-    assert first.record == again.record
-    done = Complete(key.id, first.record.token, request.nonce, b"result", b"digest")
-    assert face.drive(store.settle([done], timeout=5))[0].verdict is Verdict.OK
-    late = face.drive(store.claim([request], timeout=5))[0]
-    assert late.verdict is Verdict.REPLAY  # a repeat that arrives after the end starts nothing
-
-
-@pytest.mark.rival(20)
-@pytest.mark.mission("B5")
-def test_a_result_whose_acknowledgement_was_lost_is_neither_lost_nor_an_error(face: Face) -> None:
-    ran: list[str] = []
-    with face.store_trouble("settle", times=2, applied=True) as failed:
-        outcome = face.outcome("k", work_noted_in(ran))
-    assert len(failed) == 2
-    assert isinstance(outcome, Executed)
-    assert face.outcome("k", work_noted_in(ran)).replayed
-    assert ran == ["ran"]
-
-
-# ── 22: purge and the fence ─────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.rival(22)
-def test_purge_does_not_reset_the_token_so_a_zombie_does_not_pass_the_fence(face: Face) -> None:
-    zombie = face.silent_owner("k", lease="1s")
-    face.clock.advance("31d")
-    assert face.purge() == 1
-    assert face.read("k") is None
-    face.clock.set_back("59m")  # an operator's correction, within the margin
-    with face.claim("k") as owner:
-        assert owner.token > zombie.token
-        with pytest.raises(LeaseLost):
-            zombie.complete("zombie's")
-        owner.complete("owner's")
-    assert face.read("k").value == "owner's"
-
-
-@pytest.mark.rival(22)
-def test_purge_spares_a_record_that_is_over_but_whose_token_is_younger_than_the_clocks_margin(face: Face) -> None:
-    with face.claim("k", window="1m") as claim:
-        token = claim.token
-    face.clock.advance("2m")
-    assert face.purge() == 0
-    face.clock.set_back("59m")
-    face.forget("k")
-    with face.claim("k") as again:
-        assert again.token > token
-
-
-@pytest.mark.rival(22)
-@pytest.mark.parametrize("ending", ["window over", "forgotten", "purged"])
-def test_the_token_grows_whatever_ended_the_keys_last_cycle(face: Face, ending: str) -> None:
-    tokens = []
-    for _ in range(3):
-        with face.claim("k", window="2h") as claim:
-            tokens.append(claim.token)
-        if ending == "forgotten":
-            face.forget("k")
-            continue
-        face.clock.advance("3h")
-        if ending == "purged":
-            assert face.purge() == 1
-    assert tokens == sorted(set(tokens))
-
-
-# ── 29: fork ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-forks = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-
-
-@pytest.mark.rival(29)
-@forks
-def test_a_forked_child_does_not_share_the_parents_connection_and_gets_right_answers(sqlite_face: Face) -> None:
-    face = sqlite_face
-    face.run("parent's", str, "before the fork")
-
-    def child() -> Any:
-        values = [face.run(f"child's {number}", str, number) for number in range(20)]
-        return [face.run("parent's", str, "before the fork"), values]
-
-    finish = in_child(face, child)
-    mine = [face.run(f"parent's {number}", str, number) for number in range(20)]
-    assert finish() == ["before the fork", [str(number) for number in range(20)]]
-    assert mine == [str(number) for number in range(20)]
-    for number in range(20):
-        assert face.outcome(f"child's {number}", str, number).replayed
-        assert face.outcome(f"parent's {number}", str, number).replayed
-
-
-@pytest.mark.rival(29)
-@forks
-def test_a_forked_child_owns_no_lease_of_its_parent(sqlite_face: Face) -> None:
-    face = sqlite_face
-    owner = face.silent_owner("k")
-
-    def child() -> str:
-        for forbidden in (owner.check, owner.complete):
-            with pytest.raises(LeaseLost, match="belongs to the parent process"):
-                forbidden()
-        with pytest.raises(AlreadyRunning):
-            face.silent_owner("k", on_running="raise")
-        face.clock.advance("121s")
-        face.heartbeat()
-        return f"keeps {face.leases()} leases and renewed {len(face.told('renewed'))}"
-
-    assert in_child(face, child)() == "keeps 0 leases and renewed 0"
-    owner.check()
-    owner.complete("parent's")
-    assert face.read("k").value == "parent's"
-
-
-@pytest.mark.rival(29)
-@forks
-def test_a_memory_store_says_after_a_fork_that_it_would_protect_nothing(clock: FakeClock, tmp_path: Path) -> None:
-    face = Face(Place("memory", tmp_path, clock))
-    face.run("k", str, 1)
-
-    def child() -> str:
-        with pytest.raises(StoreBroken) as caught:
-            face.run("k", str, 1)
-        return str(caught.value)
-
-    assert "after a fork it would protect nothing" in in_child(face, child)()
-    face.close()
-
-
-def in_child(face: Face, work: Callable[[], Any]) -> Callable[[], Any]:
-    """Run it in a forked child; the returned function waits for its answer."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            face.after_fork()
-            answer = work()
-        except BaseException as error:
-            answer = repr(error)
-        os.write(writing, json.dumps(answer).encode())
-        os._exit(0)
-    os.close(writing)
-
-    def answer() -> Any:
-        with os.fdopen(reading, "rb") as pipe:
-            text = pipe.read()
-        os.waitpid(child, 0)
-        return json.loads(text)
-
-    return answer

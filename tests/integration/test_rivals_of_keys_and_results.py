@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import time
-from collections.abc import Callable
+import random
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from pathlib import Path
+from functools import partial
 from types import ModuleType
 from typing import Any
 from uuid import UUID
@@ -17,8 +17,8 @@ import pytest
 from onceward import (
     ConfigurationError,
     Executed,
-    MissingKey,
     Mismatch,
+    MissingKey,
     Once,
     PayloadMismatch,
     Replayed,
@@ -27,9 +27,6 @@ from onceward import (
     calendar,
 )
 from onceward.bridge import run
-from onceward.model.key import Scope, make_key
-from onceward.model.record import ClaimRequest
-from onceward.ports import Store
 from onceward.testing.clock import FakeClock
 from tests.faces import AsyncFace, Face, Place
 
@@ -97,7 +94,7 @@ async def test_the_blocking_client_awaits_an_async_function_that_it_decorates(pl
 
     assert (await fetch(1), await fetch(1)) == ({"page": 1}, {"page": 1})
     assert ran == [1]
-    await close(once)
+    await asyncio.to_thread(once.close)
 
 
 @pytest.mark.rival(6)
@@ -106,14 +103,22 @@ def test_an_async_function_that_is_given_to_the_blocking_client_is_refused_and_l
         return {"page": page}
 
     with Once(place.open()) as once:
-        for refused in (lambda: once.run("k", fetch, 1), lambda: once.map(fetch, [1])):
+        for refused in (
+            lambda: once.run("k", fetch, 1),
+            lambda: once.run("k", partial(fetch, 1)),
+            lambda: once.map(fetch, [1]),
+            lambda: once.map(once(fetch), [1]),
+        ):
             with pytest.raises(ConfigurationError, match="async"):
                 refused()
-        assert once.read(make_key(Scope("default", f"{__name__}.{fetch.__qualname__}"), "k")) is None
+        once.purge()  # opens the store
+        assert run(once.store.counts(timeout=5)) == {}
 
 
 @pytest.mark.rival(13)
-@pytest.mark.parametrize("result", [object(), "x" * 2_000_000, {1: {2: object}}], ids=["unencodable", "oversize", "deep"])
+@pytest.mark.parametrize(
+    "result", [object(), random.Random(1).randbytes(2_000_000), {1: {2: object}}], ids=["object", "oversize", "deep"]
+)
 def test_a_result_that_cannot_be_stored_does_not_lead_to_a_second_run(face: Face, result: Any) -> None:
     ran = []
 
@@ -205,6 +210,15 @@ def test_the_second_configuration_on_a_shared_store_is_not_ignored(face: Face) -
         face.clock.advance("2h")
     assert ran == ["hourly", "rarely", "hourly"]
     assert (hourly.policy.lease, rarely.policy.lease) == (60_000_000, 300_000_000)
+
+
+@pytest.mark.rival(4)
+def test_a_clients_own_choice_of_what_makes_the_payload_is_not_ignored(face: Face) -> None:
+    by_key, by_order = face.another(fingerprint="none", app="a"), face.another(fingerprint=["order"], app="b")
+    for client in (by_key, by_order):
+        assert client.run("k", pay, "o-1", 10) == client.run("k", pay, "o-1", 99) == "paid 10 for o-1"
+    assert by_key.outcome("k", pay, "o-2", 10).replayed
+    assert by_order.outcome("k", pay, "o-2", 10).arguments == ("order",)
 
 
 @pytest.mark.rival(4)
@@ -311,6 +325,18 @@ def test_two_functions_of_the_same_name_in_different_modules_do_not_share_result
 
 
 @pytest.mark.rival(9)
+@pytest.mark.parametrize("colour", ["blocking"])
+def test_two_partials_or_callables_under_one_key_do_not_share_results_either(face: Face) -> None:
+    assert face.run("k", partial(pay, "o-1"), 10) == "paid 10 for o-1"
+    assert face.run("k", partial(str, 10)) == "10"
+    assert face.outcome("k", partial(pay, amount=99), "o-1").arguments == ("amount",)
+    assert face.outcome("k", pay, "o-1", 10).replayed  # the same function with the same arguments
+    for module in ("mails", "letters"):
+        sender = type("Sender", (), {"__module__": module, "__call__": lambda self, to: f"{self.__module__} to {to}"})
+        assert face.run("k", sender(), "ada") == f"{module} to ada"
+
+
+@pytest.mark.rival(9)
 def test_the_same_call_spelt_otherwise_does_not_run_twice(face: Face) -> None:
     ran = []
 
@@ -326,7 +352,7 @@ def test_the_same_call_spelt_otherwise_does_not_run_twice(face: Face) -> None:
 @pytest.mark.rival(30)
 @pytest.mark.parametrize("missing", [None, ""])
 def test_a_missing_key_does_not_silently_run_unprotected(face: Face, missing: Any) -> None:
-    ran = []
+    ran: list[Any] = []
 
     @face(key="message:{message_id}")
     def handle(message_id: str | None) -> None:
@@ -340,7 +366,7 @@ def test_a_missing_key_does_not_silently_run_unprotected(face: Face, missing: An
         lambda: handle(missing),
         lambda: receive({"id": missing}),
         lambda: receive({}),
-        lambda: face.run(missing, ran.append, 1),
+        lambda: face.run(missing, pay, order="o-1", amount=10),
         lambda: face.silent_owner(missing),
     ):
         with pytest.raises(MissingKey):
@@ -418,51 +444,3 @@ def test_a_bucket_by_day_exists_only_under_its_own_name_and_with_its_time_zone(f
     face.clock.advance("1h")  # midnight in UTC is nothing special
     report("a")
     assert ran == ["a", "a"]
-
-
-# ── 19: size ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.rival(19)
-def test_a_store_with_fifty_thousand_records_is_not_slower_than_an_empty_one(place: Place, tmp_path: Path) -> None:
-    """Walking over the records would cost hundreds of times as much: a factor of ten leaves room for any machine."""
-    small, large = place.open(), Place(place.kind, tmp_path / "large", place.clock)
-    large.path.parent.mkdir()
-    big = large.open()
-    with Once(small) as near_empty, Once(big) as full:
-        near_empty.read("opens")
-        full.read("opens")
-        fill(big, 50_000)
-        cost_small, cost_large = fastest(near_empty), fastest(full)
-    assert cost_large < 10 * cost_small
-
-
-def fill(store: Store, count: int) -> None:
-    scope = Scope("default", "filler")
-    for start in range(0, count, 1_000):
-        keys = [make_key(scope, number) for number in range(start, start + 1_000)]
-        requests = [ClaimRequest(key.id, scope.text, key.text, b"n" * 16, 600_000_000) for key in keys]
-        run(store.claim(requests, timeout=30))
-
-
-def fastest(once: Once) -> float:
-    """Seconds of the quickest round of a first call, a replay and a read."""
-
-    def one(number: int) -> float:
-        began = time.perf_counter()
-        once.run(f"k{number}", str, number)
-        once.run(f"k{number}", str, number)
-        once.read(f"k{number}")
-        return time.perf_counter() - began
-
-    return min(one(number) for number in range(100))
-
-
-async def close(once: Once) -> None:
-    """A blocking client is closed off the loop that its async side ran on."""
-    import asyncio
-
-    await asyncio.to_thread(once.close)
-
-
-Refused = Callable[[], Any]

@@ -8,29 +8,44 @@ from typing import Any
 from onceward.errors import StoreError
 from onceward.model.outcome import Executed, Outcome, Replayed
 from onceward.model.record import Release, Verdict
+from onceward.model.transitions import differs
 
 from . import switch
-from .acquire import outcome_of, refuse_reentry, take
+from .acquire import outcome_of, refuse_reentry, release, take
 from .engine import Engine
 from .execute import execute, perform
 from .held import Held
-from .job import Job
+from .job import NO_KEY, Job
 
 BATCH = 256
 
 
 async def execute_all(engine: Engine, jobs: Sequence[Job]) -> list[Outcome[Any]]:
     """One outcome a job. A key that comes twice runs once; one that fails stops no other."""
+    firsts: dict[bytes, Job] = {}
+    for job in jobs:
+        if job.key is not NO_KEY and not switch.off:
+            firsts.setdefault(job.key.id, job)
     outcomes: dict[bytes, Outcome[Any]] = {}
-    distinct = list({job.key.id: job for job in reversed(jobs)}.values())[::-1]
+    distinct = list(firsts.values())
     for start in range(0, len(distinct), BATCH):
         await _execute_batch(engine, distinct[start : start + BATCH], outcomes)
-    return [_repeated(job, first, outcomes[job.key.id]) for job, first in _with_first(jobs)]
+    return [await _outcome(engine, job, firsts.get(job.key.id), outcomes) for job in jobs]
+
+
+async def _outcome(engine: Engine, job: Job, first: Job | None, outcomes: dict[bytes, Outcome[Any]]) -> Outcome[Any]:
+    """A later item with the same key is a replay of the first, unless its payload is another."""
+    if first is None or differs(first.fingerprint, job.fingerprint):
+        return await execute(engine, job)
+    outcome = outcomes[job.key.id]
+    if job is first or not isinstance(outcome, Executed):
+        return outcome
+    engine.tell("skipped", job.key, reason="replayed")
+    return Replayed(key=job.key.text, value=outcome.value, attempt=outcome.attempt, token=outcome.token)
 
 
 async def _execute_batch(engine: Engine, jobs: list[Job], outcomes: dict[bytes, Outcome[Any]]) -> None:
-    held = {} if switch.off else await _claim(engine, jobs, outcomes)
-    pending = dict(held)
+    pending = await _claim(engine, jobs, outcomes)
     try:
         for job in jobs:
             mine = pending.pop(job.key.id, None)
@@ -67,16 +82,14 @@ async def _claim(engine: Engine, jobs: list[Job], outcomes: dict[bytes, Outcome[
     for job, answer in zip(jobs, answers, strict=True):
         if answer.verdict in (Verdict.REPLAY, Verdict.MISMATCH, Verdict.FAILED, Verdict.PARKED):
             outcomes[job.key.id] = outcome_of(engine, job, answer)
-    return {job.key.id: await take(engine, job, record, since) for job, record in granted}
-
-
-def _with_first(jobs: Sequence[Job]) -> list[tuple[Job, bool]]:
-    seen: set[bytes] = set()
-    return [(job, job.key.id not in seen and not seen.add(job.key.id)) for job in jobs]  # type: ignore[func-returns-value]  # add() is the point
-
-
-def _repeated(job: Job, first: bool, outcome: Outcome[Any]) -> Outcome[Any]:  # noqa: FBT001 (a pair from above)
-    """A later item with the same key is a replay of the first."""
-    if first or not isinstance(outcome, Executed):
-        return outcome
-    return Replayed(key=job.key.text, value=outcome.value, attempt=outcome.attempt, token=outcome.token)
+    held: dict[bytes, Held] = {}
+    try:
+        for job, record in granted:
+            held[job.key.id] = await take(engine, job, record, since)
+    except BaseException:  # nobody would keep them alive, and nothing was begun
+        for job, record in granted:
+            await release(engine, job, record)
+        for mine in held.values():
+            engine.keeper.drop(mine.hold)
+        raise
+    return held

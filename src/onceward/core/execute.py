@@ -15,9 +15,10 @@ The handler's own exceptions travel as values until the face raises them, so tha
 
 from __future__ import annotations
 
+from types import CoroutineType
 from typing import Any
 
-from onceward.errors import LeaseLost, StoreError, VersionSkew
+from onceward.errors import ConfigurationError, LeaseLost, StoreError, VersionSkew
 from onceward.model.outcome import Executed, Failed, Outcome, Parked, Replayed, Unknown
 from onceward.model.policy import SECOND, Policy, applied, inconclusive, not_applied
 from onceward.model.record import AfterCrash, State, Verdict
@@ -27,12 +28,13 @@ from .acquire import acquire
 from .engine import Engine
 from .held import Held, message_of
 from .job import NO_KEY, Job
+from .unclaimed import Unclaimed
 
 
 async def execute(engine: Engine, job: Job) -> Outcome[Any]:
     """Do the job once, or say why it was not done now."""
     if switch.off:
-        return await unguarded(job, "disabled")
+        return await disabled(engine, job)
     if job.key is NO_KEY:
         return await unprotected(engine, job, "no key")
     try:
@@ -56,19 +58,31 @@ async def perform(held: Held) -> Outcome[Any]:
             if settled is not None:
                 return settled
         job = held.job
-        if job.policy.on_lost == "cancel":
-            held.hold.on_lost = held.engine.world.canceller()
+        held.begin()
         try:
             value = job.call(*job.args, **job.kwargs)
-            if job.awaits:
-                value = await value
+            if job.awaits or type(value) is CoroutineType:
+                value = await awaited(job, value)
         except BaseException as error:  # noqa: BLE001 (whatever was raised, the claim must end)
             return await after_error(held, error)
         return await after_value(held, value)
 
 
+async def awaited(job: Job, value: Any) -> Any:
+    """What the handler's awaitable gives. A blocking call cannot await, and a coroutine not begun is no result."""
+    if job.awaits:
+        return await value if hasattr(value, "__await__") else value
+    value.close()
+    raise ConfigurationError(
+        "it returned a coroutine, which a blocking call cannot await; nothing of it was begun",
+        key=job.key.text,
+        hint="use AsyncOnce, or once.aio",
+    )
+
+
 async def after_value(held: Held, value: Any) -> Outcome[Any]:
     """The handler returned: record it."""
+    held.end(None)
     if held.settled is not None:  # the handler completed its claim itself
         return _executed(held, value)
     if held.completed_in:
@@ -117,7 +131,9 @@ async def committed(held: Held) -> bool:
 async def after_error(held: Held, error: BaseException) -> Outcome[Any]:
     """The handler raised. What that means for the effect is declared; unless declared it is unknown."""
     policy = held.job.policy
-    if held.hold.lost and policy.on_lost == "cancel" and held.engine.world.absorb(error):
+    if held.job.awaits and isinstance(error, GeneratorExit):  # a coroutine that is being closed cannot wait for the store
+        raise error
+    if held.end(error):
         return Unknown(key=held.key.text, attempt=held.record.attempt, token=held.record.token, lost=True)
     try:
         if held.completed_in and held.settled is None:
@@ -252,11 +268,17 @@ async def unprotected(engine: Engine, job: Job, reason: str) -> Outcome[Any]:
     return await unguarded(job, "unprotected")
 
 
+async def disabled(engine: Engine, job: Job) -> Outcome[Any]:
+    """The test mode: as if it were not decorated, but for a claim to look at."""
+    with Unclaimed(engine, job):
+        return await unguarded(job, "disabled")
+
+
 async def unguarded(job: Job, reason: str) -> Outcome[Any]:
     try:
         value = job.call(*job.args, **job.kwargs)
-        if job.awaits:
-            value = await value
+        if job.awaits or type(value) is CoroutineType:
+            value = await awaited(job, value)
     except Exception as error:  # noqa: BLE001 (travels as a value like every handler's exception)
         return Failed(
             key=job.key.text,

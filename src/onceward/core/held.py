@@ -16,7 +16,7 @@ from onceward.errors import (
 )
 from onceward.model.key import Key, derived_key
 from onceward.model.record import AfterCrash, Answer, Complete, Fail, Park, Record, Release, Renewal, State, Verdict
-from onceward.ports import AnySettlement, JoinsTransaction
+from onceward.ports import AnySettlement, Canceller, JoinsTransaction
 
 from .engine import Engine, Hold
 from .job import Job
@@ -35,7 +35,7 @@ class Held:
     """One ownership, from the grant to its settlement."""
 
     __slots__ = (
-        "_variable", "completed_in", "engine", "hold", "job", "outer", "record", "settled", "unconfirmed",
+        "_canceller", "_variable", "completed_in", "engine", "hold", "job", "outer", "record", "settled", "unconfirmed",
     )  # fmt: skip
 
     def __init__(self, engine: Engine, job: Job, record: Record, hold: Hold) -> None:
@@ -47,6 +47,7 @@ class Held:
         self.completed_in = False  # the result was written inside a transaction of the caller's
         self.unconfirmed = False  # the effect is done, but the store did not answer
         self.outer: Held | None = None
+        self._canceller: Canceller | None = None
 
     # ── what the work may ask ──
 
@@ -84,11 +85,20 @@ class Held:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.engine.keeper.drop(self.hold)  # however it ended: nobody is left to settle it, so it must not be kept alive
+        self.engine.keeper.drop(self.hold)  # however it ended, nobody is left to settle it: let it lapse
         try:
             _current.reset(self._variable)
         except ValueError:  # the block was left in another context than it was entered (an async fixture does that)
             _current.set(self.outer)
+
+    def begin(self) -> None:
+        """The work begins here: if the key is lost meanwhile it is cancelled, where that was asked for."""
+        if self.job.policy.on_lost == "cancel":
+            self._canceller = self.hold.on_lost = self.engine.world.canceller()
+
+    def end(self, error: BaseException | None) -> bool:
+        """The work is over; True if it was cancelled because the key was lost."""
+        return self._canceller is not None and self._canceller.over(error)
 
     # ── verbs ──
 
@@ -183,8 +193,10 @@ class Held:
         self.hold.settling = True
         try:
             answer, cancelled = await self.engine.finish(self._surely(settlement))
-        except StoreError:
+        except BaseException as error:
             self.hold.settling = False
+            if isinstance(error.__cause__, StoreError):  # cancelled, and the store did not answer either
+                self.engine.tell("unknown", self.key, self.record, error=repr(error.__cause__))
             raise
         self.engine.keeper.drop(self.hold)
         if answer.verdict is Verdict.OK:

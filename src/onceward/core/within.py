@@ -6,6 +6,7 @@ stands behind a savepoint, so that a handler that raises takes its writes along 
 
 from __future__ import annotations
 
+from types import CoroutineType
 from typing import Any
 
 from onceward.errors import ConfigurationError, LeaseLost
@@ -17,7 +18,7 @@ from onceward.ports import JoinedStore, JoinsTransaction
 from . import switch
 from .acquire import outcome_of, refuse_reentry
 from .engine import Engine
-from .execute import unguarded
+from .execute import awaited, disabled
 from .held import message_of
 from .job import Job
 
@@ -35,7 +36,7 @@ async def join(engine: Engine, connection: Any) -> JoinedStore:
 async def execute_within(engine: Engine, joined: JoinedStore, job: Job) -> Outcome[Any]:
     """Do the job in this transaction, or say why not. A duplicate changes nothing in it."""
     if switch.off:
-        return await unguarded(job, "disabled")
+        return await disabled(engine, job)
     refuse_reentry(engine, job)
     await joined.begin()
     try:
@@ -63,8 +64,8 @@ async def _claim_and_run(engine: Engine, joined: JoinedStore, job: Job) -> Outco
             hint="run it once without within()",
         )
     value = job.call(*job.args, **job.kwargs)
-    if job.awaits:
-        value = await value
+    if job.awaits or type(value) is CoroutineType:
+        value = await awaited(job, value)
     return await _complete(engine, joined, job, record, value)
 
 

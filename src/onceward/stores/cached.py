@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,6 +12,7 @@ from onceward.model.record import Answer, ClaimRequest, Record, Renewal, State, 
 from onceward.ports import AnySettlement, Clock, Filter, JoinedStore, JoinsTransaction, Notifies, Page, Store, World
 
 from .clock import SteadyClock
+from .memory import OwnThreadLock
 
 
 class CachedStore:
@@ -32,7 +32,7 @@ class CachedStore:
         self._clock = clock or SteadyClock()
         self._offset = 0
         self._records: OrderedDict[bytes, Record] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = OwnThreadLock()
 
     def twin(self) -> Store:
         return self._store.twin()
@@ -61,10 +61,12 @@ class CachedStore:
         return await self._store.read(ids, timeout=timeout)
 
     async def forget(self, ids: Sequence[bytes], *, force: bool, timeout: float) -> list[Answer]:
-        with self._lock:
-            for id in ids:
-                self._records.pop(id, None)
-        return await self._store.forget(ids, force=force, timeout=timeout)
+        try:
+            return await self._store.forget(ids, force=force, timeout=timeout)
+        finally:  # not before: a claim on its way would bring the record back
+            with self._lock:
+                for id in ids:
+                    self._records.pop(id, None)
 
     async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
         return await self._store.scan(wanted, cursor=cursor, limit=limit, timeout=timeout)

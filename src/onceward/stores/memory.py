@@ -161,23 +161,26 @@ class MemoryStore(Watchers):
 
 
 class OwnThreadLock:
-    """A lock that notices its own thread coming back in (a signal handler or __del__) instead of deadlocking."""
+    """A lock that notices its own thread coming back in (a signal handler or __del__) instead of deadlocking.
 
-    __slots__ = ("_holder", "_lock")
+    Re-entrant only for that: a handler may run between any two steps here, and must never wait for its own thread.
+    """
+
+    __slots__ = ("_inside", "_lock")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._holder = 0
+        self._lock = threading.RLock()
+        self._inside = False
 
     def __enter__(self) -> None:
-        me = threading.get_ident()
-        if self._holder == me:
-            raise Reentrant("a store call interrupted another one of its own thread (signal handler or __del__)")
         self._lock.acquire()
-        self._holder = me
+        if self._inside:
+            self._lock.release()
+            raise Reentrant("a store call interrupted another one of its own thread (signal handler or __del__)")
+        self._inside = True
 
     def __exit__(self, *_: object) -> None:
-        self._holder = 0
+        self._inside = False
         self._lock.release()
 
 
@@ -193,8 +196,8 @@ def _matches(record: Record, wanted: Filter) -> bool:
 def from_url(url: str) -> MemoryStore:
     """`memory://` or `memory://?max_records=100000`. Each call makes a store of its own."""
     parts = urlsplit(url)
-    settings = parse_qs(parts.query)
-    unknown = set(settings) - {"max_records"}
-    if unknown or parts.netloc or parts.path.strip("/"):
+    settings = parse_qs(parts.query, keep_blank_values=True)
+    most = settings.pop("max_records", [None])[0]
+    if settings or parts.netloc or parts.path.strip("/") or (most is not None and not most.isdecimal()):
         raise ConfigurationError(f"{url!r} is not a memory URL", hint="write memory:// or memory://?max_records=100000")
-    return MemoryStore(max_records=int(settings["max_records"][0]) if settings else None)
+    return MemoryStore(max_records=None if most is None else int(most))

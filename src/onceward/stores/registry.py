@@ -23,13 +23,18 @@ def open_store(url: str | None = None) -> Store:
 
     Other packages add schemes by the entry-point group `onceward.stores`: scheme = callable(url) -> Store.
     """
-    url = url or os.environ.get(ENVIRONMENT) or DEFAULT
+    url = store_url(url)
     scheme = urlsplit(url).scheme
     if not scheme:
         raise ConfigurationError(
             f"{url!r} is not a store URL", hint="write for example sqlite:///onceward.db or memory://"
         )
     return _factory(scheme)(url)
+
+
+def store_url(url: str | None) -> str:
+    """The URL that is meant when none, or an empty one, is given."""
+    return url or os.environ.get(ENVIRONMENT) or DEFAULT
 
 
 def _factory(scheme: str) -> Callable[[str], Store]:

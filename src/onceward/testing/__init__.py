@@ -1,4 +1,10 @@
-"""For tests of your own: a clock that you turn, a world without waiting, and the conformance kit for stores.
+"""For tests of your own: an off switch, a clock that you turn, a world without waiting, and the kit for store authors.
 
-Nothing is imported here, so that each part costs only what it needs.
+The kit is in `onceward.testing.conformance` and is not imported here: it needs a test runner and Hypothesis.
 """
+
+from .clock import FakeClock
+from .disabled import disabled
+from .worlds import FakeThreads
+
+__all__ = ["FakeClock", "FakeThreads", "disabled"]

@@ -41,6 +41,33 @@ class LoopGate:
             self._event.clear()
 
 
+class TaskCanceller:
+    """Cancels the task that made it. A cancellation by anybody else is left to them."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+        self._others = self._task.cancelling() if self._task else 0
+        self._struck = self._over = False
+
+    def __call__(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._strike)
+        except RuntimeError:  # the loop is closed: nothing runs there any more
+            return
+
+    def _strike(self) -> None:
+        if self._task is not None and not self._over:
+            self._struck = self._task.cancel()
+
+    def over(self, error: BaseException | None) -> bool:
+        self._over = True
+        if self._task is None or not self._struck:
+            return False
+        self._struck = False
+        return self._task.uncancel() <= self._others and isinstance(error, asyncio.CancelledError)
+
+
 class EventLoop:
     """The World of `AsyncOnce`. Blocking calls of one store go to one thread of its own, in order."""
 
@@ -65,21 +92,8 @@ class EventLoop:
     def nonce(self) -> bytes:
         return nonce()
 
-    def canceller(self) -> Callable[[], None] | None:
-        task, loop = asyncio.current_task(), asyncio.get_running_loop()
-
-        def cancel() -> None:
-            if task is not None and not loop.is_closed():
-                loop.call_soon_threadsafe(task.cancel)
-
-        return cancel
-
-    def absorb(self, error: BaseException) -> bool:
-        task = asyncio.current_task()
-        if task is None or not isinstance(error, asyncio.CancelledError):
-            return False
-        task.uncancel()
-        return True
+    def canceller(self) -> TaskCanceller:
+        return TaskCanceller()
 
     def gate(self) -> LoopGate:
         return LoopGate()

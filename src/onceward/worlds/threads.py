@@ -54,9 +54,6 @@ class Threads:
     def canceller(self) -> None:
         """A thread cannot be cancelled; it asks `claim.check()`."""
 
-    def absorb(self, error: BaseException) -> bool:  # noqa: ARG002 (there are no cancellations)
-        return False
-
     def gate(self) -> ThreadGate:
         return ThreadGate()
 

@@ -72,17 +72,21 @@ def _begins_by_itself(connection: Connection) -> bool:
     )
 
 
-@contextmanager
-def _undisturbed(connection: Connection) -> Iterator[Cursor]:
-    """A plain cursor: no row factory, no subclass, text as str, and closed afterwards."""
-    text_factory = connection.text_factory
+def _cursor(connection: Connection) -> Cursor:
     try:
-        cursor = Cursor(connection)
+        _ = connection.in_transaction  # an error if it is closed
+        return Cursor(connection)
     except sqlite3.ProgrammingError as error:
         raise ConfigurationError(
             f"this connection cannot be used here ({error})", hint="join on the thread that opened it, while it is open"
         ) from error
-    connection.text_factory = str
+
+
+@contextmanager
+def _undisturbed(connection: Connection) -> Iterator[Cursor]:
+    """A plain cursor: no row factory, no subclass, text as str, and closed afterwards."""
+    cursor = _cursor(connection)
+    text_factory, connection.text_factory = connection.text_factory, str
     try:
         yield cursor
     except sqlite3.Error as error:
@@ -165,8 +169,8 @@ class SQLiteJoined:
             pause = min(pause * 2, LONGEST_WAIT)
 
     def _try_write_lock(self) -> sqlite3.Error | None:
-        statement = "BEGIN IMMEDIATE" if _begins_by_itself(self._connection) else TAKE_WRITE_LOCK
         with _undisturbed(self._connection) as cursor:
+            statement = "BEGIN IMMEDIATE" if _begins_by_itself(self._connection) else TAKE_WRITE_LOCK
             patience = cursor.execute("PRAGMA busy_timeout").fetchall()[0][0]
             cursor.execute("PRAGMA busy_timeout = 0").fetchall()
             try:

@@ -26,6 +26,7 @@ OPENING = 30.0  # seconds; opening may wait for another process that migrates
 SLACK = 0.005  # seconds a call may overrun: below it, the busy timeout stays as it is and costs no statement
 LOOK = 1.0  # seconds between looks at the file while only reading
 LOOK_WRITING = 0.01  # ... and while writing: a lone write always looks, a stream of them shares the cost
+NEVER = float("-inf")
 FORKING = 2.0  # seconds that a fork may be held up by a call in another thread
 RETRY = 0.01  # seconds between attempts at what SQLite's own busy handler does not cover
 
@@ -62,7 +63,7 @@ class Link:
         self._busy_ms = -1
         self._file: os.stat_result | None = None
         self._wal: os.stat_result | None = None
-        self._looked = 0.0
+        self._looked = NEVER
         self._lock = threading.RLock()
         self._inside = False
         self._orphaned = False
@@ -209,7 +210,7 @@ class Link:
 
     def look(self) -> None:
         """What is written to a file that has no name any more is lost: say so instead of saying "claimed"."""
-        self._looked = time.monotonic()
+        self._looked = NEVER  # unless all is well, the next call looks again
         try:
             file = os.stat(self.path)  # noqa: PTH116 (each write does this: a Path would cost more than the look)
             wal = os.stat(self.path + "-wal")  # noqa: PTH116 (as above)
@@ -219,6 +220,7 @@ class Link:
             self._wal = wal
         if self._file is None or not os.path.samestat(file, self._file) or not os.path.samestat(wal, self._wal):
             raise self._replaced("another file has taken its place")
+        self._looked = time.monotonic()
 
     def _replaced(self, how: str) -> StoreBroken:
         return StoreBroken(

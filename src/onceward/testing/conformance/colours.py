@@ -21,17 +21,15 @@ PATIENCE = 60.0
 
 
 class Colour(Protocol):
-    """How a check is run."""
+    """How a check is run: `world` makes one for each store, `leave` ends it, `together` runs jobs at the same time.
+
+    The results of jobs come in their order, or else the first of their errors is raised.
+    """
 
     def run(self, body: Coroutine[Any, Any, T]) -> T: ...
-    def world(self) -> World:
-        """A new world for one more store."""
-
-    def leave(self, world: World) -> None:
-        """The store of this world is closed."""
-
-    async def together(self, jobs: Sequence[Job[T]]) -> list[T]:
-        """Run all jobs at the same time; their results in order, or the first of their errors."""
+    def world(self) -> World: ...
+    def leave(self, world: World) -> None: ...
+    async def together(self, jobs: Sequence[Job[T]]) -> list[T]: ...
 
 
 class Blocking:

@@ -33,26 +33,26 @@ class StoreFactory:
         """
         raise NotImplementedError("a conformance class needs open(self, place, clock)")
 
-    def raw(self, place: Path, id: bytes) -> Mapping[str, object] | None:
+    def raw(self, place: Path, id: bytes) -> Mapping[str, object] | None:  # noqa: ARG002 (a hook)
         """The record as the database holds it, read past the store; None if there is none.
 
         Fields that are kept as the record has them, under their own names; leave out what is kept in another shape.
         """
         raise SkipTest("no raw() hook: the kit cannot look into the database")
 
-    def writes(self, place: Path) -> int:
+    def writes(self, place: Path) -> int:  # noqa: ARG002 (a hook)
         """A number that is different after every write to this place, and the same after reading."""
         raise SkipTest("no writes() hook: the kit cannot see whether something was written")
 
-    def plant(self, place: Path, id: bytes, **fields: Any) -> None:
+    def plant(self, place: Path, id: bytes, **fields: Any) -> None:  # noqa: ARG002 (a hook)
         """Overwrite fields of a record past the store, as another version of the software might have."""
         raise SkipTest("no plant() hook: the kit cannot write records that a store would not")
 
     def pytest_generate_tests(self, metafunc: Any) -> None:
         """Pytest asks this: each check runs once a colour, with the marks that its project knows."""
-        shows = getattr(metafunc.function, "shows", None)
-        if shows is None:
+        if "colour" not in metafunc.fixturenames:
             return
+        shows: dict[str, tuple[object, ...]] = getattr(metafunc.function, "shows", {})
         import pytest
 
         known = {line.partition(":")[0].partition("(")[0].strip() for line in metafunc.config.getini("markers")}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 
 from onceward.model.record import AfterCrash, Record, Resolution, State, Validity, Verdict
 
 from .factory import StoreFactory, check
-from .stage import DAY, HOUR, LEASE, SECOND, SHORT, Caller, Stage, assert_same, expect, stranger
+from .stage import DAY, HOUR, LEASE, SECOND, SHORT, Caller, Stage, assert_equal, assert_same, expect, stranger
 
 
 class FencingChecks(StoreFactory):
@@ -52,7 +53,7 @@ class FencingChecks(StoreFactory):
         caller = await stage.caller()
         held = await stage.lapsed(caller, "renewed")
         alive = expect(await caller.renew(held), Verdict.OK)
-        assert alive.token == held.token
+        assert_equal(alive.token, held.token, "the token of a late owner who renews")
         expect(await caller.claim("renewed"), Verdict.RUNNING)
         for name, settle in endings(caller).items():
             await settle(await stage.lapsed(caller, name))
@@ -62,7 +63,7 @@ class FencingChecks(StoreFactory):
         caller = await stage.caller()
         first = await caller.acquire()
         failed = expect(await caller.fail(first, error_type="ValueError", error="no"), Verdict.OK)
-        assert (failed.state, failed.attempt, failed.error) == (State.FAILED, 1, "no")
+        assert_equal((failed.state, failed.attempt, failed.error), (State.FAILED, 1, "no"), "after a failure")
         second = await caller.acquire()
         assert (second.attempt, second.cycle) == (2, first.cycle), "a retry is one more attempt of the same cycle"
 
@@ -113,10 +114,10 @@ class FencingChecks(StoreFactory):
         zombie = await late.acquire()
         expect(await caller.forget(force=True), Verdict.OK)
         stage.turn(HOUR + SECOND)
-        assert await caller.purge() == 1
-        assert await caller.look() is None
+        assert_equal(await caller.purge(), 1, "old records that a purge finds")
+        assert_equal(await caller.look(), None, "after the purge")
         for verb, answer in (await late.owners_verbs(zombie)).items():
-            assert answer.verdict is Verdict.LOST, f"{verb} after the purge answers {answer.verdict!r}"
+            assert answer.verdict is Verdict.LOST, f"{verb} after the purge answers {answer.verdict}"
         stage.turn(-HOUR)
         held = await caller.acquire()
         assert_growing([zombie.token, held.token])
@@ -141,7 +142,7 @@ class FencingChecks(StoreFactory):
         expect(await caller.forget(), Verdict.REFUSED)
         assert_same(held, await caller.record(), "after a refused forget")
         free = expect(await caller.forget(force=True), Verdict.OK)
-        assert free.state is State.FREE
+        assert_equal(free.state, State.FREE, "after a forced forget")
         await assert_powerless(stage, caller, held)
         fresh = await caller.acquire()
         assert (fresh.attempt, fresh.cycle != held.cycle) == (1, True), "after forget a key begins a new life"
@@ -154,7 +155,7 @@ def endings(caller: Caller) -> dict[str, Settle]:
     """Every way in which an ownership may end, each as a call that insists on its success."""
 
     async def completed(held: Record) -> None:
-        assert expect(await caller.complete(held, b"of the owner"), Verdict.OK).result == b"of the owner"
+        expect(await caller.complete(held, b"of the owner"), Verdict.OK)
 
     async def failed(held: Record) -> None:
         expect(await caller.fail(held, error="of the owner"), Verdict.OK)
@@ -175,12 +176,11 @@ async def assert_powerless(stage: Stage, caller: Caller, held: Record, key: str 
     """All verbs of this owner are refused, and neither the record nor what lies on disk moves."""
     before, raw = await caller.record(key), stage.raw(key)
     for verb, answer in (await caller.owners_verbs(held)).items():
-        assert answer.verdict is Verdict.LOST, f"{verb} of a replaced owner answers {answer.verdict!r} instead of lost"
+        assert answer.verdict is Verdict.LOST, f"{verb} of a replaced owner answers {answer.verdict} instead of lost"
         assert_same(before, answer.record, f"{verb} of a replaced owner, in the answer")
     assert_same(before, await caller.record(key), "after the verbs of a replaced owner")
     assert raw == stage.raw(key), f"a replaced owner changed the raw record from {raw} to {stage.raw(key)}"
 
 
 def assert_growing(tokens: list[int]) -> None:
-    pairs = list(zip(tokens, tokens[1:], strict=False))
-    assert all(earlier < later for earlier, later in pairs), f"tokens must strictly grow: {tokens}"
+    assert all(earlier < later for earlier, later in pairwise(tokens)), f"tokens must strictly grow: {tokens}"

@@ -56,7 +56,9 @@ class Mirror:
         gone = await self._store(via).purge(limit, timeout=TIMEOUT)
         assert 0 <= gone <= limit, f"purge({limit}) says that {gone} records went"
         await self.compare("after a purge", via)
-        assert gone <= before - len(self.records), f"purge says {gone} records went, but it were {before - len(self.records)}"
+        assert gone <= before - len(self.records), (
+            f"purge says {gone} records went, but it were {before - len(self.records)}"
+        )
 
     async def compare(self, when: str, via: int = 0) -> None:
         """Every record, field by field, by reading, by scanning and by counting."""
@@ -72,7 +74,9 @@ class Mirror:
         assert found == self.records, f"{when}: scan finds {found}, the table has {self.records}"
         counted = await self._store(via).counts(timeout=TIMEOUT)
         wanted = Counter((record.scope, record.state) for record in self.records.values())
-        assert {of: number for of, number in counted.items() if number} == wanted, f"{when}: counts() says {counted}, not {wanted}"
+        assert {of: number for of, number in counted.items() if number} == wanted, (
+            f"{when}: counts() says {counted}, not {wanted}"
+        )
 
     def _store(self, via: int) -> Any:
         return self._callers[via % len(self._callers)].store
@@ -87,7 +91,7 @@ class Mirror:
             if before is not None and purgeable(before, answer.now) and _differs(wanted, verdict, answer):
                 wanted, verdict = change(None, request, answer.now)
             about = f"{request} to {before} at {answer.now}"
-            assert answer.verdict is verdict, f"{about}: wanted {verdict!r}, the store says {answer.verdict!r}"
+            assert answer.verdict is verdict, f"{about}: wanted {verdict}, the store says {answer.verdict}"
             assert_same(wanted, answer.record, about)
             self.visited[row_of(before, answer.now), verb or type(request).__name__.lower()] += 1
             if wanted is None:

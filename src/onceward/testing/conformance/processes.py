@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import multiprocessing
 import time
-from functools import partial
+from collections.abc import Sequence
 from importlib import import_module
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
@@ -56,14 +58,27 @@ def spawn(kit: StoreFactory, stage: Stage) -> list[dict[str, list[str]]]:
         context.Process(target=child, args=(factory, colour, str(stage.place), number, start), daemon=True)
         for number in range(CHILDREN)
     ]
-    for one in children:
-        one.start()
-    for one in children:
-        one.join(PATIENCE)
-        if one.is_alive():
+    try:
+        for one in children:
+            one.start()
+        await_all(children)
+    finally:
+        for one in children:
             one.kill()
-        assert one.exitcode == 0, f"a child ended with {one.exitcode} (None: it was still waiting); what it said is above"
+            one.join()
     return [json.loads((stage.place / f"child {number}").read_text()) for number in range(CHILDREN)]
+
+
+def await_all(children: Sequence[BaseProcess]) -> None:
+    """Until all have ended well. If one did not, the others may wait for its claim in vain."""
+    deadline = time.monotonic() + PATIENCE
+    running = {one.sentinel: one for one in children}
+    while running:
+        ended = wait(list(running), timeout=max(deadline - time.monotonic(), 0))
+        assert ended, f"deadlock: {len(running)} children are still waiting after {PATIENCE:g} s"
+        for one in (running.pop(sentinel) for sentinel in ended if isinstance(sentinel, int)):
+            one.join()
+            assert one.exitcode == 0, f"a child ended with {one.exitcode}; what it said is on its standard error"
 
 
 def child(factory: str, colour: str, place: str, number: int, start: Barrier) -> None:
@@ -97,10 +112,10 @@ async def count_up_in_a_file(stage: Stage, caller: Caller) -> None:
         answer = await caller.claim("the counter")
         if answer.verdict is not Verdict.ACQUIRED:
             expect(answer, Verdict.RUNNING)
-            time.sleep(PAUSE)
+            await stage.pause(PAUSE)
             continue
         seen = int(counter.read_text())
-        time.sleep(PAUSE)
+        await stage.pause(PAUSE)
         counter.write_text(str(seen + 1))
         expect(await caller.release(expect(answer, Verdict.ACQUIRED)), Verdict.OK)
         times -= 1

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
-from onceward.model.record import Answer, Record, Resolution, Validity, Verdict
-from onceward.model.transitions import Row
+from onceward.model.record import Record, Resolution, Validity, Verdict
 
 from .factory import StoreFactory, check
-from .stage import LEASE, SECOND, SHORT, Caller, Stage, expect, id_of, stranger, wanting
+from .stage import LEASE, SECOND, SHORT, Stage, assert_equal, expect, id_of, stranger
 
 TELLING = ("state", "token", "nonce", "attempt", "lease_until", "result")
 """Fields that a raw hook must show: without them nothing is proved."""
@@ -29,7 +29,9 @@ class RawChecks(StoreFactory):
         again = await caller.acquire()
         self.assert_on_disk(stage, again)
         self.assert_on_disk(stage, expect(await caller.park(again), Verdict.OK))
-        self.assert_on_disk(stage, expect(await caller.complete(again, b"", validity=Validity(lasting=SECOND)), Verdict.OK))
+        self.assert_on_disk(
+            stage, expect(await caller.complete(again, b"", validity=Validity(lasting=SECOND)), Verdict.OK)
+        )
         self.assert_on_disk(stage, expect(await caller.forget(), Verdict.OK))
 
     def assert_on_disk(self, stage: Stage, said: Record) -> None:
@@ -37,16 +39,18 @@ class RawChecks(StoreFactory):
         assert raw is not None, f"the store says {said}, but the database has no such record"
         missing = [name for name in TELLING if name not in raw]
         assert not missing, f"raw() must show {missing}"
-        wrong = {name: (getattr(said, name), value) for name, value in raw.items() if getattr(said, name, value) != value}
+        wrong = {
+            name: (getattr(said, name), value) for name, value in raw.items() if getattr(said, name, value) != value
+        }
         assert not wrong, f"said and stored differ: {wrong}"
 
     @check(fault=("F66",), needs=("fake_clock",))
     async def test_purge_really_deletes(self, stage: Stage) -> None:
         caller = await stage.caller()
         expect(await caller.release(await caller.acquire()), Verdict.OK)
-        assert self.raw(stage.place, id_of("key")) is not None
+        assert self.raw(stage.place, id_of("key")) is not None, "raw() does not show a record that is there"
         stage.turn(LEASE * 100)
-        assert await caller.purge() == 1
+        assert_equal(await caller.purge(), 1, "old records that a purge finds")
         assert self.raw(stage.place, id_of("key")) is None, "purge says that the record went, but it is there"
 
     @check(mission=("C7",), fault=("F41",))
@@ -88,4 +92,4 @@ class RawChecks(StoreFactory):
         seen.append(self.writes(stage.place))
         expect(await caller.complete(held), Verdict.OK)
         seen.append(self.writes(stage.place))
-        assert all(one != other for one, other in zip(seen, seen[1:], strict=False)), f"writes() says {seen}"
+        assert all(one != other for one, other in pairwise(seen)), f"writes() says {seen}"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from functools import partial
 from unittest import SkipTest
 
 from onceward.model.record import Record, State, Verdict
 from onceward.ports import Filter, Notifies
 
 from .factory import StoreFactory, check
-from .stage import SECOND, TIMEOUT, Caller, Stage, assert_same, expect, id_of, wanting
+from .stage import SECOND, TIMEOUT, Caller, Stage, assert_equal, assert_same, expect, id_of, wanting
 
 
 class ReadingChecks(StoreFactory):
@@ -22,23 +21,24 @@ class ReadingChecks(StoreFactory):
         caller = await stage.caller()
         keys = [f"key {number}" for number in range(12)]
         answers = await caller.store.claim([wanting(key) for key in keys], timeout=TIMEOUT)
-        assert [expect(one, Verdict.ACQUIRED).key for one in answers] == keys
+        assert_equal([expect(one, Verdict.ACQUIRED).key for one in answers], keys, "answers to claims")
         ids = [id_of(key) for key in (*reversed(keys), "never claimed")]
         found = await caller.store.read(ids, timeout=TIMEOUT)
-        assert [one.record.id for one in found if one.record] == ids[:-1]
-        assert (found[-1].verdict, found[-1].record) == (Verdict.ABSENT, None)
+        assert_equal([one.record.id for one in found if one.record], ids[:-1], "answers to a read")
+        assert_equal((found[-1].verdict, found[-1].record), (Verdict.ABSENT, None), "a key that was never claimed")
 
     @check()
     async def test_nothing_asked_nothing_answered(self, stage: Stage) -> None:
         store = (await stage.caller()).store
-        assert await store.claim([], timeout=TIMEOUT) == []
-        assert await store.renew([], timeout=TIMEOUT) == []
-        assert await store.settle([], timeout=TIMEOUT) == []
-        assert await store.read([], timeout=TIMEOUT) == []
-        assert await store.forget([], force=False, timeout=TIMEOUT) == []
-        assert await store.counts(timeout=TIMEOUT) == {}
+        assert_equal(await store.claim([], timeout=TIMEOUT), [], "claim of nothing")
+        assert_equal(await store.renew([], timeout=TIMEOUT), [], "renewal of nothing")
+        assert_equal(await store.settle([], timeout=TIMEOUT), [], "settlement of nothing")
+        assert_equal(await store.read([], timeout=TIMEOUT), [], "read of nothing")
+        assert_equal(await store.forget([], force=False, timeout=TIMEOUT), [], "forget of nothing")
+        assert_equal(await store.purge(10, timeout=TIMEOUT), 0, "purge of an empty store")
+        assert_equal(sum((await store.counts(timeout=TIMEOUT)).values()), 0, "counts of an empty store")
         page = await store.scan(Filter(), cursor=None, limit=10, timeout=TIMEOUT)
-        assert (page.records, page.cursor) == ([], None)
+        assert_equal((page.records, page.cursor), ([], None), "scan of an empty store")
 
     @check()
     async def test_pages_of_any_size_show_each_record_once(self, stage: Stage) -> None:
@@ -72,17 +72,21 @@ class ReadingChecks(StoreFactory):
         await stage.lapse(SECOND if stage.fake else 5_000)
         young = expect(await caller.send(wanting("key 1", scope="other")), Verdict.ACQUIRED)
 
-        async def keys(**wanted: object) -> list[str]:
-            return sorted(f"{one.scope}/{one.key}" for one in await scan_all(caller, Filter(**wanted), 4))  # type: ignore[arg-type]
-
-        assert await keys(states=(State.COMPLETED,)) == ["kit/key 1", "kit/key 4", "kit/key 7"]
-        assert len(await keys(states=(State.COMPLETED, State.FAILED))) == 6
-        assert await keys(scope="other") == ["other/key 1"]
-        assert await keys(key="key 1") == ["kit/key 1", "other/key 1"]
-        assert await keys(scope="kit", key="key 1", states=(State.COMPLETED,)) == ["kit/key 1"]
-        assert await keys(scope="kit", key="key 1", states=(State.PENDING,)) == []
-        assert len(await keys(updated_before=young.updated_at)) == 9
-        assert len(await keys(updated_before=young.updated_at + 1)) == 10
+        old = {f"kit/key {number}" for number in range(9)}
+        done = {"kit/key 1", "kit/key 4", "kit/key 7"}
+        wanted: list[tuple[Filter, set[str]]] = [
+            (Filter(states=(State.COMPLETED,)), done),
+            (Filter(states=(State.COMPLETED, State.FAILED)), done | {"kit/key 2", "kit/key 5", "kit/key 8"}),
+            (Filter(scope="other"), {"other/key 1"}),
+            (Filter(key="key 1"), {"kit/key 1", "other/key 1"}),
+            (Filter(scope="kit", key="key 1", states=(State.COMPLETED,)), {"kit/key 1"}),
+            (Filter(scope="kit", key="key 1", states=(State.PENDING,)), set()),
+            (Filter(updated_before=young.updated_at), old),
+            (Filter(updated_before=young.updated_at + 1), old | {"other/key 1"}),
+        ]
+        for filtered, names in wanted:
+            found = [f"{one.scope}/{one.key}" for one in await scan_all(caller, filtered, 4)]
+            assert_equal(sorted(found), sorted(names), f"{filtered}")
 
     @check(mission=("A8",))
     async def test_counts_are_by_scope_and_state(self, stage: Stage) -> None:
@@ -90,9 +94,14 @@ class ReadingChecks(StoreFactory):
         await fill(caller, 9)
         await caller.send(wanting("key 1", scope="other"))
         counted = await caller.store.counts(timeout=TIMEOUT)
-        wanted = {("kit", State.PENDING): 3, ("kit", State.COMPLETED): 3, ("kit", State.FAILED): 3, ("other", State.PENDING): 1}
+        wanted = {
+            ("kit", State.PENDING): 3,
+            ("kit", State.COMPLETED): 3,
+            ("kit", State.FAILED): 3,
+            ("other", State.PENDING): 1,
+        }
         assert Counter(counted) == Counter(wanted), f"{counted}"
-        assert all(isinstance(state, State) for _, state in counted)
+        assert all(isinstance(state, State) for _, state in counted), f"states must be States: {counted}"
 
     @check(mission=("B2",), fault=("F69",))
     async def test_a_watcher_is_woken_when_the_owner_settles(self, stage: Stage) -> None:
@@ -105,7 +114,7 @@ class ReadingChecks(StoreFactory):
         store.watch(held.id, ghost.set)()
         other = store.watch(id_of("another key"), ghost.set)
         expect(await caller.complete(held), Verdict.OK)
-        for _ in range(1_000):
+        for _ in range(400):
             if bell.is_set():
                 break
             await stage.pause(0.005)
@@ -130,7 +139,7 @@ class ReadingChecks(StoreFactory):
         held = await first.acquire()
         assert_same(held, await second.record(), "seen by the other")
         expect(await second.complete(held, b"it"), Verdict.OK)
-        assert (await first.record()).result == b"it"
+        assert_equal((await first.record()).result, b"it", "the result, seen by the first")
 
     @check(fault=("F30",), needs=("durable",))
     async def test_what_was_written_outlives_the_store(self, stage: Stage) -> None:
@@ -146,9 +155,9 @@ class ReadingChecks(StoreFactory):
     @check()
     async def test_a_store_has_a_name_for_people(self, stage: Stage) -> None:
         store = (await stage.caller()).store
-        assert isinstance(store.name, str)
+        assert isinstance(store.name, str), f"a name is text, not {store.name!r}"
         assert store.name, "an empty name helps nobody"
-        assert isinstance(store.inline, bool)
+        assert isinstance(store.inline, bool), f"inline is True or False, not {store.inline!r}"
 
 
 async def fill(caller: Caller, number: int) -> None:

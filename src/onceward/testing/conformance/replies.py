@@ -7,7 +7,7 @@ from functools import partial
 from onceward.model.record import AfterCrash, Resolution, State, Verdict
 
 from .factory import StoreFactory, check
-from .stage import SHORT, Stage, assert_same, expect, wanting
+from .stage import SHORT, Stage, assert_equal, assert_same, expect, wanting
 
 
 class ReplyChecks(StoreFactory):
@@ -36,9 +36,7 @@ class ReplyChecks(StoreFactory):
         await stage.lapse()
         again = expect(await caller.send(request), Verdict.ACQUIRED)
         assert (again.token, again.attempt) == (granted.token, 1), "the same grant, not a second one"
-        assert again.lease_until is not None
-        assert granted.lease_until is not None
-        assert again.lease_until > granted.lease_until, "the lease begins anew"
+        assert (again.lease_until or 0) > (granted.lease_until or 0), "the lease must begin anew"
 
     @check(rival=(20,))
     async def test_a_repeated_claim_of_somebody_replaced_gets_nothing(self, stage: Stage) -> None:
@@ -55,7 +53,7 @@ class ReplyChecks(StoreFactory):
         caller = await stage.caller()
         done = wanting("done")
         expect(await caller.complete(expect(await caller.send(done), Verdict.ACQUIRED), b"it"), Verdict.OK)
-        assert expect(await caller.send(done), Verdict.REPLAY).result == b"it"
+        assert_equal(expect(await caller.send(done), Verdict.REPLAY).result, b"it", "the replayed result")
         for name in ("fail", "park", "release"):
             request = wanting(name)
             expect(await getattr(caller, name)(expect(await caller.send(request), Verdict.ACQUIRED)), Verdict.OK)
@@ -101,11 +99,14 @@ class ReplyChecks(StoreFactory):
     async def test_only_the_first_of_two_resolutions_holds(self, stage: Stage) -> None:
         first, second = await stage.callers(2)
         parked = expect(await first.park(await first.acquire()), Verdict.OK)
-        answers = await stage.together([
-            partial(first.resolve, parked, Resolution.APPLIED, result=b"it"),
-            partial(second.resolve, parked, Resolution.ABANDON),
-        ])
+        answers = await stage.together(
+            [
+                partial(first.resolve, parked, Resolution.APPLIED, result=b"it"),
+                partial(second.resolve, parked, Resolution.ABANDON),
+            ]
+        )
         assert sorted(answer.verdict for answer in answers) == [Verdict.LOST, Verdict.OK], f"{answers}"
         record = await first.record()
-        assert record.state is (State.COMPLETED if answers[0].verdict is Verdict.OK else State.FAILED)
+        wanted = State.COMPLETED if answers[0].verdict is Verdict.OK else State.FAILED
+        assert_equal(record.state, wanted, "what became of the parked record")
         assert record.token > parked.token, "a resolution cuts the late owner off"

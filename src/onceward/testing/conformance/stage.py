@@ -62,9 +62,11 @@ def wanting(key: str, *, scope: str = "kit", lease: int | None = LEASE, **more: 
 def expect(answer: Answer, *verdicts: Verdict) -> Record:
     """The record of an answer that must be one of these."""
     wanted = " or ".join(verdicts)
-    assert answer.verdict in verdicts, f"the store says {answer.verdict!r} instead of {wanted}, and shows {answer.record}"
+    assert answer.verdict in verdicts, (
+        f"the store says {answer.verdict} instead of {wanted}, and shows {answer.record}"
+    )
     assert isinstance(answer.verdict, Verdict), f"{answer.verdict!r} must be a Verdict"
-    assert answer.record is not None, f"the answer {answer.verdict!r} must carry the record as it is now"
+    assert answer.record is not None, f"the answer {answer.verdict} must carry the record as it is now"
     return answer.record
 
 
@@ -75,8 +77,14 @@ def differences(wanted: Record | None, seen: Record | None) -> str:
     names = [one.name for one in fields(Record)]
     pairs = [(name, getattr(wanted, name), getattr(seen, name)) for name in names]
     return "; ".join(
-        f"{name}: wanted {mine!r}, seen {its!r}" for name, mine, its in pairs if mine != its or type(mine) is not type(its)
+        f"{name}: wanted {mine!r}, seen {its!r}"
+        for name, mine, its in pairs
+        if mine != its or type(mine) is not type(its)
     )
+
+
+def assert_equal(seen: object, wanted: object, what: str) -> None:
+    assert seen == wanted, f"{what}: wanted {wanted!r:.300}, seen {seen!r:.300}"
 
 
 def assert_same(wanted: Record | None, seen: Record | None, when: str) -> None:
@@ -132,12 +140,14 @@ class Caller:
 
     async def look(self, key: str = "key", *, id: bytes | None = None) -> Record | None:
         [answer] = await self.store.read([id or id_of(key)], timeout=TIMEOUT)
-        assert answer.verdict is (Verdict.ABSENT if answer.record is None else Verdict.OK), f"read says {answer.verdict!r}"
+        assert answer.verdict is (Verdict.ABSENT if answer.record is None else Verdict.OK), (
+            f"read says {answer.verdict}"
+        )
         return answer.record
 
-    async def record(self, key: str = "key") -> Record:
-        record = await self.look(key)
-        assert record is not None, f"the record of {key!r} is gone"
+    async def record(self, key: str = "key", *, id: bytes | None = None) -> Record:
+        record = await self.look(key, id=id)
+        assert record is not None, f"the record of {id or key!r} is not there"
         return record
 
     async def purge(self, limit: int = 1_000) -> int:
@@ -201,7 +211,7 @@ class Stage:
 
     def turn(self, duration: int) -> None:
         """Hours and days, for checks that need the fake clock."""
-        assert self.fake is not None
+        assert self.fake is not None, 'a check that turns the clock must say needs=("fake_clock",)'
         if duration < 0:
             self.fake.set_back_microseconds(-duration)
         else:

@@ -21,6 +21,7 @@ from onceward.model.record import (
     Verdict,
 )
 from onceward.model.transitions import Row, row_of
+from onceward.ports import AnySettlement
 
 from .factory import StoreFactory, check
 from .histories import BLANK, Asks, Claims, Forget, Player, Step, Turn, Whose
@@ -86,7 +87,7 @@ def claims(key: str) -> list[Step]:
 
 def owners_verbs(key: str) -> list[Step]:
     """What an owner may do, by the owner and by each who nearly is."""
-    requests = [
+    requests: list[Renewal | AnySettlement] = [
         RENEW,
         COMPLETE,
         replace(COMPLETE, digest=b"other", result=b"other"),
@@ -98,7 +99,8 @@ def owners_verbs(key: str) -> list[Step]:
         PARK,
         RELEASE,
     ]
-    nearly = [Asks(key, whose, one) for one in (RENEW, COMPLETE, FAIL, PARK, RELEASE) for whose in list(Whose)[1:]]
+    plain: list[Renewal | AnySettlement] = [RENEW, COMPLETE, FAIL, PARK, RELEASE]
+    nearly = [Asks(key, whose, one) for one in plain for whose in list(Whose)[1:]]
     return [*(Asks(key, Whose.LAST, one) for one in requests), *nearly]
 
 
@@ -140,7 +142,9 @@ class TableChecks(StoreFactory):
             **await caller.owners_verbs(held),
         }
         for verb, answer in answers.items():
-            assert answer.verdict is Verdict.SKEW, f"{verb} of a newer record answers {answer.verdict!r} instead of skew"
+            assert answer.verdict is Verdict.SKEW, (
+                f"{verb} of a newer record answers {answer.verdict} instead of skew"
+            )
         assert_same(before, await caller.record(), "after all this")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from onceward.model.record import Complete, State, Validity, Verdict
 
 from .factory import StoreFactory, check
-from .stage import DAY, SECOND, TIMEOUT, Stage, assert_same, expect, id_of, wanting
+from .stage import DAY, SECOND, TIMEOUT, Stage, assert_equal, assert_same, expect, id_of, wanting
 
 RESULTS: dict[str, bytes | None] = {
     "none": None,
@@ -18,7 +18,19 @@ RESULTS: dict[str, bytes | None] = {
     "large": bytes(range(256)) * 4_096,
 }
 
-TEXTS = ["", " ", " trailing ", "0", "é", "e\u0301", "NUL \0 inside", "🦊\u202e", "'; DROP TABLE records; --", "{}", "x" * 10_000]
+TEXTS = [
+    "",
+    " ",
+    " trailing ",
+    "0",
+    "é",
+    "e\u0301",
+    "NUL \0 inside",
+    "🦊\u202e",
+    "'; DROP TABLE records; --",
+    "{}",
+    "x" * 10_000,
+]
 
 LOOK_EQUAL = [
     b"a" * 32, b"A" * 32, b"a" * 31 + b" ", b"a" * 31 + b"\0", b"a" * 31 + b"b",
@@ -50,7 +62,7 @@ class ValueChecks(StoreFactory):
         caller = await stage.caller()
         expect(await caller.complete(await caller.acquire(), None, stored=False), Verdict.OK)
         replayed = expect(await caller.claim(), Verdict.REPLAY)
-        assert (replayed.result, replayed.stored) == (None, False)
+        assert_equal((replayed.result, replayed.stored), (None, False), "a result that was not kept")
 
     @check()
     async def test_every_text_comes_back_as_it_was(self, stage: Stage) -> None:
@@ -62,8 +74,8 @@ class ValueChecks(StoreFactory):
             failed = expect(await writer.fail(held, error_type=text, error=text, note={"more": text}), Verdict.OK)
             seen = await reader.record(key)
             assert_same(failed, seen, f"{text!r:.40}")
-            assert (seen.error, seen.error_type, seen.owner) == (text, text, text)
-            assert seen.note == {**note, "more": text}, f"{seen.note!r:.200}"
+            assert_equal((seen.error, seen.error_type, seen.owner), (text, text, text), "error, its type, and owner")
+            assert_equal(seen.note, {**note, "more": text}, "the note")
 
     @check(fault=("F1", "F2", "F6"))
     async def test_readable_keys_and_scopes_are_text_like_any_other(self, stage: Stage) -> None:
@@ -72,9 +84,8 @@ class ValueChecks(StoreFactory):
             id = id_of(f"{number}")
             request = wanting(text, scope=text, id=id)
             expect(await caller.send(request), Verdict.ACQUIRED)
-            seen = await caller.look(id=id)
-            assert seen is not None
-            assert (seen.key, seen.scope) == (text, text)
+            seen = await caller.record(id=id)
+            assert_equal((seen.key, seen.scope), (text, text), "key and scope")
 
     @check(rival=(23,), fault=("F1", "F6", "F9"))
     async def test_the_id_alone_decides_whether_two_keys_are_one(self, stage: Stage) -> None:
@@ -83,19 +94,18 @@ class ValueChecks(StoreFactory):
         for answer in await caller.store.claim(requests, timeout=TIMEOUT):
             expect(answer, Verdict.ACQUIRED)
         for request in requests:
-            seen = await caller.look(id=request.id)
-            assert seen is not None
-            assert (seen.id, seen.nonce) == (request.id, request.nonce), "the record of another id came back"
+            seen = await caller.record(id=request.id)
+            assert_equal((seen.id, seen.nonce), (request.id, request.nonce), "the record under an id")
 
     @check(fault=("F42",))
     async def test_a_missing_lease_is_held_not_free(self, stage: Stage) -> None:
         caller = await stage.caller()
         held = await caller.acquire(lease=None)
-        assert held.lease_until is None
+        assert_equal(held.lease_until, None, "a claim without a lease")
         await stage.lapse(365 * DAY if stage.fake else 1)
         expect(await caller.claim(), Verdict.RUNNING)
         expect(await caller.forget(), Verdict.REFUSED)
-        assert await caller.purge() == 0
+        assert_equal(await caller.purge(), 0, "purge of a record without a lease")
         renewed = expect(await caller.renew(held), Verdict.OK)
         assert renewed.lease_until is None, "a renewal must not give a lease to a claim that has none"
         expect(await caller.complete(held), Verdict.OK)
@@ -128,9 +138,10 @@ class ValueChecks(StoreFactory):
         settled = Complete(held.id, held.token, held.nonce, result=b"", validity=validity)
         expect(await caller.settle(settled), Verdict.OK)
         seen = await caller.record()
-        assert (seen.valid_until, seen.slide) == (END_OF_9999, 3_000 * 365 * DAY + 1)
-        assert seen.max_attempts == 2**31 - 1
-        assert seen.token == held.token
+        numbers = (seen.valid_until, seen.slide, seen.max_attempts, seen.token)
+        assert_equal(
+            numbers, (END_OF_9999, validity.slide, 2**31 - 1, held.token), "valid_until, slide, max_attempts, token"
+        )
 
     @check(rival=(26,))
     async def test_a_sliding_window_moves_with_its_replays(self, stage: Stage) -> None:

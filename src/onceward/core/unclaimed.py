@@ -1,0 +1,56 @@
+"""While the switch is off: the work sees a claim, but no store does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+from msgspec.structs import replace
+
+from onceward.model.record import Answer, State, Verdict
+from onceward.model.transitions import claim
+from onceward.ports import AnySettlement
+
+from .engine import Engine
+from .held import Held
+from .job import Job
+
+_tokens = count(1)  # still strictly growing, for work that hands them on
+
+
+class Endless:
+    """The lease of a claim that nobody can lose."""
+
+    id = nonce = b""
+    token = lease = 0
+    lost = overdue = settling = inherited = False
+    ends = math.inf
+    on_lost: Callable[[], None] | None = None
+
+
+class Unclaimed(Held):
+    """Every verb succeeds, and changes nothing outside of this object."""
+
+    __slots__ = ()
+
+    def __init__(self, engine: Engine, job: Job) -> None:
+        record, _ = claim(None, job.request(engine.world.nonce(), engine.owner()), next(_tokens))
+        super().__init__(engine, job, record, Endless())
+
+    async def annotate(self, note: dict[str, str]) -> None:
+        self.record = replace(self.record, note={**self.record.note, **note})
+
+    async def complete(self, value: Any) -> Answer:  # noqa: ARG002 (nobody keeps it)
+        return self._settled(State.COMPLETED)
+
+    async def complete_in(self, connection: Any, value: Any) -> None:  # noqa: ARG002 (nobody keeps it)
+        self._settled(State.COMPLETED)
+
+    async def settle(self, settlement: AnySettlement, state: State) -> Answer:  # noqa: ARG002 (nobody keeps it)
+        return self._settled(state)
+
+    def _settled(self, state: State) -> Answer:
+        self.settled = state
+        return Answer(Verdict.OK, self.record, self.record.updated_at)

@@ -1,0 +1,243 @@
+"""More stores that are broken on purpose: not in what they decide, but in how they carry it out."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from onceward.model import transitions
+from onceward.model.record import Answer, ClaimRequest, Record, Renewal, State, Verdict
+from onceward.ports import AnySettlement, Clock, Filter, Page, World
+from onceward.stores.memory import MemoryStore
+
+A_MOMENT = 0.002
+"""Between a look and a write that ought to be one step."""
+
+T = TypeVar("T", ClaimRequest, AnySettlement)
+
+
+class Hesitant(MemoryStore):
+    """Can stop for a moment in the middle, in either colour, while others go on."""
+
+    async def open(self, world: World) -> None:
+        self._world = world
+
+    async def hesitate(self) -> None:
+        await self._world.sleep(A_MOMENT)
+
+
+class GetThenPut(Hesitant):
+    """Looks, thinks, and writes, without holding anything meanwhile."""
+
+    async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
+        now = self._clock.now()
+        seen = {request.id: self._records.get(request.id) for request in requests}
+        await self.hesitate()
+        steps = [transitions.claim(seen[request.id], request, now) for request in requests]
+        for record, _ in steps:
+            self._put(record)
+        return [Answer(verdict, record, now) for record, verdict in steps]
+
+
+class BatchJoinsOnTheKeyAlone(MemoryStore):
+    """Judges a whole batch by what was there before it, so that two requests for one key both win."""
+
+    async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
+        with self._exclusive():
+            now = self._clock.now()
+            steps = [transitions.claim(self._records.get(request.id), request, now) for request in requests]
+            for record, _ in steps:
+                self._put(record)
+        return [Answer(verdict, record, now) for record, verdict in steps]
+
+
+class AnswersInKeyOrder(MemoryStore):
+    """Sorts a batch against deadlocks, and forgets to sort the answers back."""
+
+    async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
+        return await super().claim(sorted(requests, key=lambda one: one.id), timeout=timeout)
+
+
+class PurgesYoungTokens(MemoryStore):
+    """Knows no margin for clocks that are set back."""
+
+    async def purge(self, limit: int, *, timeout: float) -> int:
+        now = self._clock.now()
+        gone = [
+            id for id, record in self._records.items() if transitions.row_of(record, now) in transitions.STARTS_AFRESH
+        ]
+        for id in gone[:limit]:
+            del self._records[id]
+        return len(gone[:limit])
+
+
+class PurgesByAge(MemoryStore):
+    """Deletes whatever nobody has touched for a month."""
+
+    async def purge(self, limit: int, *, timeout: float) -> int:
+        now = self._clock.now()
+        gone = [id for id, record in self._records.items() if record.updated_at < now - transitions.KEEP_UNFINISHED]
+        for id in gone[:limit]:
+            del self._records[id]
+        return len(gone[:limit])
+
+
+class PurgesByAnEarlierLife(MemoryStore):
+    """Remembers when a key is over, and does not look again whether it came back."""
+
+    async def purge(self, limit: int, *, timeout: float) -> int:
+        gone = {
+            id
+            for end, _, id in self._ending
+            if end < self._clock.now() - transitions.CLOCK_MARGIN and id in self._records
+        }
+        for id in gone:
+            del self._records[id]
+        return len(gone)
+
+    def _sweep(self, now: int, most: int) -> None: ...
+
+
+class PurgesNothing(MemoryStore):
+    """Grows for ever."""
+
+    async def purge(self, limit: int, *, timeout: float) -> int:
+        return 0
+
+
+class PurgeDecidesThenDeletes(Hesitant):
+    """Chooses what to delete, and deletes it later, whatever has become of it. Sweeps nothing by the way."""
+
+    def _sweep(self, now: int, most: int) -> None: ...
+
+    async def purge(self, limit: int, *, timeout: float) -> int:
+        now = self._clock.now()
+        gone = [id for id, record in list(self._records.items()) if transitions.purgeable(record, now)][:limit]
+        await self.hesitate()
+        return sum(self._records.pop(id, None) is not None for id in gone)
+
+
+class ForgetDeletes(MemoryStore):
+    """Forgets the token too."""
+
+    async def forget(self, ids: Sequence[bytes], *, force: bool, timeout: float) -> list[Answer]:
+        answers = await super().forget(ids, force=force, timeout=timeout)
+        for id, answer in zip(ids, answers, strict=True):
+            if answer.verdict is Verdict.OK:
+                self._records.pop(id, None)
+        return answers
+
+
+class ForgetsTheLiving(MemoryStore):
+    """Forgets what is being worked on, forced or not."""
+
+    async def forget(self, ids: Sequence[bytes], *, force: bool, timeout: float) -> list[Answer]:
+        return await super().forget(ids, force=True, timeout=timeout)
+
+
+class ScanSkipsAtPageEnds(MemoryStore):
+    """Loses the record at each page's end."""
+
+    async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
+        page = await super().scan(wanted, cursor=cursor, limit=limit, timeout=timeout)
+        return Page(page.records[:-1], page.cursor, page.now) if page.cursor is not None else page
+
+
+class ScanByOffset(MemoryStore):
+    """Counts how far it came, in an order that changes under it."""
+
+    async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
+        everything = await super().scan(wanted, cursor=None, limit=len(self._records) + 1, timeout=timeout)
+        start = int(cursor or b"0")
+        records = sorted(everything.records, key=lambda one: (one.updated_at, one.state, one.id))
+        page = records[start : start + limit]
+        return Page(page, b"%d" % (start + limit) if len(records) > start + limit else None, everything.now)
+
+
+class ScanIgnoresAge(MemoryStore):
+    """Does not look at `updated_before`."""
+
+    async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
+        return await super().scan(replace(wanted, updated_before=None), cursor=cursor, limit=limit, timeout=timeout)
+
+
+class CountsWithoutScopes(MemoryStore):
+    """Counts everybody's records together."""
+
+    async def counts(self, *, timeout: float) -> dict[tuple[str, State], int]:
+        counted: dict[tuple[str, State], int] = {}
+        for (_, state), number in (await super().counts(timeout=timeout)).items():
+            counted["", state] = counted.get(("", state), 0) + number
+        return counted
+
+
+class WakesNobody(MemoryStore):
+    """Takes callbacks, and never calls them."""
+
+    def wake(self, ids: object) -> None: ...
+
+
+class SaysButDoesNotStore(MemoryStore):
+    """Answers a renewal without writing it down."""
+
+    async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
+        before = dict(self._records)
+        answers = await super().renew(renewals, timeout=timeout)
+        self._records = before
+        return answers
+
+
+class TwinOfItsOwn(MemoryStore):
+    """Gives its keeper a store with nothing in it."""
+
+    def twin(self) -> MemoryStore:
+        return MemoryStore(clock=self._clock)
+
+
+class AnswersNobody(MemoryStore):
+    """Has an answer although nothing was asked."""
+
+    async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
+        answers = await super().claim(requests, timeout=timeout)
+        return answers or [Answer(Verdict.LOST, None, self._clock.now())]
+
+
+class Nameless(MemoryStore):
+    """Does not say where it is."""
+
+    def __init__(self, *, max_records: int | None = None, clock: Clock | None = None) -> None:
+        super().__init__(max_records=max_records, clock=clock)
+        self.name = ""
+
+
+class UnlockedFiles(MemoryStore):
+    """A file a record, read and written by every process as it likes."""
+
+    folder: Path
+
+    async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
+        return self._written_down(await super().claim(self._refreshed(requests), timeout=timeout))
+
+    async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:
+        return self._written_down(await super().settle(self._refreshed(settlements), timeout=timeout))
+
+    def _refreshed(self, requests: Sequence[T]) -> Sequence[T]:
+        for one in requests:
+            file = self.folder / one.id.hex()
+            if file.exists():
+                self._records[one.id] = msgspec.msgpack.decode(file.read_bytes(), type=Record)
+        time.sleep(A_MOMENT)
+        return requests
+
+    def _written_down(self, answers: list[Answer]) -> list[Answer]:
+        for record in (answer.record for answer in answers if answer.record):
+            new = self.folder / f"{record.id.hex()}.{os.getpid()}"
+            new.write_bytes(msgspec.msgpack.encode(record))
+            new.rename(self.folder / record.id.hex())
+        return answers

@@ -1,0 +1,206 @@
+"""A check that cannot fail is no check: each is shown a store that is broken in the way it is there for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from hypothesis import Phase, settings
+
+from onceward.ports import Clock
+from onceward.stores.memory import MemoryStore
+from tests.conformance import broken, broken_ways
+from tests.conformance.in_memory import InMemory
+
+CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
+    broken.BlindTakeOver: (
+        "of_many_claimants_of_one_key_exactly_one_acquires",
+        "many_claimants_may_share_one_store",
+        "an_unsafe_counter_loses_nothing_behind_a_claim",
+        "another_nonce_is_another_claim",
+        "a_repeated_claim_of_somebody_replaced_gets_nothing",
+        "random_histories_agree_with_the_state_table",
+    ),
+    broken.MissingLeaseIsFree: ("a_missing_lease_is_held_not_free", "random_histories_agree_with_the_state_table"),
+    broken.CompletesWhatNobodyClaimed: ("nobody_owns_a_key_that_was_never_claimed",),
+    broken.CompletesForAnybody: (
+        "a_replaced_owner_changes_nothing_while_the_new_one_works",
+        "a_replaced_owner_changes_nothing_after_the_new_one_settled",
+        "random_histories_agree_with_the_state_table",
+    ),
+    broken.RenewsForAnybody: ("a_replaced_owner_changes_nothing_while_the_new_one_works",),
+    broken.IgnoresTheNonceOfOwners: (
+        "nearly_the_owner_is_not_the_owner",
+        "owners_and_strangers_verbs_in_each_row_do_as_the_table_says",
+    ),
+    broken.RefusesLateOwners: ("a_late_owner_whom_nobody_replaced_may_still_do_everything",),
+    broken.FailureDeletes: (
+        "a_failure_leaves_the_record_and_its_attempts",
+        "random_histories_agree_with_the_state_table",
+    ),
+    broken.ReleaseDeletes: (
+        "tokens_grow_while_the_clock_is_set_back_by_days",
+        "other_settlements_again_are_fine_and_change_nothing",
+    ),
+    broken.LosesFalsyResults: ("every_result_replays_as_it_was", "random_histories_agree_with_the_state_table"),
+    broken.ForgetsThatNothingWasKept: ("a_result_that_was_not_kept_is_not_a_result_of_none",),
+    broken.LosesThePayloadOnCompletion: (
+        "another_payload_is_a_mismatch_in_every_state",
+        "a_claim_of_a_record_in_each_row_answers_as_the_table_says",
+    ),
+    broken.SkipsThePayloadOnTakeOver: ("another_payload_is_a_mismatch_in_every_state",),
+    broken.ReplaysExtendNothing: (
+        "a_sliding_window_moves_with_its_replays",
+        "random_histories_agree_with_the_state_table",
+    ),
+    broken.ReplaysWrite: ("what_changes_nothing_writes_nothing",),
+    broken.RegrantIgnoresTheNonce: (
+        "a_claim_repeated_with_its_nonce_gives_the_same_grant",
+        "a_repeated_claim_whose_lease_lapsed_is_live_again",
+        "a_repeated_claim_after_its_own_end_never_runs_again",
+        "one_claim_that_arrives_many_times_at_once_is_one_grant",
+    ),
+    broken.RegrantForgetsToAsk: ("a_repeated_take_over_still_says_that_one_must_ask_first",),
+    broken.RegrantIsASecondGrant: (
+        "a_claim_repeated_with_its_nonce_gives_the_same_grant",
+        "one_claim_that_arrives_many_times_at_once_is_one_grant",
+    ),
+    broken.OverwritesOnConflict: ("completing_again_is_fine_with_equal_content_and_a_conflict_with_other",),
+    broken.ParkingCutsOff: ("a_parked_record_answers_its_late_owner_and_whoever_knows",),
+    broken.ResolvesForAnybody: ("only_the_first_of_two_resolutions_holds",),
+    broken.CountsAttemptsOnFailure: ("of_many_who_take_over_a_lapsed_lease_exactly_one_wins",),
+    broken.TakeOverLosesNotes: ("a_claim_of_a_record_in_each_row_answers_as_the_table_says",),
+    broken.IgnoresNewerVersions: ("a_record_of_a_newer_version_is_left_alone",),
+    broken.ParksNobody: ("owners_and_strangers_verbs_in_each_row_do_as_the_table_says",),
+    broken.FloatingTimes: ("large_numbers_stay_exact",),
+    broken.CutsTextAtNul: ("every_text_comes_back_as_it_was",),
+    broken.CollatesKeys: ("the_id_alone_decides_whether_two_keys_are_one",),
+    broken.TrimsNames: ("readable_keys_and_scopes_are_text_like_any_other",),
+    broken.TokenResetByPurge: (
+        "tokens_grow_across_purge_even_if_the_clock_is_set_back",
+        "purge_racing_claims_lets_nobody_in_twice",
+    ),
+    broken.TokenIsTheTime: (
+        "tokens_grow_whatever_happens_to_a_key",
+        "tokens_grow_while_the_clock_is_set_back_by_days",
+    ),
+    broken_ways.GetThenPut: (
+        "of_many_claimants_of_one_key_exactly_one_acquires",
+        "many_claimants_may_share_one_store",
+        "of_many_who_take_over_a_lapsed_lease_exactly_one_wins",
+        "the_late_owner_and_its_successor_do_not_both_win",
+        "an_unsafe_counter_loses_nothing_behind_a_claim",
+        "batches_in_different_orders_neither_deadlock_nor_share_a_key",
+    ),
+    broken_ways.BatchJoinsOnTheKeyAlone: ("two_requests_for_one_key_in_one_batch_never_both_win",),
+    broken_ways.AnswersInKeyOrder: (
+        "answers_come_in_the_order_of_the_questions",
+        "batches_in_different_orders_neither_deadlock_nor_share_a_key",
+    ),
+    broken_ways.AnswersNobody: ("nothing_asked_nothing_answered",),
+    broken_ways.PurgesYoungTokens: ("purge_spares_young_tokens", "random_histories_agree_with_the_state_table"),
+    broken_ways.PurgesByAge: ("purge_deletes_all_that_answers_for_nothing_in_batches",),
+    broken_ways.PurgesNothing: (
+        "purge_deletes_all_that_answers_for_nothing_in_batches",
+        "purge_really_deletes",
+    ),
+    broken_ways.PurgesByAnEarlierLife: ("purge_follows_a_key_that_came_back",),
+    broken_ways.PurgeDecidesThenDeletes: ("purge_racing_claims_lets_nobody_in_twice",),
+    broken_ways.ForgetDeletes: (
+        "tokens_grow_whatever_happens_to_a_key",
+        "resolve_and_forget_in_each_row_do_as_the_table_says",
+    ),
+    broken_ways.ForgetsTheLiving: ("forget_spares_a_live_owner_and_cuts_it_off_when_forced",),
+    broken_ways.ScanSkipsAtPageEnds: ("pages_of_any_size_show_each_record_once",),
+    broken_ways.ScanByOffset: ("a_scan_survives_what_others_do_meanwhile",),
+    broken_ways.ScanIgnoresAge: ("filters_choose_by_state_scope_key_and_age",),
+    broken_ways.CountsWithoutScopes: ("counts_are_by_scope_and_state",),
+    broken_ways.WakesNobody: ("a_watcher_is_woken_when_the_owner_settles",),
+    broken_ways.SaysButDoesNotStore: ("what_the_store_says_lies_in_the_database", "the_hook_sees_what_is_written"),
+    broken_ways.TwinOfItsOwn: ("a_twin_has_the_same_data_and_a_life_of_its_own",),
+    broken_ways.Nameless: ("a_store_has_a_name_for_people",),
+}
+
+NEED_ANOTHER_FACTORY = {
+    "two_stores_on_one_place_see_each_other",
+    "what_was_written_outlives_the_store",
+    "processes_on_one_place_never_own_a_key_at_the_same_time",
+}
+"""Caught further down: what is broken there is not one store, but how several share a place."""
+
+CASES = [(kind, name) for kind, names in CAUGHT_BY.items() for name in names]
+
+both_colours = pytest.mark.parametrize("colour", ["blocking", "asyncio"])
+
+
+@pytest.fixture(autouse=True)
+def _without_shrinking() -> Iterator[None]:
+    """That a history fails is enough here; to find the shortest takes longer than all the rest."""
+    chosen = settings.get_current_profile_name()
+    settings.register_profile("only whether", settings.get_profile(chosen), phases=(Phase.generate,), print_blob=False)
+    settings.load_profile("only whether")
+    yield
+    settings.load_profile(chosen)
+
+
+@pytest.mark.rival(1, 2, 5, 18, 20, 22, 23, 24)
+@pytest.mark.fault("F36", "F40", "F41", "F42", "F66")
+@both_colours
+@pytest.mark.parametrize(("kind", "name"), CASES, ids=[f"{kind.__name__}-{name}" for kind, name in CASES])
+def test_the_kit_catches(kind: type[MemoryStore], name: str, colour: str, tmp_path: Path) -> None:
+    class Kit(InMemory):
+        pass
+
+    Kit.kind = kind
+    assert_caught(Kit(), name, colour, tmp_path)
+
+
+def test_every_broken_store_is_shown_to_the_kit_and_every_check_is_shown_a_broken_store() -> None:
+    checks = {name.removeprefix("test_") for name in dir(InMemory) if name.startswith("test_")}
+    stores = {kind for module in (broken, broken_ways) for kind in vars(module).values() if isinstance(kind, type)}
+    kinds = {kind for kind in stores if issubclass(kind, MemoryStore) and not kind.__subclasses__()}
+    assert set(CAUGHT_BY) | {broken_ways.UnlockedFiles} == kinds
+    assert {name for _, name in CASES} | NEED_ANOTHER_FACTORY == checks
+
+
+class Strangers(InMemory):
+    """Says that two stores share a place, but each has data of its own, which nobody keeps."""
+
+    durable = True
+
+    def open(self, place: Path, clock: Clock) -> MemoryStore:
+        return MemoryStore(clock=clock)
+
+
+@both_colours
+@pytest.mark.parametrize("name", ["two_stores_on_one_place_see_each_other", "what_was_written_outlives_the_store"])
+def test_the_kit_catches_stores_that_share_nothing(name: str, colour: str, tmp_path: Path) -> None:
+    assert_caught(Strangers(), name, colour, tmp_path)
+
+
+class Unlocked(InMemory):
+    """Opened again by name in the children."""
+
+    shared = True
+    kind: ClassVar[type[MemoryStore]] = broken_ways.UnlockedFiles
+
+    def open(self, place: Path, clock: Clock) -> MemoryStore:
+        store = broken_ways.UnlockedFiles(clock=clock)
+        store.folder = place
+        return store
+
+
+@pytest.mark.rival(18)
+@both_colours
+def test_the_kit_catches_processes_that_share_files_without_a_lock(colour: str, tmp_path: Path) -> None:
+    assert_caught(Unlocked(), "processes_on_one_place_never_own_a_key_at_the_same_time", colour, tmp_path)
+
+
+def assert_caught(kit: InMemory, name: str, colour: str, place: Path) -> None:
+    with pytest.raises(AssertionError) as caught:
+        getattr(kit, f"test_{name}")(colour, place)
+    said = str(caught.value).partition("\n")[0]
+    assert said, "a check must say what is wrong"
+    print(f"{kit.kind.__name__}: {kit.kind.__doc__} Caught by {name} ({colour}): {said:.160}")

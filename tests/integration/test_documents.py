@@ -1,0 +1,352 @@
+"""Mission A, as far as the core goes: a document is processed once, whoever delivers it and however long it takes."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onceward import (
+    AlreadyDone,
+    AlreadyRunning,
+    Content,
+    Executed,
+    LeaseLost,
+    NotAcquired,
+    Once,
+    State,
+    StillRunning,
+    StoreUnavailable,
+    content_key,
+)
+from tests.faces import Face, Pause
+
+LOCK = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"  # of b"test"
+
+
+# ── A1: the key is the content ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.mission("A1")
+def test_a_renamed_file_is_the_same_file_and_is_processed_once(face: Face, tmp_path: Path) -> None:
+    processed = []
+
+    @face(key=Content("path"), window="forever")
+    def process(path: Path) -> str:
+        processed.append(path.name)
+        return path.name
+
+    first = tmp_path / "invoice.pdf"
+    first.write_bytes(b"test")
+    assert process(first) == "invoice.pdf"
+    renamed = first.rename(tmp_path / "invoice (1).pdf")
+    outcome = process.outcome(renamed)
+    assert (outcome.replayed, outcome.value, outcome.key) == (True, "invoice.pdf", LOCK)
+    renamed.write_bytes(b"another document")
+    assert process.outcome(renamed).executed
+    assert processed == ["invoice.pdf", "invoice (1).pdf"]
+
+
+@pytest.mark.mission("A1")
+def test_bytes_a_path_and_a_stream_of_the_same_content_are_the_same_document(face: Face, tmp_path: Path) -> None:
+    path = tmp_path / "a.pdf"
+    path.write_bytes(b"test")
+    read: list[bytes] = []
+
+    @face(key=Content("document"))
+    def process(document: Any) -> str:
+        read.append(document.read())  # the stream was put back to where it stood
+        return "processed"
+
+    assert process(io.BytesIO(b"test")) == "processed"
+    assert process.outcome(b"test").replayed
+    assert process.outcome(path).replayed
+    assert read == [b"test"]
+
+
+@pytest.mark.mission("A1")
+def test_a_large_file_is_hashed_in_constant_memory(tmp_path: Path) -> None:
+    path = tmp_path / "large.pdf"
+    with path.open("wb") as file:
+        file.truncate(64 << 20)
+    tracemalloc.start()
+    try:
+        key = content_key(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert key.startswith("sha256:")
+    assert peak < 4 << 20
+
+
+# ── A3: the lock ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.mission("A3")
+def test_a_completed_document_is_skipped(face: Face) -> None:
+    with face.claim(LOCK) as claim:
+        claim.complete({"rows": 3})
+    with pytest.raises(AlreadyDone) as done, face.claim(LOCK):
+        pytest.fail("ran again")
+    assert done.value.value == {"rows": 3}
+
+
+@pytest.mark.mission("A3", "A7")
+def test_a_pending_document_is_skipped_inside_the_lease_and_taken_over_after_it(face: Face) -> None:
+    face.silent_owner(LOCK, note={"gcs_source_path": "gs://in/a.pdf"})
+    born = face.read(LOCK).created_at
+    face.clock.advance("599s")
+    with pytest.raises(AlreadyRunning) as running, face.claim(LOCK, on_running="raise"):
+        pytest.fail("ran beside the owner")
+    assert running.value.retry_after == pytest.approx(1, abs=0.01)
+    face.clock.advance("1s")
+    with face.claim(LOCK, on_running="raise", note={"gcs_output_path": "gs://out/a.pdf"}) as claim:
+        assert claim.attempt == 2
+    entry = face.read(LOCK)
+    assert (entry.created_at, entry.claimed_at > born) == (born, True)
+    assert entry.note == {"gcs_source_path": "gs://in/a.pdf", "gcs_output_path": "gs://out/a.pdf"}
+
+
+@pytest.mark.mission("A3")
+def test_a_failed_document_may_run_again_and_remembers_when_it_first_came(face: Face) -> None:
+    with pytest.raises(OSError, match="rate limited"), face.claim(LOCK):
+        raise OSError("rate limited")
+    born = face.read(LOCK).created_at
+    face.clock.advance("1h")
+    with face.claim(LOCK) as claim:
+        assert claim.attempt == 2
+    entry = face.read(LOCK)
+    assert (entry.state, entry.created_at, entry.error) == (State.COMPLETED, born, "")
+
+
+@pytest.mark.mission("A3")
+def test_of_ten_workers_that_acquire_at_once_one_gets_the_document(face: Face) -> None:
+    workers = [face, *(face.another() for _ in range(3))]
+
+    def acquire() -> Any:
+        return workers[0].silent_owner(LOCK, on_running="raise")
+
+    for _ in range(5):
+        answers = face.together(10, acquire)
+        refused = [answer for answer in answers if isinstance(answer, AlreadyRunning)]
+        assert len(refused) == 9, answers
+        workers.append(workers.pop(0))
+        face.clock.advance("601s")  # the winner fell silent: the next round is a race to take over
+
+
+# ── A4: the lease and its heartbeat ─────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.mission("A4")
+def test_the_lease_is_600_s_and_a_heartbeat_every_120_s_extends_it_however_long_the_work_takes(face: Face) -> None:
+    with face.claim(LOCK) as claim:
+        for _ in range(60):  # two hours at a rate-limited model
+            face.clock.advance("119s")
+            face.heartbeat()
+            renewed = len(face.told("renewed"))
+            face.clock.advance("1s")
+            face.heartbeat()
+            assert len(face.told("renewed")) == renewed + 1
+            entry = face.read(LOCK)
+            assert (entry.lease_until - entry.updated_at).total_seconds() == 600
+        claim.check()
+        with pytest.raises(AlreadyRunning):
+            face.another().silent_owner(LOCK, on_running="raise")
+    assert face.read(LOCK).state is State.COMPLETED
+
+
+@pytest.mark.mission("A4")
+def test_a_failed_heartbeat_is_logged_and_retried_and_never_crashes_the_work(
+    face: Face, caplog: pytest.LogCaptureFixture
+) -> None:
+    with face.claim(LOCK) as claim:
+        with face.store_trouble("renew", times=4):
+            face.clock.advance("121s")
+            for _ in range(4):
+                face.heartbeat()
+                face.clock.advance("40s")  # a retry is due within three tenths of the interval
+        face.heartbeat()
+        claim.check()
+    warned = [record for record in caplog.records if record.message.startswith("renewal_failed")]
+    assert [record.levelname for record in warned] == ["WARNING"] * 4
+    assert len(face.told("renewed")) == 1
+    assert face.read(LOCK).state is State.COMPLETED
+
+
+@pytest.mark.mission("A4", "A7")
+def test_the_heartbeat_of_a_replaced_owner_does_not_extend_somebody_elses_lock(face: Face) -> None:
+    face.silent_owner(LOCK)
+    face.clock.advance("601s")
+    face.another().silent_owner(LOCK)
+    before = face.read(LOCK).lease_until
+    face.clock.advance("120s")
+    face.heartbeat()  # of the first one
+    assert face.read(LOCK).lease_until == before
+    assert (len(face.told("lost")), len(face.told("renewed"))) == (1, 0)
+    assert face.leases() == 0
+
+
+# ── A5: the block ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.mission("A5")
+def test_a_block_that_ends_well_is_completed_and_one_that_raises_is_failed_with_the_message(face: Face) -> None:
+    with face.claim("good"):
+        pass
+    with pytest.raises(ValueError, match="no invoice number"), face.claim("bad"):
+        raise ValueError("no invoice number")
+    good, bad = face.read("good"), face.read("bad")
+    assert (good.state, good.error, good.value) == (State.COMPLETED, "", None)
+    assert (bad.state, bad.error) == (State.FAILED, "ValueError: no invoice number")
+    assert face.leases() == 0
+
+
+@pytest.mark.mission("A5")
+def test_who_does_not_get_the_lock_is_told_why_and_all_of_it_is_not_acquired(face: Face) -> None:
+    face.silent_owner("held")
+    with face.claim("done"):
+        pass
+    for key, settings, reason in (
+        ("held", {"on_running": "raise"}, AlreadyRunning),
+        ("held", {"wait": "20ms"}, StillRunning),
+        ("done", {}, AlreadyDone),
+    ):
+        with pytest.raises(NotAcquired) as refused, face.claim(key, **settings):
+            pytest.fail("ran")
+        assert type(refused.value) is reason
+        assert refused.value.key == key
+
+
+@pytest.mark.mission("A5")
+def test_a_block_whose_claim_was_lost_changes_nothing_and_raises(face: Face) -> None:
+    with pytest.raises(LeaseLost), face.claim(LOCK):
+        face.clock.advance("601s")
+        face.another().silent_owner(LOCK, note={"by": "the other"})
+    entry = face.read(LOCK)
+    assert (entry.state, entry.attempt, entry.note) == (State.PENDING, 2, {"by": "the other"})
+
+
+# ── A7: the edge cases ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.mission("A7")
+def test_a_duplicate_after_the_lease_runs_only_if_the_heartbeat_had_stopped(face: Face) -> None:
+    other = face.another()
+    face.silent_owner("beats")
+    other.silent_owner("silent")
+    for _ in range(6):
+        face.clock.advance("120s")
+        face.heartbeat()
+    with pytest.raises(AlreadyRunning):
+        other.silent_owner("beats", on_running="raise")
+    assert face.silent_owner("silent", on_running="raise").attempt == 2
+
+
+@pytest.mark.mission("A7")
+def test_a_resource_that_remembers_the_token_refuses_the_late_owners_write(face: Face) -> None:
+    output: dict[str, Any] = {"token": 0}
+
+    def write(claim: Any, text: str) -> bool:
+        if claim.token < output["token"]:
+            return False
+        output.update(token=claim.token, text=text)
+        return True
+
+    late = face.silent_owner(LOCK)
+    face.clock.advance("601s")
+    winner = face.another().silent_owner(LOCK)
+    assert write(winner, "winner's")
+    assert not write(late, "late")
+    assert output["text"] == "winner's"
+
+
+@pytest.mark.mission("A7")
+def test_while_the_store_is_down_nothing_runs_unless_that_was_chosen(
+    face: Face, caplog: pytest.LogCaptureFixture
+) -> None:
+    ran: list[str] = []
+
+    @face(key="doc:{document}", name="closed")
+    def closed(document: str) -> None:
+        ran.append("closed")
+
+    @face(key="doc:{document}", name="open", on_store_down="run")
+    def opened(document: str) -> str:
+        ran.append("open")
+        return "processed"
+
+    face.read("opens the store")
+    with face.store_trouble("claim"):
+        with pytest.raises(StoreUnavailable):
+            closed("a.pdf")
+        outcome = opened.outcome("a.pdf")
+    assert (type(outcome), outcome.reason, outcome.value) == (Executed, "unprotected", "processed")
+    assert ran == ["open"]
+    told = [record for record in caplog.records if record.message.startswith("unprotected")]
+    assert [(record.levelno, "doc:a.pdf" in record.message) for record in told] == [(logging.ERROR, True)]
+    closed("a.pdf")
+    assert ran == ["open", "closed"]
+
+
+CRASHING_WORKER = """
+    import sys, time
+    from onceward import Once, current_claim
+
+    once = Once(sys.argv[1], lease="300ms")
+    with once.claim("doc") as claim:
+        print("claimed", flush=True)
+        time.sleep(60)
+"""
+
+
+@pytest.mark.mission("A7", "A3")
+def test_a_worker_that_is_killed_is_replaced_once_its_lease_has_lapsed_and_not_before(tmp_path: Path) -> None:
+    """A real process, killed without a chance to say goodbye, in real time."""
+    url = f"sqlite:///{tmp_path / 'once.db'}"
+    worker = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(CRASHING_WORKER), url], stdout=subprocess.PIPE, text=True
+    )
+    with worker, Once(url, lease="300ms") as once:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "claimed\n"
+        time.sleep(0.7)  # more than two leases: its keeper is alive
+        with pytest.raises(AlreadyRunning), once.claim("doc", on_running="raise"):
+            pytest.fail("ran beside a living owner")
+        os.kill(worker.pid, signal.SIGKILL)
+        worker.wait()
+        killed = time.monotonic()
+        with once.claim("doc", wait="10s") as claim:
+            waited = time.monotonic() - killed
+            assert claim.attempt == 2
+        assert waited < 5
+        entry = once.read("doc")
+        assert entry is not None
+        assert entry.state is State.COMPLETED
+
+
+@pytest.mark.mission("A7")
+def test_a_duplicate_that_waits_gets_the_result_instead_of_running(face: Face) -> None:
+    pause, ran = Pause(), []
+
+    def process(document: str) -> str:
+        ran.append(document)
+        pause.here()
+        return f"rows of {document}"
+
+    owner = face.start(face.outcome, LOCK, process, "a.pdf")
+    pause.reached()
+    duplicate = face.start(face.another().outcome, LOCK, process, "a.pdf")
+    pause.go()
+    assert (owner.result().executed, duplicate.result().replayed) == (True, True)
+    assert duplicate.result().value == "rows of a.pdf"
+    assert ran == ["a.pdf"]

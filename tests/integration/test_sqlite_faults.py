@@ -1,0 +1,297 @@
+"""Every way in which a SQLite file can fail, for real, and the typed error for each (F60)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from onceward.bridge import run
+from onceward.errors import StoreBroken, StoreError, StoreFull, StoreUnavailable
+from onceward.model.record import Answer, Complete, Record, Verdict
+from onceward.stores.sqlite import SQLiteStore, faults, link
+from onceward.worlds.threads import Threads
+from tests.integration.sqlite_workers import claim, ident, opened, request
+from tests.integration.test_sqlite_processes import ask
+
+pytestmark = pytest.mark.fault("F60")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "once.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[SQLiteStore]:
+    opened_here = opened(str(path))
+    yield opened_here
+    run(opened_here.close())
+
+
+def complete(store: SQLiteStore, mine: Record, result: bytes) -> Answer:
+    return run(store.settle([Complete(mine.id, mine.token, mine.nonce, result=result)], timeout=5))[0]
+
+
+def pages(store: SQLiteStore, most: int | None = None) -> int:
+    def limit(cursor: sqlite3.Cursor) -> int:
+        if most is not None:
+            cursor.execute(f"PRAGMA max_page_count = {most}").fetchall()
+        return int(cursor.execute("PRAGMA page_count").fetchall()[0][0])
+
+    return store._link.turn(link.Allowance.of(5), limit)
+
+
+# ── busy ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_locked_file_is_unavailable_and_each_error_is_a_fresh_one_from_its_cause(
+    store: SQLiteStore, path: Path
+) -> None:
+    writer = sqlite3.connect(path, isolation_level=None)
+    writer.execute("BEGIN IMMEDIATE")
+    caught = []
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match="another writer holds the file") as error:
+            run(store.claim([request("a")], timeout=0.01))
+        assert isinstance(error.value.__cause__, sqlite3.OperationalError)
+        caught.append(error.value)
+    assert caught[0] is not caught[1]
+    writer.close()
+    assert claim(store, "a") is not None
+
+
+def test_a_file_locked_while_it_is_opened_is_waited_for_and_then_unavailable(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("CREATE TABLE t (x)")
+    other.execute("BEGIN EXCLUSIVE")  # not yet in WAL mode: even readers are locked out
+    monkeypatch.setattr(link, "OPENING", 0.05)
+    with pytest.raises(StoreUnavailable, match="another writer"):
+        opened(str(path))
+    other.close()
+    run(opened(str(path)).close())
+
+
+# ── full ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.mission("B7")
+def test_a_full_file_claims_nothing_and_works_again_once_there_is_room(store: SQLiteStore) -> None:
+    mine = claim(store, "before")
+    assert mine is not None
+    pages(store, most=pages(store) + 2)
+    with pytest.raises(StoreFull, match="nothing was written"):
+        complete(store, mine, b"x" * 100_000)
+    with pytest.raises(StoreFull):
+        run(store.claim([request(n) for n in range(500)], timeout=5))
+    assert all(answer.record is None for answer in run(store.read([ident(n) for n in range(500)], timeout=5)))
+    assert run(store.read([mine.id], timeout=5))[0].record == mine
+    pages(store, most=1_000_000)
+    assert complete(store, mine, b"x" * 100_000).verdict is Verdict.OK
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = shutil.which("mount")
+    command = [mount or "", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(place)]
+    if mount is None or os.getuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("only root may mount a small disk")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_full_disk_claims_nothing_and_works_again_once_there_is_room(small_disk: Path) -> None:
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(b"x" * 100_000)
+    store = opened(str(small_disk / "once.db"))
+    acquired = []
+    with pytest.raises(StoreFull):
+        for word in range(10_000):
+            mine = claim(store, word)
+            assert mine is not None
+            acquired.append(mine)
+            complete(store, mine, b"x" * 2_000)
+    assert len(acquired) > 10
+    ballast.unlink()
+    found = run(store.read([mine.id for mine in acquired], timeout=5))
+    assert all(answer.verdict is Verdict.OK for answer in found), "what was acknowledged is there"
+    assert claim(store, "after") is not None
+    run(store.close())
+
+
+def test_a_disk_that_fails_is_unavailable(path: Path) -> None:
+    kind, message = ask("with_a_small_file_limit", path)["error"]
+    assert kind == "StoreUnavailable"
+    assert "the disk reported an error" in message
+
+
+# ── broken ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_text_file_is_not_a_database_and_is_left_as_it_is(path: Path) -> None:
+    path.write_text("Dear diary, " * 1_000)
+    with pytest.raises(StoreBroken, match="not a SQLite database") as caught:
+        opened(str(path))
+    assert isinstance(caught.value.__cause__, sqlite3.DatabaseError)
+    assert path.read_text().startswith("Dear diary")
+
+
+def test_a_damaged_file_is_broken_and_never_a_reason_to_run_again(path: Path) -> None:
+    store = opened(str(path))
+    for word in range(300):
+        claim(store, word)
+    run(store.close())
+    size = path.stat().st_size
+    with path.open("r+b") as file:  # closed before: nobody's locks are dropped
+        file.seek(4_096)
+        file.write(b"\xa5" * (size - 4_096))
+    store = SQLiteStore(path)
+    with pytest.raises(StoreBroken, match=r"damaged|tables of Onceward"):
+        run(store.open(Threads()))
+        run(store.claim([request(7)], timeout=5))
+    run(store.close())
+
+
+def test_missing_tables_are_a_broken_store(store: SQLiteStore, path: Path) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute("DROP TABLE onceward_records")
+    connection.close()
+    with pytest.raises(StoreBroken, match="tables of Onceward"):
+        claim(store, "a")
+
+
+@pytest.fixture
+def public_place() -> Iterator[Path]:
+    """Pytest's own folders are closed to other users."""
+    place = Path(tempfile.mkdtemp(prefix="onceward-"))
+    place.chmod(0o755)
+    yield place
+    place.chmod(0o755)
+    shutil.rmtree(place)
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_read_only_file_or_directory_is_broken_and_the_hint_says_what_to_allow(
+    public_place: Path, exists: bool
+) -> None:
+    path = public_place / "once.db"
+    if exists:
+        run(opened(str(path)).close())
+        path.chmod(0o444)
+    public_place.chmod(0o555)
+    said = ask("without_rights", path, 65_534)
+    assert said["error"] == "StoreBroken"
+    assert "→" in said["message"]
+    assert "director" in said["message"]
+
+
+def test_a_connection_that_turns_read_only_is_broken(store: SQLiteStore) -> None:
+    store._link.turn(link.Allowance.of(5), lambda cursor: cursor.execute("PRAGMA query_only = 1").fetchall())
+    with pytest.raises(StoreBroken, match="read-only"):
+        claim(store, "a")
+
+
+@pytest.mark.parametrize("kind", ["missing directory", "is a directory"])
+def test_what_cannot_be_opened_is_broken_with_the_reason(tmp_path: Path, kind: str) -> None:
+    place = tmp_path if kind == "is a directory" else tmp_path / "nowhere" / "once.db"
+    with pytest.raises(StoreBroken, match="cannot be opened"):
+        opened(str(place))
+
+
+def test_a_place_without_write_ahead_logging_is_broken_and_the_hint_names_network_file_systems() -> None:
+    without_a_file = link.Link("", "sqlite:///x.db", "FULL", migrate=True)  # SQLite has no WAL for this one
+    with pytest.raises(StoreBroken, match="network file systems"):
+        without_a_file.open()
+
+
+# ── replaced ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("how", ["deleted", "replaced", "log deleted", "log replaced"])
+def test_what_is_written_to_a_file_that_lost_its_name_is_never_called_claimed(
+    store: SQLiteStore, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(link, "LOOK_WRITING", -1.0)
+    claim(store, "before")
+    victim = path.with_name("once.db-wal") if how.startswith("log") else path
+    if how.endswith("deleted"):
+        victim.unlink()
+    else:
+        (tmp_path / "other").write_bytes(b"")
+        (tmp_path / "other").replace(victim)
+    for _ in range(2):
+        with pytest.raises(StoreBroken, match="replaced or deleted"):
+            claim(store, "a")
+    monkeypatch.setattr(link, "LOOK", -1.0)
+    with pytest.raises(StoreBroken, match="replaced or deleted"):
+        run(store.read([ident("before")], timeout=5))
+
+
+def test_readers_look_once_a_second_and_writers_at_most_a_hundred_times(
+    store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+    look = link.Link.look
+
+    def counted(self: link.Link) -> None:
+        looks.append(1)
+        look(self)
+
+    claim(store, "a")
+    monkeypatch.setattr(link.Link, "look", counted)
+    store._link._looked = 1e18  # just now, and for ever
+    claim(store, "b")
+    assert not looks
+    store._link._looked = 0
+    run(store.read([ident("a")], timeout=5))
+    run(store.read([ident("a")], timeout=5))
+    assert len(looks) == 1
+
+
+def test_a_store_that_is_opened_again_accepts_the_new_file(store: SQLiteStore, path: Path) -> None:
+    run(store.close())
+    path.unlink()
+    run(store.open(Threads()))
+    assert claim(store, "a") is not None
+
+
+# ── every code ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (sqlite3.SQLITE_BUSY_RECOVERY, StoreUnavailable),
+        (sqlite3.SQLITE_LOCKED, StoreUnavailable),
+        (sqlite3.SQLITE_FULL, StoreFull),
+        (sqlite3.SQLITE_IOERR_FSYNC, StoreUnavailable),
+        (sqlite3.SQLITE_NOMEM, StoreUnavailable),
+        (sqlite3.SQLITE_CORRUPT_INDEX, StoreBroken),
+        (sqlite3.SQLITE_NOTADB, StoreBroken),
+        (sqlite3.SQLITE_READONLY_DBMOVED, StoreBroken),
+        (sqlite3.SQLITE_CANTOPEN_ISDIR, StoreBroken),
+        (sqlite3.SQLITE_PERM, StoreBroken),
+        (sqlite3.SQLITE_CONSTRAINT_UNIQUE, StoreBroken),
+        (sqlite3.SQLITE_TOOBIG, StoreUnavailable),
+        (None, StoreUnavailable),
+    ],
+)
+def test_every_code_has_a_typed_error_that_names_the_store(code: int | None, kind: type[StoreError]) -> None:
+    error = sqlite3.OperationalError("words of SQLite")
+    if code is not None:
+        error.sqlite_errorcode = code
+    explained = faults.explain(error, "sqlite:///x.db", "/")
+    assert type(explained) is kind
+    assert "sqlite:///x.db" in str(explained)
+    assert "words of SQLite" in str(explained)
+    assert explained.hint

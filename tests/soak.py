@@ -1,0 +1,162 @@
+"""The long, random tests: `python -m tests.soak [--small] [--minutes N] [--into FOLDER]`.
+
+New random examples by the thousand for every property, random histories for every store, then the demo again and again
+with other seeds. The report has the commit, the command and the figures of this very run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import re
+import shlex
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from examples.demo.crew import Trouble
+from examples.demo.run import Plan, run
+
+ROOT = Path(__file__).resolve().parents[1]
+EVIDENCE = ROOT / "docs" / "evidence"
+A_TEST = 6 * 3600  # seconds: five thousand examples take their time
+SEED = 1_000  # first of the demo's; the usual runs have small ones
+
+PROPERTIES = ("-m", "hypothesis", "--hypothesis-show-statistics", "tests")
+HISTORIES = ("-k", "random_histories", "tests/conformance/test_memory.py", "tests/conformance/test_sqlite.py")
+
+
+class Section(NamedTuple):
+    """One part of the report."""
+
+    title: str
+    command: str
+    passed: bool
+    figures: list[tuple[str, object]]
+
+
+def suite(title: str, arguments: tuple[str, ...], profile: str) -> Section:
+    """A part of the test suite under a profile of Hypothesis."""
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", f"--timeout={A_TEST}", *arguments]
+    environment = {**os.environ, "ONCEWARD_HYPOTHESIS_PROFILE": profile}
+    started = time.monotonic()
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        print(done.stdout, done.stderr, sep="\n", file=sys.stderr)
+    figures = pytest_figures(done.stdout) + [("seconds", round(time.monotonic() - started))]
+    shown = f"ONCEWARD_HYPOTHESIS_PROFILE={profile} python {shlex.join(command[1:])}"
+    return Section(title, shown, done.returncode == 0, figures)
+
+
+def pytest_figures(said: str) -> list[tuple[str, object]]:
+    """What pytest and Hypothesis counted."""
+    closing = re.findall(r"^(?:=+ )?((?:\d+ \w+,? ?)+) in [\d.]+s", said, re.MULTILINE)
+    counted = re.findall(r"(\d+) (passed|failed|skipped|errors?)\b", closing[-1] if closing else "")
+    figures: list[tuple[str, object]] = [(f"tests {word}", int(number)) for number, word in counted]
+    examples = [int(number) for number in re.findall(r"- (\d+) passing, ", said)]
+    return [*figures, ("random examples passed", sum(examples))] if examples else figures
+
+
+def demos(plan: Plan, minutes: float) -> Section:
+    """The demo with one seed after another, until the time is over."""
+    total: Counter[str] = Counter()
+    ends = time.monotonic() + minutes * 60
+    seed = plan.seed
+    passed = True
+    while passed and (seed == plan.seed or time.monotonic() < ends):
+        try:
+            done = run(plan._replace(seed=seed))
+        except Trouble as trouble:
+            print(f"seed {seed}: {trouble}", file=sys.stderr)
+            passed = False
+            break
+        passed = done.audit.passed
+        print(f"  demo, seed {seed}: {done.audit}", flush=True)
+        total.update(done.counts)
+        total.update(orders=done.audit.orders, rows=done.audit.rows, duplicates=done.audit.duplicates)
+        total.update(lost=done.audit.lost, wrong=done.audit.wrong, silent=done.audit.orders - done.counts["executed"])
+        seed += 1
+    command = f"python -m examples.demo --deliveries {plan.deliveries} --workers {plan.workers} --kills {plan.kills}"
+    return Section(
+        "Workers killed at random",
+        f"{command} --seed {plan.seed}" + (f" … {seed - 1}" if seed > plan.seed + 1 else ""),
+        passed,
+        [
+            ("runs", seed - plan.seed),
+            ("deliveries acknowledged", total["acknowledged"]),
+            ("kills", total["kills"]),
+            ("redelivered after a kill", total["redelivered"]),
+            ("taken over", total["taken over"]),
+            ("charged by a worker that died before it could say so", total["silent"]),
+            ("orders", total["orders"]),
+            ("rows", total["rows"]),
+            ("duplicates", total["duplicates"]),
+            ("lost", total["lost"]),
+            ("wrong amounts", total["wrong"]),
+        ],
+    )
+
+
+def commit() -> str:
+    """The commit that is checked out; `-changed` if there is more in the folder than that."""
+    name = _git("rev-parse", "--short=12", "HEAD").strip() or "unknown"
+    return f"{name}-changed" if _git("status", "--porcelain", "--untracked-files=no").strip() else name
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout if done.returncode == 0 else ""
+
+
+def report(sections: list[Section], name: str, command: str) -> str:
+    lines = [
+        f"# Soak of {name}",
+        "",
+        f"{datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, "
+        f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores. Written by `{command}`; the figures are those of that run.",
+        "",
+        f"Result: **{'passed' if all(one.passed for one in sections) else 'FAILED'}**",
+    ]
+    for one in sections:
+        lines += ["", f"## {one.title}: {'passed' if one.passed else 'FAILED'}", "", f"`{one.command}`", ""]
+        lines += ["| | |", "|---|---|", *(f"| {what} | {figure} |" for what, figure in one.figures)]
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description="The long, random tests.")
+    parser.add_argument("--small", action="store_true", help="to see that it works: few examples, one quick demo")
+    parser.add_argument("--minutes", type=float, default=20.0, help="of demos, default 20")
+    parser.add_argument(
+        "--into", type=Path, help="folder of the report, default docs/evidence (small: none, it is printed)"
+    )
+    chosen = parser.parse_args(arguments)
+    profile = "ci" if chosen.small else "soak"
+    name = commit()
+    sections = []
+    for title, tests in (("Properties", PROPERTIES), ("Random histories of every store", HISTORIES)):
+        print(f"{title} …", flush=True)
+        sections.append(suite(title, tests, profile))
+    print("Workers killed at random …", flush=True)
+    plan = Plan(600, 3, 6, SEED) if chosen.small else Plan(20_000, 4, 120, SEED)
+    sections.append(demos(plan, 0 if chosen.small else chosen.minutes))
+    text = report(sections, name, shlex.join(["python", "-m", "tests.soak", *arguments]))
+    folder = chosen.into or (None if chosen.small else EVIDENCE)
+    if folder is None:
+        print(text)
+    else:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"soak-{name}.md"
+        path.write_text(text, encoding="utf-8")
+        print(f"written to {path}")
+    return 0 if all(one.passed for one in sections) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

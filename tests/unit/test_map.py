@@ -1,0 +1,220 @@
+"""`once.map`: claimed in bulk, outcomes in the order of the input, one that fails stops no other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onceward import AsyncOnce, ConfigurationError, MemoryStore, MissingKey, Once, PayloadMismatch, State
+from onceward.testing import FakeClock
+from tests.faces import Face, Place
+from tests.unit.elsewhere import owned
+
+
+@pytest.fixture
+def place(tmp_path: Path, clock: FakeClock) -> Place:
+    """Memory is enough here: nothing in this file depends on the store."""
+    return Place("memory", tmp_path, clock)
+
+
+class Handler:
+    """Remembers what it did; refuses what it is told to."""
+
+    def __init__(self, **refuse: BaseException) -> None:
+        self.done: list[Any] = []
+        self.refuse = refuse
+
+    def __call__(self, item: Any) -> str:
+        self.done.append(item)
+        if str(item) in self.refuse:
+            raise self.refuse[str(item)]
+        return f"did {item}"
+
+
+def mapped(face: Face, handler: Handler, items: Any, **settings: Any) -> list[Any]:
+    def work(item: Any) -> str:
+        return handler(item)
+
+    return face.map(work, items, **settings)
+
+
+def test_outcomes_come_in_the_order_of_the_input(face: Face) -> None:
+    handler = Handler()
+    assert mapped(face, handler, ["b"])[0].executed
+    outcomes = mapped(face, handler, ["c", "b", "a"])
+    assert [(one.kind, one.value) for one in outcomes] == [
+        ("executed", "did c"),
+        ("replayed", "did b"),
+        ("executed", "did a"),
+    ]
+    assert handler.done == ["b", "c", "a"]
+
+
+def test_a_second_map_replays_everything(face: Face) -> None:
+    handler = Handler()
+    first, second = (mapped(face, handler, [1, 2, 3], key="n:{item}") for _ in range(2))
+    assert [one.kind for one in first] == ["executed"] * 3
+    assert [(one.kind, one.value, one.key) for one in second] == [
+        ("replayed", "did 1", "n:1"),
+        ("replayed", "did 2", "n:2"),
+        ("replayed", "did 3", "n:3"),
+    ]
+    assert handler.done == [1, 2, 3]
+
+
+def test_one_that_fails_stops_no_other(face: Face) -> None:
+    handler = Handler(b=ValueError("bad b"))
+    outcomes = mapped(face, handler, ["a", "b", "c"], key="{item}")
+    assert [one.kind for one in outcomes] == ["executed", "failed", "executed"]
+    with pytest.raises(ValueError, match="bad b"):
+        outcomes[1].unwrap()
+    handler.refuse.clear()
+    assert [(one.kind, one.attempt) for one in mapped(face, handler, ["a", "b"], key="{item}")] == [
+        ("replayed", 1),
+        ("executed", 2),
+    ]
+
+
+def test_a_key_that_comes_twice_runs_once(face: Face) -> None:
+    handler = Handler()
+    outcomes = mapped(face, handler, ["a", "b", "a", "a"])
+    assert [one.kind for one in outcomes] == ["executed", "executed", "replayed", "replayed"]
+    assert [one.value for one in outcomes] == ["did a", "did b", "did a", "did a"]
+    assert outcomes[0].token == outcomes[2].token
+    assert handler.done == ["a", "b"]
+    assert [event.reason for event in face.told("skipped")] == ["replayed"] * 2
+
+
+def test_a_key_that_comes_twice_and_fails_runs_once_too(face: Face) -> None:
+    handler = Handler(a=ValueError("bad"))
+    assert [one.kind for one in mapped(face, handler, ["a", "a"])] == ["failed", "failed"]
+    assert handler.done == ["a"]
+
+
+@pytest.mark.rival(5)
+def test_the_same_key_with_another_payload_is_a_mismatch_inside_one_batch_too(face: Face) -> None:
+    handler = Handler()
+    outcomes = mapped(face, handler, [("k", 1), ("k", 2), ("k", 1)], key="{item[0]}")
+    assert [one.kind for one in outcomes] == ["executed", "mismatch", "replayed"]
+    with pytest.raises(PayloadMismatch, match="differs in: item"):
+        outcomes[1].unwrap()
+    assert handler.done == [("k", 1)]
+    again = mapped(face, handler, [("k", 2), ("k", 1)], key="{item[0]}")
+    assert [one.kind for one in again] == ["mismatch", "replayed"]
+
+
+@pytest.mark.rival(30)
+def test_items_without_a_key_each_run_if_that_is_declared(face: Face) -> None:
+    handler = Handler()
+    with pytest.raises(MissingKey):
+        mapped(face, handler, [{"id": 1}, {}], key="{item[id]}")
+    outcomes = mapped(face, handler, [{"id": 1}, {}, {}], key="{item[id]}", on_missing_key="run")
+    assert [(one.kind, one.reason) for one in outcomes] == [("executed", "executed")] + [
+        ("executed", "unprotected")
+    ] * 2
+    assert handler.done == [{"id": 1}, {}, {}]
+    assert len(face.told("unprotected")) == 2
+
+
+def test_more_than_one_batch_and_a_generator(face: Face) -> None:
+    handler = Handler()
+    outcomes = mapped(face, handler, (number for number in range(600)))
+    assert [one.value for one in outcomes] == [f"did {number}" for number in range(600)]
+    assert {one.kind for one in outcomes} == {"executed"}
+    assert handler.done == list(range(600))
+    assert face.keeper.held() == 0
+
+
+def test_nothing_in_nothing_out(face: Face) -> None:
+    assert mapped(face, Handler(), []) == []
+
+
+def test_what_somebody_else_is_at_follows_the_policy(face: Face) -> None:
+    handler = Handler()
+    with owned(face, face.once.key("a", name="n")):
+        outcomes = mapped(face, handler, ["a", "b"], key="{item}", name="n", on_running="skip")
+        assert [one.kind for one in outcomes] == ["running", "executed"]
+        waited = face.start(lambda: mapped(face, handler, ["a", "c"], key="{item}", name="n"))
+        while "c" not in handler.done:
+            pass  # the free one is done before it waits for the other
+    assert [one.kind for one in waited.result(20)] == ["replayed", "executed"]
+    assert handler.done == ["b", "c"]
+
+
+def test_the_choices_of_a_decorated_function_hold(face: Face) -> None:
+    effects: list[int] = []
+
+    @face(key="n:{x}", max_attempts=1)
+    def work(x: int, y: int = 5) -> int:
+        effects.append(x)
+        return x + y
+
+    assert work(2) == 7
+    assert [(one.key, one.value) for one in face.map(work, [1, 2])] == [("n:1", 6), ("n:2", 7)]
+    assert effects == [2, 1]
+    for details in ({"key": "{x}"}, {"name": "other"}, {"lease": "1m"}):
+        with pytest.raises(ConfigurationError, match="decorated already"):
+            face.map(work, [1], **details)
+
+
+def test_a_decorated_method_keeps_its_receiver(face: Face) -> None:
+    class Till:
+        def __init__(self) -> None:
+            self.taken: list[int] = []
+
+        def take(self, order: int) -> int:
+            self.taken.append(order)
+            return order
+
+        once = face.once(key="t:{order}")(face._work(take))
+
+    till = Till()
+    assert [one.value for one in face._wait(face.once.map(till.once, [1, 2, 1]))] == [1, 2, 1]
+    assert till.taken == [1, 2]
+
+
+def test_functions_of_the_other_colour_are_refused_before_anything_runs() -> None:
+    async def work(x: int) -> int:
+        return x
+
+    once = Once(MemoryStore())
+    for fn in (work, once(work)):
+        with pytest.raises(ConfigurationError, match="AsyncOnce"):
+            once.map(fn, [1])
+
+
+async def test_async_map_takes_no_blocking_function_that_is_decorated() -> None:
+    def work(x: int) -> int:
+        return x
+
+    async with AsyncOnce(MemoryStore()) as once:
+        with pytest.raises(ConfigurationError, match="with Once"):
+            await once.map(Once(MemoryStore())(work), [1])  # type: ignore[arg-type]  # that is the point
+
+
+@pytest.mark.rival(7)
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1)])
+def test_what_was_not_begun_is_released_when_the_process_is_told_to_stop(face: Face, error: BaseException) -> None:
+    handler = Handler(b=error)
+    with pytest.raises(type(error)):
+        mapped(face, handler, ["a", "b", "c", "d"], key="{item}", name="n")
+    assert handler.done == ["a", "b"]
+    states = [face.read(key, name="n") for key in "abcd"]
+    assert [one and one.state for one in states] == [State.COMPLETED, State.FAILED, None, None]
+    assert face.keeper.held() == 0
+    handler.refuse.clear()
+    again = mapped(face.another(), handler, ["a", "b", "c", "d"], key="{item}", name="n", on_running="raise")
+    assert [(one.kind, one.attempt) for one in again] == [
+        ("replayed", 1),
+        ("executed", 2),
+        ("executed", 1),  # not begun is not an attempt
+        ("executed", 1),
+    ]
+
+
+def test_a_lambda_needs_a_name(face: Face) -> None:
+    with pytest.raises(ConfigurationError, match="name="):
+        face.map(lambda item: item, [1])
+    assert face.map(lambda item: item, [1], name="n")[0].value == 1
