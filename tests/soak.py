@@ -49,7 +49,7 @@ def suite(title: str, arguments: tuple[str, ...], profile: str) -> Section:
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         print(done.stdout, done.stderr, sep="\n", file=sys.stderr)
-    figures = pytest_figures(done.stdout) + [("seconds", round(time.monotonic() - started))]
+    figures = [*pytest_figures(done.stdout), ("seconds", round(time.monotonic() - started))]
     shown = f"ONCEWARD_HYPOTHESIS_PROFILE={profile} python {shlex.join(command[1:])}"
     return Section(title, shown, done.returncode == 0, figures)
 
@@ -115,11 +115,13 @@ def _git(*arguments: str) -> str:
 
 
 def report(sections: list[Section], name: str, command: str) -> str:
+    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+    versions = f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
     lines = [
         f"# Soak of {name}",
         "",
-        f"{datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, "
-        f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores. Written by `{command}`; the figures are those of that run.",
+        f"{datetime.now(UTC):%Y-%m-%d}, {versions}, {machine}.",
+        f"Written by `{command}`; the figures are those of that run.",
         "",
         f"Result: **{'passed' if all(one.passed for one in sections) else 'FAILED'}**",
     ]

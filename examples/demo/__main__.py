@@ -84,8 +84,8 @@ def ending(plan: Plan, done: Run) -> str:
     found, counts = done.audit, done.counts
     if plan.unguarded and not found.passed:
         return (
-            f"\nThis is the point: without Onceward there are {found.duplicates} charges too many, although every worker "
-            "looked first.\nTwo workers can look at the same time.\n"
+            f"\nThis is the point: without Onceward there are {found.duplicates} charges too many, although every "
+            "worker looked first.\nTwo workers can look at the same time.\n"
             "Next: `make demo` for the same traffic with Onceward."
         )
     if plan.unguarded:

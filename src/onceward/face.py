@@ -18,7 +18,6 @@ from .model.key import Key, Scope, make_key
 from .model.policy import Defaults, Policy, Settings
 from .model.results import ResultType
 from .observe.events import Listener
-from .observe.log import logging_bus
 from .operation import KeySource, Operation, codec_for, name_of
 from .ports import Store, World
 from .stores.cached import CachedStore
@@ -54,6 +53,8 @@ class Face:
         self._connect(CachedStore(opened, cache) if cache else opened)
 
     def _connect(self, store: Store) -> None:
+        from .observe.log import logging_bus  # logging is a twentieth of our import time
+
         bus = logging_bus()
         self.keeper = Keeper(store, bus)
         self.engine = Engine(store, self._world(), self.keeper, bus, Owner())
@@ -63,6 +64,7 @@ class Face:
 
     @property
     def store(self) -> Store:
+        """Where the records are."""
         return self.engine.store
 
     def using(self, *, tenant: str | None = None, **settings: Any) -> Self:

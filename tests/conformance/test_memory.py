@@ -1,6 +1,22 @@
 from __future__ import annotations
 
+from pathlib import Path
+
+from onceward.ports import Clock
+from onceward.stores.memory import MemoryStore
 from tests.conformance.in_memory import InMemory
 
 
 class TestMemoryStore(InMemory): ...
+
+
+class TestMemoryStoreOnItsOwnClock(InMemory):
+    """As a store on a server has to be tested: with short real leases."""
+
+    fake_clock = False
+
+    def open(self, place: Path, clock: Clock) -> MemoryStore:
+        store = self.stores.get(place)
+        if store is None:
+            store = self.stores[place] = MemoryStore()
+        return store

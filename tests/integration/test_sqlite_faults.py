@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -78,6 +79,19 @@ def test_a_file_locked_while_it_is_opened_is_waited_for_and_then_unavailable(
         opened(str(path))
     other.close()
     run(opened(str(path)).close())
+
+
+def test_a_file_that_is_locked_for_a_moment_while_it_is_opened_is_opened_all_the_same(path: Path) -> None:
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("CREATE TABLE t (x)")
+    other.execute("BEGIN EXCLUSIVE")
+    soon = threading.Timer(0.05, other.execute, ["COMMIT"])
+    soon.start()
+    store = opened(str(path))
+    soon.join()
+    assert claim(store, "a") is not None
+    run(store.close())
+    other.close()
 
 
 # ── full ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -116,7 +116,7 @@ def test_callables_of_other_kinds() -> None:
             return x + y
 
     assert Binding(Adder()).bind(2) == {"x": 2, "y": 1}
-    assert Binding(functools.partial(plain, 1)).bind(b=5) == {"a": 1, "b": 5} or True
+    assert Binding(functools.partial(plain, b=5)).bind(1) == {"a": 1, "b": 5}
     assert Binding(len).bind([1]) == {"obj": [1]}
     assert Binding(print).bind(1, 2, sep="-")["args"] == (1, 2)
     assert Binding(dict).bind(1, x=2) == {"args": (1,), "x": 2}  # has no signature
@@ -124,7 +124,7 @@ def test_callables_of_other_kinds() -> None:
 
 @given(st.data())
 def test_binds_as_the_standard_library_does(data: st.DataObject) -> None:
-    fn = data.draw(st.sampled_from([plain, keywords, positions, many]))
+    fn: Any = data.draw(st.sampled_from([plain, keywords, positions, many]))
     args = data.draw(st.lists(st.integers(), max_size=4))
     kwargs = data.draw(st.dictionaries(st.sampled_from("abc"), st.integers(), max_size=3))
     try:

@@ -8,7 +8,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -60,7 +60,8 @@ class Bench:
         id = name.encode().rjust(32, b".")
         request = ClaimRequest(id, "app/op", name, f"nonce of {name}".encode(), round(lease * SECOND))
         answer = run(self.memory.claim([request], timeout=1))[0]
-        assert answer.verdict is Verdict.ACQUIRED and answer.record is not None
+        assert answer.verdict is Verdict.ACQUIRED
+        assert answer.record is not None
         return answer.record
 
     def hold(self, name: str = "work", lease: float = LEASE) -> Hold:
@@ -192,13 +193,11 @@ def test_renewing_goes_on_until_the_lease_lapses_and_beyond(bench: Bench) -> Non
     bench.wire.lose_requests("renew")
     while bench.now() < LEASE - 4:
         bench.after(4)
-    assert not hold.overdue
-    assert bench.told("overdue") == []
+    assert (hold.overdue, bench.told("overdue")) == (False, [])
     assert bench.wire.calls["renew"] >= 480 / 36
     for _ in range(30):
         bench.after(4)
-    assert hold.overdue
-    assert not hold.lost
+    assert (hold.overdue, hold.lost) == (True, False)
     assert len(bench.told("overdue")) == 1, "told once, not at every retry"
     bench.wire.heal()
     bench.after(36)
@@ -386,9 +385,9 @@ def test_a_canceller_that_fails_does_not_end_the_thread() -> None:
         assert len(keepers()) >= 1
 
 
-def wait_until(happened: object, seconds: float = 5.0) -> None:
+def wait_until(happened: Callable[[], bool], seconds: float = 5.0) -> None:
     deadline = time.monotonic() + seconds
-    while not happened():  # type: ignore[operator]
+    while not happened():
         assert time.monotonic() < deadline, "it never happened"
         time.sleep(0.005)
 
@@ -439,7 +438,7 @@ def test_a_twin_of_the_store_is_opened_in_the_blocking_world(bench: Bench) -> No
     async def remember(world: object) -> None:
         opened.append(world)
 
-    bench.store.open = remember  # type: ignore[method-assign,assignment]
+    bench.store.open = remember  # type: ignore[method-assign]
     bench.hold()
     bench.after(120)
     assert isinstance(opened[0], Threads)

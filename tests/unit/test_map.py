@@ -124,7 +124,7 @@ def test_more_than_one_batch_and_a_generator(face: Face) -> None:
     assert [one.value for one in outcomes] == [f"did {number}" for number in range(600)]
     assert {one.kind for one in outcomes} == {"executed"}
     assert handler.done == list(range(600))
-    assert face.keeper.held() == 0
+    assert face.keeper.shortest_lease() is None  # nothing is held
 
 
 def test_nothing_in_nothing_out(face: Face) -> None:
@@ -203,7 +203,7 @@ def test_what_was_not_begun_is_released_when_the_process_is_told_to_stop(face: F
     assert handler.done == ["a", "b"]
     states = [face.read(key, name="n") for key in "abcd"]
     assert [one and one.state for one in states] == [State.COMPLETED, State.FAILED, None, None]
-    assert face.keeper.held() == 0
+    assert face.keeper.shortest_lease() is None  # nothing is held
     handler.refuse.clear()
     again = mapped(face.another(), handler, ["a", "b", "c", "d"], key="{item}", name="n", on_running="raise")
     assert [(one.kind, one.attempt) for one in again] == [

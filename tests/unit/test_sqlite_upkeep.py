@@ -29,6 +29,7 @@ from onceward.worlds.threads import Threads
 from tests.unit.sqlite_calls import (
     DAY,
     HOUR,
+    change,
     claim,
     complete,
     held,
@@ -123,6 +124,19 @@ def test_purge_finds_its_records_by_index_not_by_reading_a_million(
     assert len(plan) == 1
     assert plan[0].startswith("SEARCH")
     assert index in plan[0]
+
+
+@pytest.mark.fault("F67")
+def test_records_of_a_newer_version_do_not_stand_in_the_way_of_others(
+    store: SQLiteStore, path: Path, clock: FakeClock
+) -> None:
+    for word in range(3):
+        complete(store, held(store, word), lasting=1)
+    change(path, "UPDATE onceward_records SET min_reader = 2")
+    clock.advance("1m")
+    complete(store, held(store, "ours"), lasting=1)
+    clock.advance("2h")
+    assert run(store.purge(2, timeout=5)) == 1
 
 
 @pytest.mark.fault("F66")

@@ -111,6 +111,20 @@ def test_an_older_schema_is_migrated_at_open_in_one_transaction_or_not_at_all(
     assert look(path, "SELECT value FROM onceward_meta WHERE name = 'schema_version'") == [(2,)]
 
 
+@pytest.mark.fault("F67")
+def test_a_newer_version_that_was_faster_at_migrating_is_not_set_back(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(path)
+    change(path, "UPDATE onceward_meta SET value = 7")
+    versions = [0]  # what we saw before the other one came
+    seen = schema._version
+    monkeypatch.setattr(schema, "_version", lambda cursor: versions.pop() if versions else seen(cursor))
+    with pytest.raises(VersionSkew, match="7"):
+        made(path)
+    assert look(path, "SELECT value FROM onceward_meta") == [(7,), (7,)]
+
+
 def test_a_new_file_without_migrate_is_refused_with_the_cure(path: Path) -> None:
     with pytest.raises(StoreBroken, match="migrate=True"):
         run(SQLiteStore(path, migrate=False).open(Threads()))

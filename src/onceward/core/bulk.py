@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from onceward.errors import StoreError
-from onceward.model.outcome import Executed, Outcome, Replayed
-from onceward.model.record import Release, Verdict
+from onceward.errors import ResultError, StoreError
+from onceward.model.outcome import Executed, Failed, Outcome, Replayed
+from onceward.model.record import Answer, Record, Release, Verdict
 from onceward.model.transitions import differs
 
 from . import switch
-from .acquire import outcome_of, refuse_reentry, release, take
+from .acquire import FIRST_PAUSE, TRIES, outcome_of, refuse_reentry, release, take
 from .engine import Engine
 from .execute import execute, perform
-from .held import Held
+from .held import Held, message_of
 from .job import NO_KEY, Job
 
 BATCH = 256
@@ -59,37 +59,59 @@ async def _execute_batch(engine: Engine, jobs: list[Job], outcomes: dict[bytes, 
             await mine.release()
 
 
+def _told(engine: Engine, job: Job, answer: Answer) -> Outcome[Any]:
+    """A stored result that cannot be read is the trouble of one item, not of the batch."""
+    try:
+        return outcome_of(engine, job, answer)
+    except ResultError as error:
+        return Failed(
+            key=job.key.text, error_type=type(error).__qualname__, error=message_of(error), final=True, exception=error
+        )
+
+
 async def _claim(engine: Engine, jobs: list[Job], outcomes: dict[bytes, Outcome[Any]]) -> dict[bytes, Held]:
     """Claim the batch in one call. What has to wait, or failed to be asked, is left for later."""
     await engine.ready()
     for job in jobs:
         refuse_reentry(engine, job)
     since = engine.world.monotonic()
-    requests = [job.request(engine.world.nonce(), engine.owner()) for job in jobs]
     timeout = min(job.policy.call_timeout for job in jobs)
-    try:
-        answers, cancelled = await engine.finish(engine.store.claim(requests, timeout=timeout))
-    except StoreError:
-        return {}
+    answers, cancelled = await _ask(engine, jobs, timeout)
     granted = [
         (job, answer.record)
-        for job, answer in zip(jobs, answers, strict=True)
+        for job, answer in zip(jobs, answers, strict=False)  # no answers at all if there is no store
         if answer.verdict is Verdict.ACQUIRED and answer.record
     ]
     if cancelled is not None:
         await engine.store.settle([Release(one.id, one.token, one.nonce) for _, one in granted], timeout=timeout)
         raise cancelled
-    for job, answer in zip(jobs, answers, strict=True):
+    for job, answer in zip(jobs, answers, strict=False):
         if answer.verdict in (Verdict.REPLAY, Verdict.MISMATCH, Verdict.FAILED, Verdict.PARKED):
-            outcomes[job.key.id] = outcome_of(engine, job, answer)
+            outcomes[job.key.id] = _told(engine, job, answer)
+    return await _take(engine, granted, since)
+
+
+async def _ask(engine: Engine, jobs: list[Job], timeout: float) -> tuple[list[Answer], BaseException | None]:
+    """Repeated with the same nonces if no reply came: what was granted into the void is recognised as ours."""
+    requests = [job.request(engine.world.nonce(), engine.owner()) for job in jobs]
+    for left in reversed(range(TRIES)):
+        try:
+            return await engine.finish(engine.store.claim(requests, timeout=timeout))
+        except StoreError:
+            if left:
+                await engine.world.sleep(FIRST_PAUSE * (1 + engine.world.jitter()))
+    return [], None
+
+
+async def _take(engine: Engine, granted: list[tuple[Job, Record]], since: float) -> dict[bytes, Held]:
     held: dict[bytes, Held] = {}
     try:
         for job, record in granted:
             held[job.key.id] = await take(engine, job, record, since)
     except BaseException:  # nobody would keep them alive, and nothing was begun
-        for job, record in granted:
-            await release(engine, job, record)
         for mine in held.values():
             engine.keeper.drop(mine.hold)
+        for job, record in granted:
+            await release(engine, job, record)
         raise
     return held

@@ -131,8 +131,8 @@ async def committed(held: Held) -> bool:
 async def after_error(held: Held, error: BaseException) -> Outcome[Any]:
     """The handler raised. What that means for the effect is declared; unless declared it is unknown."""
     policy = held.job.policy
-    if held.job.awaits and isinstance(error, GeneratorExit):  # a coroutine that is being closed cannot wait for the store
-        raise error
+    if held.job.awaits and isinstance(error, GeneratorExit):
+        raise error  # a coroutine that is being closed cannot wait for the store: the lease lapses
     if held.end(error):
         return Unknown(key=held.key.text, attempt=held.record.attempt, token=held.record.token, lost=True)
     try:

@@ -8,19 +8,20 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import enum
-import fractions
-import ipaddress
 import pathlib
 import struct
 import sys
 import uuid
-import zoneinfo
 from collections.abc import Callable
-from typing import Any, Final
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 import ormsgpack
 
 from onceward.errors import ResultCorrupt
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
 
 # Nothing is converted behind our back: everything but the plain JSON types comes to us.
 EXACT: Final = (
@@ -85,12 +86,12 @@ SCALARS: Final = frozenset({type(None), bool, float, bytes})
 # Their place in these tuples is part of the format.
 _PATHS: Final = (pathlib.PurePosixPath, pathlib.PureWindowsPath, pathlib.PosixPath, pathlib.WindowsPath)
 _ADDRESSES: Final = (
-    ipaddress.IPv4Address,
-    ipaddress.IPv6Address,
-    ipaddress.IPv4Network,
-    ipaddress.IPv6Network,
-    ipaddress.IPv4Interface,
-    ipaddress.IPv6Interface,
+    "IPv4Address",
+    "IPv6Address",
+    "IPv4Network",
+    "IPv6Network",
+    "IPv4Interface",
+    "IPv6Interface",
 )
 
 
@@ -112,16 +113,20 @@ def int_bytes(value: int) -> bytes:
     return value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
 
 
-def _indexed(kinds: tuple[type, ...]) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
-    """Text form of one of several classes, told apart by a leading byte."""
+def _path(value: pathlib.PurePath) -> bytes:
+    return bytes((_PATHS.index(type(value)),)) + str(value).encode("utf-8", "surrogatepass")
 
-    def content(value: Any) -> bytes:
-        return bytes((kinds.index(type(value)),)) + str(value).encode("utf-8", "surrogatepass")
 
-    def build(data: bytes) -> Any:
-        return kinds[data[0]](data[1:].decode("utf-8", "surrogatepass"))
+def _build_path(data: bytes) -> pathlib.PurePath:
+    return _PATHS[data[0]](data[1:].decode("utf-8", "surrogatepass"))
 
-    return content, build
+
+def _address(value: Any) -> bytes:
+    return bytes((_ADDRESSES.index(type(value).__name__),)) + str(value).encode()
+
+
+def _build_address(data: bytes) -> Any:
+    return getattr(import_module("ipaddress"), _ADDRESSES[data[0]])(data[1:].decode())
 
 
 def _timezone(zone: dt.timezone) -> bytes:
@@ -134,7 +139,7 @@ def _build_timezone(data: bytes) -> dt.timezone:
     return dt.timezone(dt.timedelta(days, seconds, microseconds), *name)
 
 
-def _zone_key(zone: zoneinfo.ZoneInfo) -> bytes:
+def _zone_key(zone: ZoneInfo) -> bytes:
     if zone.key is None:
         raise Unstorable("a ZoneInfo that was read from a file has no name to find it again")
     return zone.key.encode()
@@ -150,8 +155,6 @@ def _build_pydantic_zone(data: bytes) -> dt.tzinfo:
 
 _COMPLEX: Final = struct.Struct(">dd")
 _DURATION: Final = struct.Struct(">iIi")
-_path, _build_path = _indexed(_PATHS)
-_address, _build_address = _indexed(_ADDRESSES)
 
 # Types whose bytes stand for themselves.
 LEAVES: Final[dict[type, tuple[Tag, Callable[[Any], bytes]]]] = {
@@ -160,13 +163,28 @@ LEAVES: Final[dict[type, tuple[Tag, Callable[[Any], bytes]]]] = {
     dt.date: (Tag.DATE, lambda value: value.isoformat().encode()),
     dt.timedelta: (Tag.TIMEDELTA, lambda value: _DURATION.pack(value.days, value.seconds, value.microseconds)),
     dt.timezone: (Tag.TIMEZONE, _timezone),
-    zoneinfo.ZoneInfo: (Tag.ZONEINFO, _zone_key),
     uuid.UUID: (Tag.UUID, lambda value: value.bytes),
     decimal.Decimal: (Tag.DECIMAL, lambda value: str(value).encode()),
-    fractions.Fraction: (Tag.FRACTION, lambda value: str(value).encode()),
     **dict.fromkeys(_PATHS, (Tag.PATH, _path)),
-    **dict.fromkeys(_ADDRESSES, (Tag.ADDRESS, _address)),
 }
+# The same for types of modules that most programs never import, by module and name: whoever has a value has the module.
+RARE: Final[dict[tuple[str, str], tuple[Tag, Callable[[Any], bytes]]]] = {
+    ("zoneinfo", "ZoneInfo"): (Tag.ZONEINFO, _zone_key),
+    ("fractions", "Fraction"): (Tag.FRACTION, lambda value: str(value).encode()),
+    **{("ipaddress", name): (Tag.ADDRESS, _address) for name in _ADDRESSES},
+}
+
+
+def leaf_of(kind: type) -> tuple[Tag, Callable[[Any], bytes]] | None:
+    """Tag and bytes for values of exactly this type."""
+    leaf = LEAVES.get(kind)
+    if leaf is None and (kind.__module__, kind.__qualname__) in RARE:
+        name = (kind.__module__, kind.__qualname__)
+        if getattr(sys.modules.get(name[0]), name[1], None) is kind:  # and not one that only calls itself so
+            leaf = LEAVES[kind] = RARE[name]
+    return leaf
+
+
 BUILDERS: Final[dict[int, Callable[[bytes], Any]]] = {
     Tag.BIG_INT: lambda data: int.from_bytes(data, "big", signed=True),
     Tag.TEXT: lambda data: data.decode("utf-8", "surrogatepass"),
@@ -175,11 +193,11 @@ BUILDERS: Final[dict[int, Callable[[bytes], Any]]] = {
     Tag.DATE: lambda data: dt.date.fromisoformat(data.decode()),
     Tag.TIMEDELTA: lambda data: dt.timedelta(*_DURATION.unpack(data)),
     Tag.TIMEZONE: _build_timezone,
-    Tag.ZONEINFO: lambda data: zoneinfo.ZoneInfo(data.decode()),
+    Tag.ZONEINFO: lambda data: import_module("zoneinfo").ZoneInfo(data.decode()),
     Tag.PYDANTIC_ZONE: _build_pydantic_zone,
     Tag.UUID: lambda data: uuid.UUID(bytes=data),
     Tag.DECIMAL: lambda data: decimal.Decimal(data.decode()),
-    Tag.FRACTION: lambda data: fractions.Fraction(data.decode()),
+    Tag.FRACTION: lambda data: import_module("fractions").Fraction(data.decode()),
     Tag.PATH: _build_path,
     Tag.ADDRESS: _build_address,
 }

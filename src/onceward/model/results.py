@@ -12,7 +12,6 @@ import collections
 import datetime as dt
 import re
 import sys
-import zoneinfo
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -20,7 +19,7 @@ import ormsgpack
 
 from onceward.errors import ResultCorrupt, ResultError, UnknownCodec
 from onceward.model.declared import declared_shapes
-from onceward.model.extensions import BUILDERS, EXACT, LEAVES, SCALARS, Tag, Unstorable, int_bytes, is_utf8, pack
+from onceward.model.extensions import BUILDERS, EXACT, SCALARS, Tag, Unstorable, int_bytes, is_utf8, leaf_of, pack
 from onceward.model.rebuild import FieldsChanged, HiddenState, Shape, class_name, shape_of
 
 __all__ = ["MAX_DEPTH", "ResultType", "Unstorable"]
@@ -118,7 +117,7 @@ class _Writer:
             return value if is_utf8(value) else ormsgpack.Ext(Tag.TEXT, value.encode("utf-8", "surrogatepass"))
         if kind is int:
             return value if -(2**63) <= value < 2**64 else ormsgpack.Ext(Tag.BIG_INT, int_bytes(value))
-        leaf = LEAVES.get(kind)
+        leaf = leaf_of(kind)
         if leaf is not None:
             tag, content = leaf
             return ormsgpack.Ext(tag, content(value))
@@ -234,7 +233,7 @@ def _zone(writer: _Writer, zone: dt.tzinfo | None, depth: int) -> Any:
     if kind is getattr(sys.modules.get("pydantic_core"), "TzInfo", None):  # what pydantic gives to times it parsed
         offset = zone.utcoffset(None)  # type: ignore[union-attr]
         return ormsgpack.Ext(Tag.PYDANTIC_ZONE, int_bytes(round(offset.total_seconds())))  # type: ignore[union-attr]
-    if zone is not None and kind not in (dt.timezone, zoneinfo.ZoneInfo):
+    if zone is not None and leaf_of(kind) is None:
         raise Unstorable(f"time zones of {class_name(kind)} cannot be stored; use zoneinfo.ZoneInfo")
     return writer.rewrite(zone, depth + 1)
 

@@ -22,7 +22,6 @@ from typing import Any, Protocol, cast, runtime_checkable
 from onceward.errors import ConfigurationError, MissingKey
 from onceward.model.content import content_key
 from onceward.model.exclude import parse_path, without
-from onceward.model.jcs import parse_json_strict, rfc8785
 from onceward.model.key import is_empty
 from onceward.model.readable import readable
 from onceward.model.shape import Instance
@@ -205,6 +204,8 @@ class JsonKey(_OneArgument):
     """`json:sha256:<hex>` of one argument by RFC 8785. Bytes are read as JSON text, strictly."""
 
     def __call__(self, arguments: Mapping[str, object]) -> tuple[object, str]:
+        from onceward.model.jcs import parse_json_strict, rfc8785  # here, because most keys are not JSON
+
         value = self._value(arguments)
         if isinstance(value, bytes | bytearray):
             value = parse_json_strict(bytes(value))

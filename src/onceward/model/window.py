@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import Literal
-from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 
@@ -74,6 +73,8 @@ def sliding(length: Duration) -> Window:
 
 
 def calendar(zone: str) -> Window:
+    from zoneinfo import ZoneInfo  # here, because most windows are no calendar days
+
     try:
         ZoneInfo(zone)
     except (KeyError, ValueError, OSError, TypeError) as error:
@@ -98,6 +99,8 @@ def next_local_date(instant: int, zone: str) -> int:
 
     Where clocks set back across midnight make it come twice, the one that is still ahead counts.
     """
+    from zoneinfo import ZoneInfo
+
     local = (_EPOCH + instant * _MICROSECOND).astimezone(ZoneInfo(zone))
     midnight = datetime(local.year, local.month, local.day, tzinfo=ZoneInfo(zone)) + timedelta(days=1)
     first = (midnight.astimezone(UTC) - _EPOCH) // _MICROSECOND

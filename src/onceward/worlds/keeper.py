@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import math
 import os
-import random
 import threading
 import time
 import weakref
@@ -191,6 +190,8 @@ class Keeper:
 
     def _not_renewed(self, hold: Hold, error: str) -> None:
         now = self._monotonic()
+        import random  # here, because most renewals succeed
+
         hold.renew_at = now + hold.interval * (0.1 + 0.2 * random.random())  # noqa: S311 (spreads retries, guards nothing)
         self._tell("renewal_failed", hold, error)
         if now >= hold.ends and not hold.overdue:

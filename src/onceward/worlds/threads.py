@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import sys
 import threading
 import time
@@ -46,6 +45,8 @@ class Threads:
         return time.monotonic()
 
     def jitter(self) -> float:
+        import random  # here, because most calls never wait
+
         return random.random()  # noqa: S311 (spreads waits, guards nothing)
 
     def nonce(self) -> bytes:

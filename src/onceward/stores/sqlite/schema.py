@@ -72,15 +72,19 @@ Cursor = sqlite3.Cursor
 def prepare(cursor: Cursor, name: str, *, migrate: bool) -> None:
     """Check the file's schema, and bring an older one up to date in one transaction. Processes may race."""
     version = _version(cursor)
-    if version > LATEST:
-        _check_newer(cursor, name, version)
-    elif version < LATEST:
+    if version < LATEST:
         if not migrate:
             raise StoreBroken(
                 f"{name} has schema version {version}, and this Onceward needs {LATEST}",
                 hint="open it once with migrate=True",
             )
         _migrate(cursor)
+        version = _version(cursor)
+    if version > LATEST and _meta(cursor, "min_reader") > LATEST:
+        raise VersionSkew(
+            f"{name} has schema version {version}; this Onceward knows {LATEST} and must not touch it",
+            hint="upgrade Onceward in this process",
+        )
 
 
 def _version(cursor: Cursor) -> int:
@@ -92,14 +96,6 @@ def _version(cursor: Cursor) -> int:
 def _meta(cursor: Cursor, name: str) -> int:
     rows = cursor.execute("SELECT value FROM onceward_meta WHERE name = ?", (name,)).fetchall()
     return int(rows[0][0]) if rows else 0
-
-
-def _check_newer(cursor: Cursor, name: str, version: int) -> None:
-    if _meta(cursor, "min_reader") > LATEST:
-        raise VersionSkew(
-            f"{name} has schema version {version}; this Onceward knows {LATEST} and must not touch it",
-            hint="upgrade Onceward in this process",
-        )
 
 
 def _migrate(cursor: Cursor) -> None:

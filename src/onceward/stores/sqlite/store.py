@@ -7,7 +7,7 @@ looks first without one: if nothing has to be written (a replay, somebody else i
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from onceward.errors import ConfigurationError
@@ -125,22 +125,20 @@ class SQLiteStore(Watchers):
 
     # ── the same, blocking, with the connection in hand ─────────────────────────────────────────────────────────
 
-    async def _turn(self, timeout: float, work: Callable[..., T], *arguments: Any) -> T:
-        return await self._turn_of(Allowance.of(timeout), work, *arguments)
+    def _turn(self, timeout: float, work: Callable[..., T], *arguments: Any) -> Coroutine[Any, Any, T]:
+        return self._turn_of(Allowance.of(timeout), work, *arguments)
 
-    async def _turn_of(self, allowance: Allowance, work: Callable[..., T], *arguments: Any) -> T:
-        if self._world is None or self.inline:
-            return self._link.turn(allowance, work, *arguments)
-        return await self._world.offload(self._link.turn, allowance, work, *arguments)
+    def _turn_of(self, allowance: Allowance, work: Callable[..., T], *arguments: Any) -> Coroutine[Any, Any, T]:
+        """Where this world lets a call block; what is in memory does not, and a closed store only says so."""
+        offload = _at_once if self._world is None or self.inline else self._world.offload
+        return offload(self._link.turn, allowance, work, *arguments)
 
     def _claim(self, cursor: Cursor, requests: Sequence[ClaimRequest], ids: Sequence[bytes]) -> list[Answer]:
         found = OURS.fetch(cursor, ids)
-        answers, changes = judge(found, transitions.claim, requests, self._clock.now())
-        if not changes:
-            return answers
         if len(ids) == 1 and not found:
             return self._link.write(cursor, self._create, requests, ids)
-        return self._write(cursor, transitions.claim, requests, ids)
+        answers, changes = judge(found, transitions.claim, requests, self._clock.now())
+        return self._write(cursor, transitions.claim, requests, ids) if changes else answers
 
     def _create(self, cursor: Cursor, requests: Sequence[ClaimRequest], ids: Sequence[bytes]) -> list[Answer]:
         """The key was new a moment ago: if it still is, it need not be looked for again."""
@@ -192,6 +190,10 @@ class SQLiteStore(Watchers):
 
     def _delete(self, cursor: Cursor, ids: list[bytes]) -> int:
         return upkeep.purge(cursor, ids, self._clock.now())
+
+
+async def _at_once(call: Callable[..., T], *arguments: Any) -> T:
+    return call(*arguments)
 
 
 def _with_settings(path: str, synchronous: str, clock: Clock, migrate: bool) -> SQLiteStore:  # noqa: FBT001 (pickled)

@@ -101,8 +101,10 @@ VALIDITIES = [
     Validity(),
     Validity(lasting=SECOND),
     Validity(lasting=8 * SECOND, slide=8 * SECOND),
+    Validity(lasting=HOUR, slide=HOUR),
     Validity(until=4 * 10**15),
 ]
+TURNS = [1, SHORT, SECOND, 2 * SECOND, 5 * SECOND, LEASE, HOUR // 2, HOUR + SECOND, 31 * DAY, -SECOND, -HOUR // 2]
 NOTES: list[dict[str, str]] = [{}, {"path": "a"}, {"path": "b", "é\0🦊": ""}]
 
 
@@ -223,16 +225,14 @@ def some_request(dice: Random) -> Renewal | AnySettlement:
 
 
 def some_step(dice: Random) -> Step:
-    kind = dice.choices(["claims", "asking", "turn", "forget", "purge"], [40, 40, 14, 3, 3])[0]
+    kind = dice.choices(["claims", "asking", "turn", "forget", "purge"], [38, 36, 20, 3, 3])[0]
     match kind:
         case "claims":
             return some_claims(dice)
         case "asking":
             return some_asking(dice)
         case "turn":
-            return Turn(
-                dice.choice([1, SHORT, SHORT, SECOND, SECOND, LEASE, HOUR + SECOND, 31 * DAY, -SECOND, -HOUR // 2])
-            )
+            return Turn(dice.choice(TURNS))
         case "forget":
             return Forget(dice.choice(KEYS), dice.random() < 0.3, dice.randrange(2))
         case _:

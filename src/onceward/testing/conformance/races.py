@@ -153,7 +153,9 @@ def orders(keys: list[str], number: int) -> list[list[str]]:
 def assert_one_winner(answers: list[Answer], attempt: int) -> Record:
     """One acquired, and everybody else was shown the winner at work."""
     winners = [answer for answer in answers if answer.verdict is Verdict.ACQUIRED]
-    assert len(winners) == 1, f"{len(winners)} of {len(answers)} acquired: {[str(answer.verdict) for answer in answers]}"
+    assert len(winners) == 1, (
+        f"{len(winners)} of {len(answers)} acquired: {[str(answer.verdict) for answer in answers]}"
+    )
     winner = expect(winners[0], Verdict.ACQUIRED)
     assert winner.attempt == attempt, f"the winner is on attempt {winner.attempt} instead of {attempt}"
     for answer in answers:

@@ -62,9 +62,7 @@ def wanting(key: str, *, scope: str = "kit", lease: int | None = LEASE, **more: 
 def expect(answer: Answer, *verdicts: Verdict) -> Record:
     """The record of an answer that must be one of these."""
     wanted = " or ".join(verdicts)
-    assert answer.verdict in verdicts, (
-        f"the store says {answer.verdict} instead of {wanted}, and shows {answer.record}"
-    )
+    assert answer.verdict in verdicts, f"the store says {answer.verdict} instead of {wanted}, and shows {answer.record}"
     assert isinstance(answer.verdict, Verdict), f"{answer.verdict!r} must be a Verdict"
     assert answer.record is not None, f"the answer {answer.verdict} must carry the record as it is now"
     return answer.record

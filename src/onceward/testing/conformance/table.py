@@ -142,9 +142,7 @@ class TableChecks(StoreFactory):
             **await caller.owners_verbs(held),
         }
         for verb, answer in answers.items():
-            assert answer.verdict is Verdict.SKEW, (
-                f"{verb} of a newer record answers {answer.verdict} instead of skew"
-            )
+            assert answer.verdict is Verdict.SKEW, f"{verb} of a newer record answers {answer.verdict} instead of skew"
         assert_same(before, await caller.record(), "after all this")
 
 

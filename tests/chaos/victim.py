@@ -1,0 +1,210 @@
+"""A worker that is going to be killed or stopped by the tests: `python -m tests.chaos.victim scene colour path …`.
+
+It says where it is on its standard output, one line each, and waits for a line on its input where a scene pauses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import sqlite3
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from onceward import AsyncOnce, Once, applied, current_async_claim, current_claim, not_applied, verify
+from onceward.stores.sqlite import SQLiteStore
+
+HERE = "tests.chaos.victim"
+"""The name of this module also while it is run as a program, so that its keys are the same for everybody."""
+
+LEASE = "600ms"
+TABLE = "CREATE TABLE IF NOT EXISTS ledger (item TEXT NOT NULL, attempt TEXT NOT NULL)"
+
+
+def say(*words: object) -> None:
+    print(*words, flush=True)
+
+
+def pause() -> None:
+    sys.stdin.readline()
+
+
+def ledger_of(path: str) -> Path:
+    return Path(path).with_name("ledger.txt")
+
+
+def entries(path: str) -> list[str]:
+    """What really happened outside of the database."""
+    ledger = ledger_of(path)
+    return ledger.read_text().splitlines() if ledger.exists() else []
+
+
+class Hanging(SQLiteStore):
+    """The process never gets from the effect to its record."""
+
+    async def settle(self, *_: Any, **__: Any) -> Any:
+        say("completing")
+        time.sleep(60)  # noqa: ASYNC251 (whoever waits here will be killed)
+
+
+def send(path: str) -> str:
+    """An effect that no transaction can take back."""
+    with ledger_of(path).open("a") as ledger:
+        ledger.write("sent\n")
+    return "receipt"
+
+
+def stop_before_sending(path: str) -> str:
+    say("about to send")
+    pause()
+    return send(path)
+
+
+def find(path: str) -> Any:
+    return applied("receipt") if entries(path) else not_applied
+
+
+def policy(word: str) -> Any:
+    return verify(find) if word == "verify" else word
+
+
+def call(colour: str, once: Any, key: str, fn: Callable[..., Any], *args: Any) -> Any:
+    """The outcome, by either face."""
+    if colour == "blocking":
+        return once.outcome(key, fn, *args)
+
+    @functools.wraps(fn)
+    async def awaited(*args: Any) -> Any:
+        return await asyncio.to_thread(fn, *args)
+
+    return asyncio.run(once.outcome(key, awaited, *args))
+
+
+def client(colour: str, store: SQLiteStore, **settings: Any) -> Any:
+    return (Once if colour == "blocking" else AsyncOnce)(store, app="chaos", lease=LEASE, **settings)
+
+
+# ── scenes ──
+
+
+def die_completing(colour: str, path: str, after_crash: str) -> None:
+    call(colour, client(colour, Hanging(path), after_crash=policy(after_crash)), "order 7", send, path)
+
+
+def die_before(colour: str, path: str, after_crash: str) -> None:
+    once = client(colour, SQLiteStore(path), after_crash=policy(after_crash))
+    stop_before_sending.__qualname__ = send.__qualname__
+    call(colour, once, "order 7", stop_before_sending, path)
+
+
+def pause_in_work(colour: str, path: str, fenced: str) -> None:
+    """Print how it ended, and whether a resource that checks tokens took the write."""
+    once = client(colour, SQLiteStore(path))
+
+    def work() -> str:
+        claim = current_claim() if colour == "blocking" else current_async_claim()
+        say("working", claim.token)
+        pause()
+        if fenced == "fenced":
+            say("written", write_fenced(path, claim.token, "victim"))
+        return "victim's"
+
+    work.__module__, work.__qualname__ = HERE, "work"
+    outcome = call(colour, once, "order 7", work)
+    say(outcome.kind, getattr(outcome, "lost", False))
+
+
+def write_fenced(path: str, token: int, writer: str) -> int:
+    """A resource of somebody else's that remembers the highest token it has seen."""
+    resource = sqlite3.connect(Path(path).with_name("resource.db"), isolation_level=None)
+    resource.execute("CREATE TABLE IF NOT EXISTS fenced (id INTEGER PRIMARY KEY, token INTEGER, writer TEXT)")
+    resource.execute("INSERT OR IGNORE INTO fenced VALUES (1, 0, '')")
+    changed = resource.execute("UPDATE fenced SET token = ?1, writer = ?2 WHERE token <= ?1", (token, writer)).rowcount
+    resource.close()
+    return changed
+
+
+def insert(connection: sqlite3.Connection, item: str) -> str:
+    connection.execute("INSERT INTO ledger VALUES (?, '')", (item,))
+    return item
+
+
+def joined(colour: str, path: str, where: str) -> None:
+    """Claim, effect and result in one transaction; stop before or after its commit."""
+    connection = sqlite3.connect(path)
+    once = Once(SQLiteStore(path), app="chaos", lease=LEASE, fingerprint="none")
+    assert colour == "blocking"
+    with once.within(connection) as transaction:
+        transaction.run("order 7", insert, connection, "order 7")
+    if where == "before":
+        say("written")
+        pause()
+    connection.commit()
+    say("committed")
+    pause()
+
+
+def completed_in(colour: str, path: str, where: str) -> None:
+    """A leased claim, completed inside the transaction; stop before or after its commit."""
+    connection = sqlite3.connect(path)
+    once = Once(SQLiteStore(path), app="chaos", lease=LEASE)
+    assert colour == "blocking"
+    with once.claim("order 7") as claim:
+        insert(connection, "order 7")
+        claim.complete_in(connection, "order 7")
+        if where == "before":
+            say("written")
+            pause()
+        connection.commit()
+        say("committed")
+        pause()
+
+
+def hold_the_lock(colour: str, path: str, _: str) -> None:
+    """Stand inside of an open write transaction."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    say("locked", colour)
+    pause()
+    connection.execute("COMMIT")
+
+
+def stream(colour: str, path: str, count: str) -> None:
+    """Do many items, each in one transaction of its own, by both modes in turn."""
+    assert colour == "blocking"
+    connection = sqlite3.connect(path, timeout=10)
+    once = Once(SQLiteStore(path), app="chaos", lease="300ms", wait="2s", fingerprint="none")
+    say("ready")
+    for number in range(int(count)):
+        item = f"item {number}"
+        if number % 2:
+            with once.within(connection) as transaction:
+                transaction.run(item, insert, connection, item)
+            connection.commit()
+        else:
+            complete_one(once, connection, item)
+        say(number)
+    once.close()
+    say("finished")
+
+
+def complete_one(once: Once, connection: sqlite3.Connection, item: str) -> None:
+    entry = once.read(item)
+    if entry is not None and entry.stored:
+        return
+    with once.claim(item) as claim:
+        insert(connection, item)
+        claim.complete_in(connection, item)
+        connection.commit()
+
+
+SCENES = {
+    one.__name__: one
+    for one in (die_completing, die_before, pause_in_work, joined, completed_in, hold_the_lock, stream)
+}
+
+if __name__ == "__main__":
+    SCENES[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,432 @@
+"""Handlers that are interrupted, cancelled, or out of time: settled by policy, and the interrupt goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import warnings
+from collections.abc import AsyncGenerator, Callable, Generator
+from typing import Any
+
+import pytest
+
+from onceward import (
+    AsyncOnce,
+    MemoryStore,
+    Once,
+    OutcomeParked,
+    State,
+    applied,
+    not_applied,
+    verify,
+)
+from onceward.operation import name_of
+from onceward.ports import Store
+from tests.faces import Face, Place
+from tests.faulty import FaultyStore, Wire
+
+INTERRUPTS = [KeyboardInterrupt, SystemExit, GeneratorExit]
+
+
+def work() -> str:
+    return "done"
+
+
+def elsewhere(call: Callable[[], Any]) -> Any:
+    """As another caller would: not inside the claim that is held here."""
+    return contextvars.Context().run(call)
+
+
+def state_of(face: Face, key: str, fn: Callable[..., Any]) -> Any:
+    entry = face.read(key, name=name_of(fn))
+    return None if entry is None else entry.state
+
+
+@pytest.fixture
+def store(place: Place) -> Store:
+    return place.open()
+
+
+# ── F27: interrupts ──
+
+
+@pytest.mark.fault("F27")
+@pytest.mark.parametrize("interrupt", INTERRUPTS)
+def test_an_interrupt_is_settled_as_a_failure_that_may_be_repeated_and_raised_again(
+    face: Face, interrupt: type[BaseException]
+) -> None:
+    def interrupted() -> None:
+        raise interrupt("stop")
+
+    with pytest.raises(interrupt, match="stop"):
+        face.run("order 7", interrupted)
+    entry = face.read("order 7", name=name_of(interrupted))
+    assert (entry.state, entry.record.final, entry.attempt) == (settled(face, interrupt), False, 1)
+    assert not face.keeper._holds
+    face.clock.advance("1h")
+    with pytest.raises(interrupt, match="stop"):
+        face.run("order 7", interrupted)
+    assert face.read("order 7", name=name_of(interrupted)).attempt == 2
+
+
+def settled(face: Face, interrupt: type[BaseException]) -> State:
+    """A coroutine that is being closed cannot wait for the store any more: there the lease has to lapse."""
+    return State.PENDING if face.colour == "async" and interrupt is GeneratorExit else State.FAILED
+
+
+@pytest.mark.fault("F27")
+@pytest.mark.parametrize("interrupt", INTERRUPTS)
+def test_under_park_an_interrupt_parks_because_nobody_knows(face: Face, interrupt: type[BaseException]) -> None:
+    careful = face.another(after_crash="park")
+
+    def interrupted() -> None:
+        raise interrupt
+
+    with pytest.raises(interrupt):
+        careful.run("order 7", interrupted)
+    if settled(face, interrupt) is State.PENDING:
+        careful.clock.advance("1h")
+    with pytest.raises(OutcomeParked):
+        careful.run("order 7", interrupted)
+    careful.resolve("order 7", not_applied, name=name_of(interrupted))
+    with pytest.raises(interrupt):
+        careful.run("order 7", interrupted)
+
+
+@pytest.mark.fault("F27")
+def test_under_verify_an_interrupt_is_looked_up_and_raised_again(face: Face) -> None:
+    asked: list[str] = []
+
+    def find() -> applied:
+        asked.append("asked")
+        return applied("sent")
+
+    def interrupted() -> str:
+        raise KeyboardInterrupt
+
+    sure = face.another(after_crash=verify(find))
+    with pytest.raises(KeyboardInterrupt):
+        sure.run("order 7", interrupted)
+    assert asked == ["asked"]
+    assert sure.run("order 7", interrupted) == "sent"
+
+
+@pytest.mark.fault("F27")
+def test_naming_every_exception_as_final_does_not_make_an_interrupt_final(face: Face) -> None:
+    """`final=BaseException` cannot have meant that pressing Ctrl-C decides about the order."""
+    strict = face.another(final=(Exception, BaseException))
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        strict.run("order 7", interrupted)
+    assert not strict.read("order 7", name=name_of(interrupted)).record.final
+
+
+@pytest.mark.fault("F27")
+def test_an_interrupt_that_is_named_itself_is_what_it_was_named(face: Face) -> None:
+    strict = face.another(final=SystemExit)
+
+    def interrupted() -> None:
+        raise SystemExit(2)
+
+    with pytest.raises(SystemExit):
+        strict.run("order 7", interrupted)
+    assert strict.read("order 7", name=name_of(interrupted)).record.final
+
+
+@pytest.mark.fault("F27")
+@pytest.mark.parametrize("interrupt", INTERRUPTS)
+def test_an_interrupt_inside_a_block_is_settled_and_raised_again(face: Face, interrupt: type[BaseException]) -> None:
+    with pytest.raises(interrupt), face.claim("order 7"):
+        raise interrupt
+    assert face.read("order 7").state is State.FAILED
+
+
+@pytest.mark.fault("F27")
+def test_a_generator_that_is_closed_inside_its_claim_settles_it(store: Store) -> None:
+    with Once(store) as once:
+
+        def steps() -> Generator[int, None, None]:
+            with once.claim("order 7"):
+                yield 1
+                yield 2
+
+        running = steps()
+        next(running)
+        running.close()
+        entry = once.read("order 7")
+        assert entry is not None
+        assert entry.state is State.FAILED
+
+
+@pytest.mark.fault("F27")
+async def test_an_async_generator_that_is_closed_inside_its_claim_settles_it(store: Store) -> None:
+    async with AsyncOnce(store) as once:
+
+        async def steps() -> AsyncGenerator[int, None]:
+            async with once.claim("order 7"):
+                yield 1
+                yield 2
+
+        running = steps()
+        await anext(running)
+        await running.aclose()
+        entry = await once.read("order 7")
+        assert entry is not None
+        assert entry.state is State.FAILED
+
+
+@pytest.mark.fault("F27")
+def test_work_whose_loop_was_torn_down_is_not_kept_alive_for_ever(place: Place) -> None:
+    """Nobody can settle it any more, so its lease must lapse: after that `after_crash` decides."""
+    once = AsyncOnce(place.open())
+
+    async def begin() -> None:
+        once.waiting = asyncio.create_task(once.run("order 7", forever))  # type: ignore[attr-defined]
+        await asyncio.sleep(0.05)
+
+    async def forever() -> None:
+        await asyncio.Event().wait()
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(begin())
+    assert len(once.keeper._holds) == 1
+    loop.call_exception_handler = lambda _context: None  # type: ignore[method-assign,assignment]
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
+        warnings.simplefilter("ignore")
+        patch.setattr("sys.unraisablehook", lambda _: None)
+        loop.close()
+        del once.waiting  # type: ignore[attr-defined]
+        gc.collect()
+    assert not once.keeper._holds
+    once.keeper.close()
+    once.engine.world.close()  # type: ignore[attr-defined]
+
+
+class Interrupting(MemoryStore):
+    """Ctrl-C arrives while the result is being written."""
+
+    async def settle(self, *args: Any, **kwargs: Any) -> Any:
+        await super().settle(*args, **kwargs)
+        raise KeyboardInterrupt
+
+
+@pytest.mark.fault("F27")
+def test_an_interrupt_while_completing_leaves_no_lease_that_is_renewed_for_ever() -> None:
+    once = Once(Interrupting())
+    with pytest.raises(KeyboardInterrupt):
+        once.run("order 7", work)
+    assert not once.keeper._holds
+    with pytest.raises(KeyboardInterrupt), once.claim("order 8"):
+        pass
+    assert not once.keeper._holds
+    assert once.run("order 7", work) == "done"
+    once.close()
+
+
+# ── F28: cancellation ──
+
+
+async def cancelled_at(begun: asyncio.Event, call: Any) -> None:
+    """Start the call, cancel it once it has begun, and see the cancellation come out."""
+    task = asyncio.ensure_future(call)
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.fault("F28")
+@pytest.mark.parametrize(("after_crash", "state"), [("rerun", State.FAILED), ("park", State.PARKED)])
+async def test_work_that_is_cancelled_is_settled_by_policy_and_the_cancellation_goes_on(
+    store: Store, after_crash: Any, state: State
+) -> None:
+    async with AsyncOnce(store, after_crash=after_crash) as once:
+        begun = asyncio.Event()
+
+        async def slow() -> None:
+            begun.set()
+            await asyncio.sleep(60)
+
+        await cancelled_at(begun, once.run("order 7", slow))
+        entry = await once.read("order 7", name=name_of(slow))
+        assert entry is not None
+        assert (entry.state, entry.error.rstrip(": ")) == (state, "CancelledError")
+        assert not once.keeper._holds
+
+
+@pytest.mark.fault("F28")
+async def test_a_block_that_is_cancelled_is_settled_and_the_cancellation_goes_on(store: Store) -> None:
+    async with AsyncOnce(store) as once:
+        begun = asyncio.Event()
+
+        async def block() -> None:
+            async with once.claim("order 7"):
+                begun.set()
+                await asyncio.sleep(60)
+
+        await cancelled_at(begun, block())
+        entry = await once.read("order 7")
+        assert entry is not None
+        assert entry.state is State.FAILED
+
+
+class Slow(FaultyStore):
+    """Calls of one verb wait until they are let go. Waits on the loop, as a network store does."""
+
+    def __init__(self, store: Store, verb: str, wire: Wire | None = None) -> None:
+        super().__init__(store, wire or Wire())
+        self.inline = False
+        self.reached = asyncio.Event()
+        self.go = asyncio.Event()
+        self._verb = verb
+
+    async def _through(self, verb: Any, *args: Any) -> Any:
+        if verb == self._verb:
+            self.reached.set()
+            await self.go.wait()
+        return await super()._through(verb, *args)
+
+
+async def cancel_and_let_go(slow: Slow, call: Any, times: int = 1) -> None:
+    task = asyncio.ensure_future(call)
+    await slow.reached.wait()
+    for _ in range(times):
+        task.cancel()
+        await asyncio.sleep(0)
+    assert not task.done(), "the store's answer is still to come"
+    slow.go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert task.cancelled()
+
+
+@pytest.mark.fault("F28")
+@pytest.mark.parametrize("times", [1, 3])
+async def test_a_cancellation_while_completing_waits_for_the_result_to_be_recorded(store: Store, times: int) -> None:
+    slow = Slow(store, "settle")
+    async with AsyncOnce(slow) as once:
+        calls: list[int] = []
+
+        async def counted() -> str:
+            calls.append(1)
+            return "done"
+
+        await cancel_and_let_go(slow, once.run("order 7", counted), times)
+        assert await once.run("order 7", counted) == "done"
+        assert calls == [1]
+        assert not once.keeper._holds
+
+
+@pytest.mark.fault("F28")
+async def test_a_cancellation_while_claiming_gives_the_key_back_and_runs_nothing(store: Store) -> None:
+    slow = Slow(store, "claim")
+    async with AsyncOnce(slow) as once:
+        calls: list[int] = []
+
+        async def counted() -> str:
+            calls.append(1)
+            return "done"
+
+        await cancel_and_let_go(slow, once.run("order 7", counted))
+        assert calls == []
+        assert await once.read("order 7", name=name_of(counted)) is None
+        outcome = await once.outcome("order 7", counted)
+        assert (outcome.kind, outcome.attempt) == ("executed", 1)
+
+
+@pytest.mark.fault("F28", "F50")
+async def test_a_cancellation_while_claiming_is_not_swallowed_by_a_store_that_fails(store: Store) -> None:
+    wire = Wire()
+    wire.lose_requests("claim", 1)
+    slow = Slow(store, "claim", wire)
+    async with AsyncOnce(slow) as once:
+
+        async def never() -> None:
+            pytest.fail("cancelled work must not run")
+
+        await cancel_and_let_go(slow, once.run("order 7", never))
+
+
+@pytest.mark.fault("F28", "F51")
+async def test_a_cancellation_while_completing_is_not_swallowed_by_a_store_that_fails(store: Store) -> None:
+    wire = Wire()
+    wire.lose_requests("settle")
+    slow = Slow(store, "settle", wire)
+    async with AsyncOnce(slow, settle_timeout="50ms") as once:
+        told: list[str] = []
+        once.subscribe(lambda event: told.append(event.name))
+
+        async def quick() -> str:
+            return "done"
+
+        await cancel_and_let_go(slow, once.run("order 7", quick))
+        assert not once.keeper._holds, "it must not be renewed: its outcome is unknown, so it has to lapse"
+        assert told[-1] == "unknown"
+
+
+@pytest.mark.fault("F28")
+async def test_a_timeout_around_the_call_is_still_a_timeout_when_it_hits_the_completion(store: Store) -> None:
+    slow = Slow(store, "settle")
+    async with AsyncOnce(slow) as once:
+
+        async def quick() -> str:
+            return "done"
+
+        assert await once.read("order 7") is None  # connected, so that the time is up while it completes
+        asyncio.get_running_loop().call_later(0.05, slow.go.set)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.02):
+                await once.run("order 7", quick)
+        assert (await once.outcome("order 7", quick)).replayed
+
+
+# ── F29: timeouts ──
+
+
+@pytest.mark.fault("F29")
+@pytest.mark.parametrize(
+    ("settings", "state", "final"),
+    [
+        ({}, State.FAILED, False),
+        ({"after_crash": "park"}, State.PARKED, False),
+        ({"after_crash": "park", "final": Exception}, State.PARKED, False),
+        ({"after_crash": "park", "not_applied": (Exception, OSError)}, State.PARKED, False),
+        ({"final": Exception}, State.FAILED, False),
+        ({"retry": ConnectionError}, State.FAILED, False),
+        ({"final": TimeoutError}, State.FAILED, True),
+        ({"after_crash": "park", "not_applied": TimeoutError}, State.FAILED, False),
+    ],
+    ids=str,
+)
+def test_a_timeout_inside_the_effect_is_unknown_unless_it_is_named_itself(
+    face: Face, settings: dict[str, Any], state: State, final: bool
+) -> None:
+    chosen = face.another(**settings)
+
+    def slow() -> None:
+        raise TimeoutError("the remote did not answer")
+
+    with pytest.raises(TimeoutError):
+        chosen.run("order 7", slow)
+    entry = chosen.read("order 7", name=name_of(slow))
+    assert (entry.state, entry.record.final) == (state, final)
+
+
+@pytest.mark.fault("F29")
+@pytest.mark.parametrize(
+    ("finding", "kind"), [(applied("sent"), "executed"), (not_applied, "failed"), (None, "parked")]
+)
+def test_under_verify_a_timeout_asks_whether_the_effect_happened(face: Face, finding: Any, kind: str) -> None:
+    sure = face.another(after_crash=verify(lambda: finding), final=Exception)
+
+    def slow() -> str:
+        raise TimeoutError
+
+    outcome = sure.outcome("order 7", slow)
+    assert outcome.kind == kind
+    if kind == "executed":
+        assert outcome.value == "sent"

@@ -1,0 +1,185 @@
+"""The local cache: answers for completed results exactly as the store would, and for nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from onceward import AsyncOnce, ConfigurationError, MemoryStore, Once, StoreUnavailable, sliding
+from onceward.model.record import Answer, ClaimRequest
+from onceward.ports import Notifies
+from onceward.stores.cached import CachedStore
+from onceward.testing import FakeClock
+
+
+class CountingStore(MemoryStore):
+    """Counts how often it is asked for a claim. `down` makes it unreachable."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__(clock=clock)
+        self.asked = 0
+        self.down = False
+
+    async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
+        self.asked += len(requests)
+        return await super().claim(requests, timeout=timeout)
+
+    async def forget(self, ids: Sequence[bytes], *, force: bool, timeout: float) -> list[Answer]:
+        answers = await super().forget(ids, force=force, timeout=timeout)
+        if self.down:
+            raise StoreUnavailable("the reply was lost")
+        return answers
+
+
+class Stage:
+    """A client with a cache of two results, and what it asks of the store behind."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+        self.store = CountingStore(clock)
+        self.once = Once(CachedStore(self.store, 2, clock=clock), window="1h")
+        self.effects: list[int] = []
+        self.work = self.once(key="k:{x}")(self.do)
+
+    def do(self, x: int, payload: str = "") -> int:
+        self.effects.append(x)
+        return len(self.effects)
+
+    def asked(self) -> int:
+        asked, self.store.asked = self.store.asked, 0
+        return asked
+
+
+@pytest.fixture
+def stage(clock: FakeClock) -> Stage:
+    return Stage(clock)
+
+
+def test_a_completed_result_is_answered_without_asking(stage: Stage) -> None:
+    assert stage.work(1) == 1
+    assert stage.asked() == 1
+    assert [stage.work.outcome(1).kind for _ in range(3)] == ["replayed"] * 3
+    assert (stage.work(1), stage.asked()) == (1, 0)
+
+
+def test_a_replay_from_the_store_is_remembered_too(stage: Stage) -> None:
+    Once(stage.store, window="1h")(key="k:{x}")(stage.do)(1)
+    stage.asked()
+    assert [stage.work(1), stage.work(1)] == [1, 1]
+    assert stage.asked() == 1
+
+
+def test_the_cache_is_bounded_and_keeps_what_was_used_last(stage: Stage) -> None:
+    for x in (1, 2):
+        stage.work(x)
+    stage.work(1)  # so 2 is the older one
+    stage.work(3)
+    stage.asked()
+    assert (stage.work(1), stage.asked()) == (1, 0)
+    assert (stage.work(3), stage.asked()) == (3, 0)
+    assert (stage.work(2), stage.asked()) == (2, 1)
+    cached = stage.once.store
+    assert isinstance(cached, CachedStore)
+    assert len(cached._records) == 2
+    assert stage.effects == [1, 2, 3]
+
+
+def test_a_mismatch_comes_from_the_cache_too(stage: Stage) -> None:
+    stage.work(1, "a")
+    stage.asked()
+    outcome = stage.work.outcome(1, "b")
+    assert (outcome.kind, getattr(outcome, "arguments", None), stage.asked()) == ("mismatch", ("payload",), 0)
+    assert (stage.work(1, "a"), stage.asked()) == (1, 0)  # and does not push the result out
+
+
+def test_a_result_whose_window_is_over_answers_no_more(stage: Stage) -> None:
+    stage.work(1)
+    stage.clock.advance("59m")
+    assert (stage.work(1), stage.asked()) == (1, 1)
+    stage.clock.advance("2m")
+    assert (stage.work(1), stage.asked()) == (2, 1)
+    assert (stage.work(1), stage.asked()) == (2, 0)
+
+
+def test_a_sliding_window_still_slides(stage: Stage) -> None:
+    work = stage.once(key="s:{x}", window=sliding("8m"))(stage.do)
+    assert work(1) == 1
+    for _ in range(5):
+        stage.clock.advance("5m")
+        assert work(1) == 1  # each use pushes the end on, also one that the cache could answer
+    stage.clock.advance("9m")
+    assert work(1) == 2
+
+
+def test_the_store_s_clock_decides_not_ours(stage: Stage) -> None:
+    ours = FakeClock()  # ten hours behind the store's
+    stage.clock.advance("10h")
+    once = Once(CachedStore(stage.store, 2, clock=ours), window="1h")
+    work = once(key="k:{x}")(stage.do)
+    assert (work(1), stage.asked()) == (1, 1)
+    ours.advance("59m")
+    assert (work(1), stage.asked()) == (1, 0)
+    ours.advance("2m")
+    stage.clock.advance("61m")
+    assert (work(1), stage.asked()) == (2, 1)
+
+
+def test_forget_is_forgotten_here_as_well(stage: Stage) -> None:
+    stage.work(1)
+    assert stage.work.forget(1) is True
+    assert stage.work(1) == 2
+    stage.store.down = True  # forgotten, but nobody said so
+    with pytest.raises(StoreUnavailable):
+        stage.work.forget(1)
+    assert stage.work(1) == 3
+
+
+def test_only_completed_results_are_kept(stage: Stage) -> None:
+    def fails(x: int) -> None:
+        raise ConnectionError
+
+    work = stage.once(key="f:{x}", max_attempts=1)(fails)
+    assert [work.outcome(1).kind, work.outcome(1).kind] == ["failed", "failed"]
+    assert stage.asked() == 2
+
+
+def test_a_cached_result_is_a_copy(stage: Stage) -> None:
+    def items(x: int) -> list[int]:
+        return [x]
+
+    work = stage.once(key="l:{x}")(items)
+    work(1).append(99)
+    work(1).append(98)
+    assert work(1) == [1]
+
+
+async def test_the_async_face_has_it_too(clock: FakeClock) -> None:
+    store = CountingStore(clock)
+    effects: list[int] = []
+
+    async def do(x: int) -> int:
+        effects.append(x)
+        return x
+
+    async with AsyncOnce(CachedStore(store, 10, clock=clock)) as once:
+        work = once(key="k:{x}")(do)
+        assert [await work(1) for _ in range(3)] == [1, 1, 1]
+    assert (store.asked, effects) == (1, [1])
+
+
+def test_it_is_opt_in_and_passes_the_rest_on(stage: Stage) -> None:
+    assert isinstance(Once("memory://").store, MemoryStore)
+    cached = Once("memory://", cache=10).store
+    assert isinstance(cached, CachedStore)
+    assert cached.name == "memory (cached)"
+    assert isinstance(cached, Notifies)
+    with pytest.raises(ConfigurationError, match="at least one"):
+        CachedStore(MemoryStore(), 0)
+    stage.work(1)
+    assert stage.once.purge() == 0
+    entry = stage.work.read(1)
+    assert entry is not None
+    assert entry.value == 1
+    with pytest.raises(ConfigurationError, match="cannot join"), stage.once.within(object()):
+        pytest.fail("memory has no transactions")
