@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping
+from types import MethodType
 from typing import Any, Self
+from weakref import WeakKeyDictionary
 
 from .core.engine import Engine
 from .core.job import Job
@@ -18,11 +21,14 @@ from .model.key import Key, Scope, make_key
 from .model.policy import Defaults, Policy, Settings
 from .model.results import ResultType
 from .observe.events import Listener
-from .operation import KeySource, Operation, codec_for, name_of
+from .operation import KeySource, Operation, codec_for, label_of, name_of
 from .ports import Store, World
 from .stores.cached import CachedStore
 from .stores.registry import open_store, store_url
 from .worlds.keeper import Keeper
+
+FUNCTION = "function()"
+"""Under this name, which no parameter can have, the fingerprint of `run` holds the function."""
 
 COMMON = "shared"
 """The operation of keys that are given without a function: as with lock names, the same key is the same work."""
@@ -50,6 +56,7 @@ class Face:
         self._cache = cache
         self.policy = Policy().with_settings(defaults)  # type: ignore[arg-type]  # checked there, name by name
         self._defaults = dict(defaults)
+        self._operations: WeakKeyDictionary[Callable[..., Any], Operation] = WeakKeyDictionary()
         self._connect(CachedStore(opened, cache) if cache else opened)
 
     def _connect(self, store: Store) -> None:
@@ -75,6 +82,7 @@ class Face:
         other._tenant = tenant if tenant is not None else self._tenant
         other.policy = self.policy.with_settings(settings)  # type: ignore[arg-type]  # checked there, name by name
         other._defaults = {**self._defaults, **settings}
+        other._operations = WeakKeyDictionary()
         return other
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
@@ -113,15 +121,29 @@ class Face:
         return codec_for(self.policy, ResultType(annotation), self._cipher)
 
     def job(self, key: Any, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Job:
-        """A job under a given key. The operation is the function, so that two functions never share a result."""
+        """A job under a given key. Which function it is belongs to the payload: two never share a result."""
         while isinstance(fn, functools.partial):  # what it holds already belongs to the payload like what comes now
             args, kwargs, fn = (*fn.args, *args), {**fn.keywords, **kwargs}, fn.func
-        name = None if hasattr(fn, "__qualname__") else name_of(type(fn))
-        operation = self.operation(fn, {"fingerprint": self.policy.fingerprint}, name=name)
-        given = key if isinstance(key, Key) else make_key(operation.scope, key)
+        if isinstance(fn, MethodType):
+            args, fn = (fn.__self__, *args), fn.__func__
+        operation = self._operation_of(fn)
+        given = self.key(key)
         payload = operation.payload(operation.arguments(args, kwargs))
-        mark, marks = (b"", {}) if payload is None else (fingerprint(payload), parts(payload, given.id))
-        return Job(given, self.policy, operation.codec, mark, marks, fn, args, kwargs, self._awaits)
+        if payload is None:
+            return Job(given, self.policy, operation.codec, b"", {}, fn, args, kwargs, self._awaits)
+        payload[FUNCTION] = label_of(fn)
+        marks = parts(payload, given.id)
+        return Job(given, self.policy, operation.codec, fingerprint(payload), marks, fn, args, kwargs, self._awaits)
+
+    def _operation_of(self, fn: Callable[..., Any]) -> Operation:
+        """What is known about a function that was not decorated: found out once, and kept while the function lives."""
+        try:
+            return self._operations[fn]
+        except (KeyError, TypeError):  # new, or it cannot be referred to weakly
+            operation = self.operation(fn, {"fingerprint": self.policy.fingerprint}, name=COMMON)
+            with contextlib.suppress(TypeError):
+                self._operations[fn] = operation
+            return operation
 
     def claim_job(
         self, key: Any, name: str | None, payload: Any, note: dict[str, str], settings: Mapping[str, Any]

@@ -150,6 +150,12 @@ def name_of(fn: Callable[..., Any]) -> str:
     return f"{module}.{qualified}"
 
 
+def label_of(fn: Callable[..., Any]) -> str:
+    """A name that tells functions apart, as far as they have one: of a callable object, its class's."""
+    named = fn if hasattr(fn, "__qualname__") else type(fn)
+    return f"{getattr(named, '__module__', '')}.{named.__qualname__}"
+
+
 def result_annotation(fn: Callable[..., Any]) -> Any:
     """The declared return type; Any where it is missing or cannot be resolved."""
     try:

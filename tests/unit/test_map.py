@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from onceward import AsyncOnce, ConfigurationError, MemoryStore, MissingKey, Once, PayloadMismatch, State
+from onceward.model.record import Answer, ClaimRequest
 from onceward.testing import FakeClock
 from tests.faces import Face, Place
 from tests.unit.elsewhere import owned
@@ -125,6 +127,19 @@ def test_more_than_one_batch_and_a_generator(face: Face) -> None:
     assert {one.kind for one in outcomes} == {"executed"}
     assert handler.done == list(range(600))
     assert face.keeper.shortest_lease() is None  # nothing is held
+
+
+def test_no_store_is_asked_for_more_than_256_keys_at_once() -> None:
+    class Counting(MemoryStore):
+        batches: ClassVar[list[int]] = []
+
+        async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
+            self.batches.append(len(requests))
+            return await super().claim(requests, timeout=timeout)
+
+    with Once(Counting()) as once:
+        once.map(str, range(600), name="n")
+    assert Counting.batches == [256, 256, 88]
 
 
 def test_nothing_in_nothing_out(face: Face) -> None:

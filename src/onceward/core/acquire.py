@@ -28,11 +28,12 @@ async def acquire(engine: Engine, job: Job) -> Held | Outcome[object]:
     refuse_reentry(engine, job)
     since = engine.world.monotonic()
     answer = await ask(engine, job, job.request(engine.world.nonce(), engine.owner()))
-    if answer.verdict is Verdict.RUNNING and job.policy.on_running == "wait":
+    waited = answer.verdict is Verdict.RUNNING and job.policy.on_running == "wait"
+    if waited:
         since, answer = await wait(engine, job)
     if answer.verdict is Verdict.ACQUIRED and answer.record is not None:
         return await take(engine, job, answer.record, since)
-    return outcome_of(engine, job, answer)
+    return outcome_of(engine, job, answer, waited=waited)
 
 
 async def ask(engine: Engine, job: Job, request: ClaimRequest) -> Answer:
@@ -112,16 +113,16 @@ def refuse_reentry(engine: Engine, job: Job) -> None:
         )
 
 
-def outcome_of(engine: Engine, job: Job, answer: Answer) -> Outcome[object]:
+def outcome_of(engine: Engine, job: Job, answer: Answer, *, waited: bool = False) -> Outcome[object]:
     """What a claim that was not granted means to the caller. Every skip is told, so that it can be explained later."""
-    outcome = _outcome(job, answer)
+    outcome = _outcome(job, answer, waited=waited)
     engine.tell(
         "mismatch" if isinstance(outcome, Mismatch) else "skipped", job.key, answer.record, reason=outcome.reason
     )
     return outcome
 
 
-def _outcome(job: Job, answer: Answer) -> Outcome[object]:
+def _outcome(job: Job, answer: Answer, *, waited: bool) -> Outcome[object]:
     record = answer.record
     text = job.key.text
     if record is None or answer.verdict is Verdict.SKEW:
@@ -137,7 +138,6 @@ def _outcome(job: Job, answer: Answer) -> Outcome[object]:
                 key=text, value=value, attempt=record.attempt, token=record.token, stored=stored, declared=declared
             )
         case Verdict.RUNNING:
-            waited = job.policy.on_running == "wait"
             return Running(
                 key=text,
                 attempt=record.attempt,
