@@ -17,7 +17,7 @@ import contextvars
 import functools
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -28,7 +28,7 @@ from onceward.bridge import run
 from onceward.ports import Store
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing.clock import FakeClock
-from tests.moved_time import TOO_LONG, LoopThread, MovedLoop, MovedThreads, RealClock
+from tests.moved_time import TOO_LONG, LoopThread, MovedLoop, MovedThreads, RealClock, in_thread
 
 __all__ = ["TOO_LONG", "AsyncFace", "Colour", "Face", "Pause", "Place", "RealClock"]
 
@@ -125,8 +125,8 @@ class Face:
             self.keeper._run = self._sit
         self.events: list[Event] = []
         self.once.subscribe(self.events.append)
-        self._threads = ThreadPoolExecutor(32, thread_name_prefix="test")
         self._others: list[Face] = []
+        self._closed = False
 
     # ── what differs ──
 
@@ -153,6 +153,9 @@ class Face:
 
     def after_fork(self) -> None:
         """Call this first in a forked child: threads do not survive a fork."""
+
+    def _stop(self) -> None:
+        """After the client was closed."""
 
     def _sit(self) -> None:
         """The keeper's thread in fake time: renews nothing by itself, else it would race against the test."""
@@ -234,7 +237,7 @@ class Face:
 
     def start(self, call: Callable[..., Any], *args: Any) -> Future[Any]:
         """Call it in another thread."""
-        return self._threads.submit(call, *args)
+        return in_thread(call, *args)
 
     def together(self, times: int, call: Callable[[], Any]) -> list[Any]:
         """What that many calls at once answer; exceptions are answers too."""
@@ -275,10 +278,12 @@ class Face:
         return [event for event in self.events if event.name == name]
 
     def close(self) -> None:
-        for other in self._others:
-            other.close()
-        self._threads.shutdown(wait=False)
-        self._wait(self.once.close(timeout=0))
+        if not self._closed:
+            self._closed = True
+            for other in self._others:
+                other.close()
+            self._wait(self.once.close(timeout=0))
+            self._stop()
 
 
 class AsyncFace(Face):
@@ -298,7 +303,16 @@ class AsyncFace(Face):
     def _work(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(fn)
         async def awaited(*args: Any, **kwargs: Any) -> Any:
-            return await asyncio.to_thread(fn, *args, **kwargs)
+            def call() -> tuple[Any, BaseException | None]:
+                try:
+                    return fn(*args, **kwargs), None
+                except BaseException as error:  # as a value: a future refuses StopIteration, and would never be done
+                    return None, error
+
+            value, error = await asyncio.wrap_future(in_thread(contextvars.copy_context().run, call))
+            if error is not None:
+                raise error
+            return value
 
         return awaited
 
@@ -314,8 +328,7 @@ class AsyncFace(Face):
     def after_fork(self) -> None:
         self._loop = LoopThread()
 
-    def close(self) -> None:
-        super().close()
+    def _stop(self) -> None:
         self._loop.close()
 
 

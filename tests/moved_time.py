@@ -7,8 +7,8 @@ import contextlib
 import contextvars
 import threading
 import time
-from collections.abc import Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any
 
 from onceward.testing.clock import FakeClock
@@ -47,13 +47,25 @@ class MovedLoop(EventLoop):
         return time.monotonic() + self._clock.elapsed / 1_000_000
 
 
+def in_thread(call: Callable[..., Any], *args: Any) -> Future[Any]:
+    """Call it in a daemon thread: one that a failed test leaves behind must not hold up the end of the process."""
+    done: Future[Any] = Future()
+
+    def work() -> None:
+        try:
+            done.set_result(call(*args))
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=work, name="test", daemon=True).start()
+    return done
+
+
 class LoopThread:
     """An event loop in a thread of its own, to which calls are handed."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
-        self._workers = ThreadPoolExecutor(64)  # the usual handful would deadlock handlers that wait for each other
-        self.loop.set_default_executor(self._workers)
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="test-loop", daemon=True)
         self._thread.start()
@@ -85,5 +97,4 @@ class LoopThread:
         self._closing = True
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(TOO_LONG)
-        self._workers.shutdown(wait=False)
         self.loop.close()

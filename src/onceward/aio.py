@@ -33,8 +33,9 @@ class AsyncFunction(Guarded[P, T]):
 
     def __init__(self, face: Any, operation: Any, receiver: tuple[Any, ...] = ()) -> None:
         super().__init__(face, operation, receiver)
-        if hasattr(inspect, "markcoroutinefunction"):
-            inspect.markcoroutinefunction(self)
+        mark = getattr(inspect, "markcoroutinefunction", None)  # how 3.12's inspect knows
+        if mark is not None:
+            mark(self)
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
         value: T = answer_of(await execute(self.engine, self.job(args, kwargs)), self.operation.policy)

@@ -136,24 +136,29 @@ def codec_for(policy: Policy, result_type: ResultType, cipher: Cipher | None) ->
 
 def name_of(fn: Callable[..., Any]) -> str:
     """Module and qualified name. A script's functions are named after its file, so that import and run agree."""
-    module = getattr(fn, "__module__", None)
+    module = _module_of(fn)
     qualified = getattr(fn, "__qualname__", None)
     if not module or not qualified or "<lambda>" in qualified:
         raise ConfigurationError(
             f"{fn!r} has no name of its own that would make its keys", hint='give it one: @once(name="charge")'
         )
-    if module == "__main__":
-        main = sys.modules["__main__"]
-        spec = getattr(main, "__spec__", None)
-        file = getattr(main, "__file__", None)
-        module = spec.name.removesuffix(".__main__") if spec else PurePath(file).stem if file else module
     return f"{module}.{qualified}"
 
 
 def label_of(fn: Callable[..., Any]) -> str:
     """A name that tells functions apart, as far as they have one: of a callable object, its class's."""
     named = fn if hasattr(fn, "__qualname__") else type(fn)
-    return f"{getattr(named, '__module__', '')}.{named.__qualname__}"
+    return f"{_module_of(named)}.{named.__qualname__}"
+
+
+def _module_of(named: Any) -> str:
+    module: str = getattr(named, "__module__", None) or ""
+    if module != "__main__":
+        return module
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    file = getattr(main, "__file__", None)
+    return spec.name.removesuffix(".__main__") if spec else PurePath(file).stem if file else module
 
 
 def result_annotation(fn: Callable[..., Any]) -> Any:

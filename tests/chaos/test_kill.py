@@ -27,7 +27,6 @@ from onceward import (
     current_async_claim,
     current_claim,
 )
-from onceward.operation import name_of
 from onceward.stores.sqlite import SQLiteStore
 from tests.chaos import victim
 from tests.chaos.victim import TABLE, call, client, entries, find, insert, policy, send, write_fenced
@@ -161,7 +160,7 @@ def test_killed_before_the_record_under_park_nothing_runs_until_somebody_who_kno
     assert entries(path) == ["sent"]
     close(colour, once)
     with Once(SQLiteStore(path), app="chaos") as person:
-        person.resolve("order 7", applied("receipt"), name=name_of(send))
+        person.resolve("order 7", applied("receipt"))
         outcome = person.outcome("order 7", send, path)
         assert (outcome.kind, outcome.value) == ("replayed", "receipt")
     assert entries(path) == ["sent"]
@@ -235,12 +234,11 @@ def test_killed_after_the_commit_effect_and_record_are_both_there_and_nothing_ru
         one.until("committed")
         one.kill()
     with Once(SQLiteStore(path), app="chaos", fingerprint="none") as once:
-        key = once.key("order 7", name=name_of(insert) if scene == "joined" else None)
-        entry = once.read(key)
+        entry = once.read("order 7")
         assert entry is not None
         assert (entry.state, entry.value) == (State.COMPLETED, "order 7")
         with contextlib.closing(sqlite3.connect(path)) as connection:
-            assert once.outcome(key, insert, connection, "order 7").replayed
+            assert once.outcome("order 7", insert, connection, "order 7").replayed
     assert rows(path) == ["order 7"]
 
 

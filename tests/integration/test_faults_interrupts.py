@@ -21,7 +21,6 @@ from onceward import (
     not_applied,
     verify,
 )
-from onceward.operation import name_of
 from onceward.ports import Store
 from tests.faces import Face, Place
 from tests.faulty import FaultyStore, Wire
@@ -36,11 +35,6 @@ def work() -> str:
 def elsewhere(call: Callable[[], Any]) -> Any:
     """As another caller would: not inside the claim that is held here."""
     return contextvars.Context().run(call)
-
-
-def state_of(face: Face, key: str, fn: Callable[..., Any]) -> Any:
-    entry = face.read(key, name=name_of(fn))
-    return None if entry is None else entry.state
 
 
 @pytest.fixture
@@ -61,13 +55,13 @@ def test_an_interrupt_is_settled_as_a_failure_that_may_be_repeated_and_raised_ag
 
     with pytest.raises(interrupt, match="stop"):
         face.run("order 7", interrupted)
-    entry = face.read("order 7", name=name_of(interrupted))
+    entry = face.read("order 7")
     assert (entry.state, entry.record.final, entry.attempt) == (settled(face, interrupt), False, 1)
     assert not face.keeper._holds
     face.clock.advance("1h")
     with pytest.raises(interrupt, match="stop"):
         face.run("order 7", interrupted)
-    assert face.read("order 7", name=name_of(interrupted)).attempt == 2
+    assert face.read("order 7").attempt == 2
 
 
 def settled(face: Face, interrupt: type[BaseException]) -> State:
@@ -89,7 +83,7 @@ def test_under_park_an_interrupt_parks_because_nobody_knows(face: Face, interrup
         careful.clock.advance("1h")
     with pytest.raises(OutcomeParked):
         careful.run("order 7", interrupted)
-    careful.resolve("order 7", not_applied, name=name_of(interrupted))
+    careful.resolve("order 7", not_applied)
     with pytest.raises(interrupt):
         careful.run("order 7", interrupted)
 
@@ -122,7 +116,7 @@ def test_naming_every_exception_as_final_does_not_make_an_interrupt_final(face: 
 
     with pytest.raises(KeyboardInterrupt):
         strict.run("order 7", interrupted)
-    assert not strict.read("order 7", name=name_of(interrupted)).record.final
+    assert not strict.read("order 7").record.final
 
 
 @pytest.mark.fault("F27")
@@ -134,7 +128,7 @@ def test_an_interrupt_that_is_named_itself_is_what_it_was_named(face: Face) -> N
 
     with pytest.raises(SystemExit):
         strict.run("order 7", interrupted)
-    assert strict.read("order 7", name=name_of(interrupted)).record.final
+    assert strict.read("order 7").record.final
 
 
 @pytest.mark.fault("F27")
@@ -252,7 +246,7 @@ async def test_work_that_is_cancelled_is_settled_by_policy_and_the_cancellation_
             await asyncio.sleep(60)
 
         await cancelled_at(begun, once.run("order 7", slow))
-        entry = await once.read("order 7", name=name_of(slow))
+        entry = await once.read("order 7")
         assert entry is not None
         assert (entry.state, entry.error.rstrip(": ")) == (state, "CancelledError")
         assert not once.keeper._holds
@@ -333,7 +327,7 @@ async def test_a_cancellation_while_claiming_gives_the_key_back_and_runs_nothing
 
         await cancel_and_let_go(slow, once.run("order 7", counted))
         assert calls == []
-        assert await once.read("order 7", name=name_of(counted)) is None
+        assert await once.read("order 7") is None
         outcome = await once.outcome("order 7", counted)
         assert (outcome.kind, outcome.attempt) == ("executed", 1)
 
@@ -412,7 +406,7 @@ def test_a_timeout_inside_the_effect_is_unknown_unless_it_is_named_itself(
 
     with pytest.raises(TimeoutError):
         chosen.run("order 7", slow)
-    entry = chosen.read("order 7", name=name_of(slow))
+    entry = chosen.read("order 7")
     assert (entry.state, entry.record.final) == (state, final)
 
 

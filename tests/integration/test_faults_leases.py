@@ -27,7 +27,6 @@ from onceward import (
     Unknown,
     current_async_claim,
 )
-from onceward.operation import name_of
 from onceward.ports import Store
 from onceward.testing.clock import FakeClock
 from tests.faces import Face, Place
@@ -113,7 +112,7 @@ def test_a_handler_that_was_replaced_is_told_that_its_result_does_not_count(face
     assert (outcome.lost, outcome.value) == (True, "late")
     with pytest.raises(LeaseLost):
         outcome.unwrap()
-    entry = face.read("order 7", name=name_of(slow))
+    entry = face.read("order 7")
     assert (entry.value, entry.attempt) == ("theirs", 2)
     assert [event.reason for event in face.told("lost")] == ["result refused"]
 
@@ -133,7 +132,7 @@ def test_a_handler_that_was_replaced_cannot_fail_the_winners_work(face: Face) ->
     fresh.__qualname__ = slow.__qualname__
     with pytest.raises(ConnectionError):
         face.run("order 7", slow)
-    assert face.read("order 7", name=name_of(slow)).value == "theirs"
+    assert face.read("order 7").value == "theirs"
     assert [event.reason for event in face.told("lost")] == ["failure refused"]
 
 
@@ -339,7 +338,7 @@ async def test_with_on_lost_cancel_the_task_is_cancelled_and_told_that_it_lost(s
 
         task = asyncio.create_task(call())
         await begun.wait()
-        await lose(once, clock, store, once.key("order 7", name=name_of(slow)))
+        await lose(once, clock, store, once.key("order 7"))
         outcome = await asyncio.wait_for(task, 10)
         assert steps == ["begun", "cancelled"]
         assert isinstance(outcome, Unknown)
@@ -383,7 +382,7 @@ async def test_a_cancellation_of_the_users_own_is_not_swallowed_with_the_one_for
         await asyncio.to_thread(lambda: None)
         clock.advance("11m")
         other = AsyncOnce(store)
-        key = once.key("order 7", name=name_of(slow))
+        key = once.key("order 7")
         await asyncio.create_task(other.claim(key).__aenter__(), context=contextvars.Context())
         keeper = asyncio.get_running_loop().run_in_executor(None, tick_late, once)
         while once.keeper._holds:
@@ -404,7 +403,7 @@ async def test_a_task_that_lost_its_lease_after_its_work_was_done_is_not_cancell
     async with AsyncOnce(store, on_lost="cancel") as once:
 
         async def blocking() -> str:
-            key = once.key("order 7", name=name_of(blocking))
+            key = once.key("order 7")
             clock.advance("11m")
             worker = threading.Thread(target=elsewhere, args=(lambda: takes_over(key),))
             worker.start()
@@ -439,7 +438,7 @@ async def test_without_on_lost_cancel_the_work_goes_on_and_asks_for_itself(store
 
         task = asyncio.create_task(once.outcome("order 7", slow))
         await begun.wait()
-        await lose(once, clock, store, once.key("order 7", name=name_of(slow)))
+        await lose(once, clock, store, once.key("order 7"))
         go.set()
         outcome = await task
         assert isinstance(outcome, Unknown)

@@ -37,7 +37,6 @@ from onceward import (
 )
 from onceward.bridge import run
 from onceward.errors import ConfigurationError
-from onceward.operation import name_of
 from onceward.ports import Store
 from onceward.stores.sqlite import SQLiteStore
 from tests.faces import Face, Place
@@ -52,11 +51,6 @@ def work() -> str:
 def elsewhere(call: Callable[[], Any]) -> Any:
     """As another caller would: not inside the claim that is held here."""
     return contextvars.Context().run(call)
-
-
-def state_of(face: Face, key: str, fn: Callable[..., Any]) -> Any:
-    entry = face.read(key, name=name_of(fn))
-    return None if entry is None else entry.state
 
 
 @pytest.fixture
@@ -282,7 +276,7 @@ def test_work_that_calls_itself_under_the_same_key_is_told_instead_of_waiting_fo
         with pytest.raises(Reentrant, match="already held by the call"):
             face.run("order 7", outer)
         with pytest.raises(Reentrant):
-            face.map(outer_item, ["order 7"], key=lambda item: item, name=name_of(outer))
+            face.map(outer_item, ["order 7"], key=lambda item: item, name="shared")
         assert face.run("order 8", outer_other) == "other key"
         return "done"
 

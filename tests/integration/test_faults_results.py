@@ -21,7 +21,6 @@ from onceward import (
     State,
     UnknownCodec,
 )
-from onceward.operation import name_of
 from tests.faces import Face
 
 
@@ -36,10 +35,6 @@ class Counted:
     def __call__(self) -> Any:
         self.calls += 1
         return self._make()
-
-
-def record_of(face: Face, key: str, fn: Any) -> Any:
-    return face.read(key, name=name_of(fn))
 
 
 def overwrite_result(face: Face, id: bytes, change: Callable[[bytes], bytes]) -> None:
@@ -100,7 +95,7 @@ def test_a_result_that_cannot_be_stored_is_done_all_the_same_and_never_run_again
         face.run("order 7", fn)
     assert fn.calls == 1
     assert len(face.told("result_not_stored")) == 1
-    entry = record_of(face, "order 7", fn)
+    entry = face.read("order 7")
     assert (entry.state, entry.stored) == (State.COMPLETED, False)
 
 
@@ -147,7 +142,7 @@ def test_a_retryable_failure_is_kept_and_due_after_its_delay(face: Face) -> None
     fn = Counted(make)
     with pytest.raises(ConnectionError, match="no route"):
         patient.run("order 7", fn)
-    entry = record_of(patient, "order 7", fn)
+    entry = patient.read("order 7")
     assert (entry.state, entry.attempt, entry.error) == (State.FAILED, 1, "ConnectionError: no route")
     with pytest.raises(PreviouslyFailed) as early:
         patient.run("order 7", fn)
@@ -242,13 +237,13 @@ def test_a_damaged_result_is_an_error_and_never_a_reason_to_run_again(
 ) -> None:
     fn = Counted(lambda: {"total": 12})
     face.run("order 7", fn)
-    before = record_of(face, "order 7", fn).record
+    before = face.read("order 7").record
     overwrite_result(face, before.id, damage)
     for _ in range(2):
         with pytest.raises(ResultCorrupt):
             face.run("order 7", fn)
     assert fn.calls == 1
-    after = record_of(face, "order 7", fn).record
+    after = face.read("order 7").record
     assert (after.state, after.token, after.attempt) == (State.COMPLETED, before.token, 1)
 
 
@@ -275,9 +270,9 @@ def test_one_damaged_result_in_a_batch_stops_no_other(face: Face) -> None:
 def test_a_result_of_a_codec_from_the_future_is_closed(face: Face, byte: int) -> None:
     fn = Counted(lambda: {"total": 12})
     face.run("order 7", fn)
-    id = record_of(face, "order 7", fn).record.id
+    id = face.read("order 7").record.id
     overwrite_result(face, id, lambda data: data[:byte] + b"\x7f" + data[byte + 1 :])
     with pytest.raises(UnknownCodec):
         face.run("order 7", fn)
     assert fn.calls == 1
-    assert record_of(face, "order 7", fn).state is State.COMPLETED
+    assert face.read("order 7").state is State.COMPLETED

@@ -29,7 +29,6 @@ from onceward import (
     VersionSkew,
 )
 from onceward.errors import StoreError
-from onceward.operation import name_of
 from onceward.stores.sqlite import SQLiteStore
 from tests.faces import AsyncFace, Colour, Face, Place
 from tests.faulty import FaultyPlace, FaultyStore, Wire
@@ -193,7 +192,7 @@ def test_a_completion_that_is_never_answered_is_unknown_with_the_value_and_no_fa
     assert [record.levelno for record in caplog.records if record.getMessage().startswith("unknown")] == [logging.ERROR]
     assert not worker.keeper._holds, "it must lapse: only then `after_crash` can decide"
     wire.heal()
-    entry = worker.read("order 7", name=name_of(effect))
+    entry = worker.read("order 7")
     assert entry.state is State.PENDING
     worker.clock.advance("11m")
     again = worker.outcome("order 7", effect)
@@ -302,7 +301,7 @@ def test_a_failure_whose_reply_was_lost_is_repeated_and_counts_once(faulty: Face
     wire.lose_replies("settle", 1)
     with pytest.raises(ConnectionError):
         faulty.run("order 7", breaks)
-    entry = faulty.read("order 7", name=name_of(breaks))
+    entry = faulty.read("order 7")
     assert (entry.state, entry.attempt) == (State.FAILED, 1)
 
 
@@ -316,7 +315,7 @@ def test_a_parking_whose_reply_was_lost_is_repeated_and_fine(faulty: Face, wire:
     wire.lose_replies("settle", 1)
     with pytest.raises(ConnectionError):
         careful.run("order 7", breaks)
-    assert careful.read("order 7", name=name_of(breaks)).state is State.PARKED
+    assert careful.read("order 7").state is State.PARKED
     assert len(careful.told("parked")) == 1
 
 

@@ -315,25 +315,30 @@ def test_values_that_only_look_alike_are_not_the_same_key_when_given_by_hand(fac
 
 @pytest.mark.rival(9)
 def test_two_functions_of_the_same_name_in_different_modules_do_not_share_results(face: Face) -> None:
-    source = "def send(to):\n    return f'{__name__} sent to {to}'\n"
-    results = {}
+    senders = {}
     for name in ("mails", "letters"):
         module = ModuleType(name)
-        exec(source, module.__dict__)
-        results[name] = [face(module.send)("ada"), face.run("k", module.send, "ada")]
-    assert results == {name: [f"{name} sent to ada"] * 2 for name in ("mails", "letters")}
+        exec("def send(to):\n    return f'{__name__} sent to {to}'\n", module.__dict__)
+        senders[name] = module.send
+    assert [face(send)("ada") for send in senders.values()] == ["mails sent to ada", "letters sent to ada"]
+    assert face.run("k", senders["mails"], "ada") == "mails sent to ada"
+    with pytest.raises(PayloadMismatch):  # one key, two functions: somebody is mistaken
+        face.run("k", senders["letters"], "ada")
 
 
 @pytest.mark.rival(9)
 @pytest.mark.parametrize("colour", ["blocking"])
 def test_two_partials_or_callables_under_one_key_do_not_share_results_either(face: Face) -> None:
-    assert face.run("k", partial(pay, "o-1"), 10) == "paid 10 for o-1"
-    assert face.run("k", partial(str, 10)) == "10"
-    assert face.outcome("k", partial(pay, amount=99), "o-1").arguments == ("amount",)
-    assert face.outcome("k", pay, "o-1", 10).replayed  # the same function with the same arguments
-    for module in ("mails", "letters"):
-        sender = type("Sender", (), {"__module__": module, "__call__": lambda self, to: f"{self.__module__} to {to}"})
-        assert face.run("k", sender(), "ada") == f"{module} to ada"
+    assert face.run("partial", partial(pay, "o-1"), 10) == "paid 10 for o-1"
+    assert face.outcome("partial", pay, "o-1", 10).replayed  # the same function with the same arguments
+    assert face.outcome("partial", partial(pay, amount=99), "o-1").arguments == ("amount",)
+    assert isinstance(face.outcome("partial", partial(str, 10)), Mismatch)
+    one, other = (
+        type("Sender", (), {"__module__": module, "__call__": lambda self, to: f"{self.__module__} to {to}"})()
+        for module in ("mails", "letters")
+    )
+    assert face.run("callable", one, "ada") == "mails to ada"
+    assert isinstance(face.outcome("callable", other, "ada"), Mismatch)
 
 
 @pytest.mark.rival(9)
@@ -441,6 +446,7 @@ def test_a_bucket_by_day_exists_only_under_its_own_name_and_with_its_time_zone(f
     report("a")
     face.clock.advance("2s")
     report("a")
+    assert ran == ["a", "a"]
     face.clock.advance("1h")  # midnight in UTC is nothing special
     report("a")
     assert ran == ["a", "a"]

@@ -141,6 +141,32 @@ def test_a_forked_child_does_not_share_the_parents_connection_and_gets_right_ans
 
 @pytest.mark.rival(29)
 @forks
+def test_what_a_forked_child_writes_is_not_lost_when_the_parent_closes(sqlite_face: Face) -> None:
+    """Two processes on one open connection: the first to close takes the log along into which the other writes."""
+    face = sqlite_face
+    parent = face.another()
+    parent.run("before the fork", str, 0)
+    ready, closed = os.pipe(), os.pipe()
+
+    def child() -> Any:
+        parent.after_fork()
+        parent.run("first", str, 1)
+        os.write(ready[1], b"!")
+        os.read(closed[0], 1)
+        return [parent.run("second", str, 2), parent.outcome("first", str, 1).replayed]
+
+    finish = in_child(face, child)
+    os.read(ready[0], 1)
+    parent.close()
+    os.write(closed[1], b"!")
+    assert finish() == ["2", True]
+    assert [face.outcome(key, str, number).replayed for key, number in (("first", 1), ("second", 2))] == [True, True]
+    for end in (*ready, *closed):
+        os.close(end)
+
+
+@pytest.mark.rival(29)
+@forks
 def test_a_forked_child_owns_no_lease_of_its_parent(sqlite_face: Face) -> None:
     face = sqlite_face
     owner = face.silent_owner("k")

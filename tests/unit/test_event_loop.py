@@ -18,6 +18,9 @@ import pytest
 from onceward import AsyncOnce, MemoryStore, Once, WrongWorld
 from onceward.bridge import run
 from onceward.stores.sqlite import SQLiteStore
+from onceward.stores.sqlite.link import Link
+
+PAUSE = 0.001
 
 # ── the wrong world ──
 
@@ -76,9 +79,9 @@ async def ticking() -> AsyncIterator[list[float]]:
     async def tick() -> None:
         before = time.perf_counter()
         while True:
-            await asyncio.sleep(0)
+            await asyncio.sleep(PAUSE)  # not 0: a loop that never rests keeps the store's thread from the interpreter
             now = time.perf_counter()
-            gaps.append(now - before)
+            gaps.append(now - before - PAUSE)
             before = now
 
     task = asyncio.create_task(tick())
@@ -116,27 +119,19 @@ async def number(x: int) -> int:
 
 @pytest.mark.mission("A4")
 async def test_every_call_to_a_file_is_made_on_another_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: set[int] = set()
-    connect = sqlite3.connect
+    seen: dict[str, set[int]] = {}
 
-    class Watched(sqlite3.Connection):
-        def cursor(self, *args: Any, **kwargs: Any) -> Any:
-            seen.add(threading.get_ident())
-            return super().cursor(*args, **kwargs)
+    def watch(name: str) -> None:
+        original = getattr(Link, name)
 
-        def execute(self, *args: Any, **kwargs: Any) -> Any:
-            seen.add(threading.get_ident())
-            return super().execute(*args, **kwargs)
+        def watched(*args: Any) -> Any:
+            seen.setdefault(name, set()).add(threading.get_ident())
+            return original(*args)
 
-        def close(self) -> None:
-            seen.add(threading.get_ident())
-            super().close()
+        monkeypatch.setattr(Link, name, watched)
 
-    def watched(*args: Any, **kwargs: Any) -> Any:
-        seen.add(threading.get_ident())
-        return connect(*args, **{**kwargs, "factory": Watched})
-
-    monkeypatch.setattr(sqlite3, "connect", watched)
+    for name in ("open", "turn", "write", "close"):
+        watch(name)
     async with AsyncOnce(f"sqlite:///{tmp_path}/a.db") as once:
         work = once(number)
         await work(1)
@@ -148,21 +143,27 @@ async def test_every_call_to_a_file_is_made_on_another_thread(tmp_path: Path, mo
             await claim.annotate(a="b")
             await claim.complete(1)
         await once.purge()
-    assert len(seen) == 1
-    assert threading.get_ident() not in seen
+    assert set(seen) == {"open", "turn", "write", "close"}
+    assert threading.get_ident() not in set().union(*seen.values())
 
 
 @pytest.mark.mission("A4")
 async def test_two_hundred_claims_on_a_file_leave_the_loop_free(tmp_path: Path) -> None:
     async with AsyncOnce(SQLiteStore(tmp_path / "a.db")) as once:
         await once.run("warm", number, 0)
+
+        async def worker(name: str) -> None:
+            for x in range(20):
+                await once.run(f"{name}:{x}", number, x)
+
         longest = []
-        for attempt in range(3):  # the machine may be busy; our own blocking would show every time
+        for attempt in range(5):  # the machine may be busy; a call of ours that blocks would show every time
             async with ticking() as gaps:
-                keys = [f"{attempt}:{x}" for x in range(200)]
-                await asyncio.gather(*(once.run(key, number, x) for x, key in enumerate(keys)))
+                await asyncio.gather(*(worker(f"{attempt}:{each}") for each in range(10)))
             longest.append(max(gaps))
-        assert min(longest) < 0.05, longest
+            if longest[-1] < 0.01:
+                break
+        assert min(longest) < 0.02, longest
 
 
 @pytest.mark.mission("A4")

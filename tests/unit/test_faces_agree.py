@@ -142,9 +142,9 @@ def test_a_client_is_a_block(tmp_path: Path) -> None:
             return 2
 
         async with AsyncOnce(f"sqlite:///{tmp_path}/a.db") as other:
-            assert await other.run("k", work) == 2
+            assert await other.run("other", work) == 2
         with pytest.raises(Stopping):
-            await other.run("k", work)
+            await other.run("other", work)
 
     asyncio.run(main())
 

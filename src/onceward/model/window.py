@@ -80,7 +80,7 @@ def calendar(zone: str) -> Window:
     except (KeyError, ValueError, OSError, TypeError) as error:
         raise ConfigurationError(
             f"unknown time zone {zone!r}",
-            hint="write an IANA name such as Europe/Berlin or UTC; a system without time zones needs the package tzdata",
+            hint="write an IANA name such as Europe/Berlin or UTC; without a system's zones, install tzdata",
         ) from error
     return Window("calendar", zone=zone)
 
