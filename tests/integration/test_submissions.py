@@ -52,11 +52,12 @@ SUBMISSION: dict[str, Any] = {
 
 
 @pytest.mark.mission("B1")
-def test_the_order_of_a_payloads_fields_does_not_matter(face: Face) -> None:
+@pytest.mark.parametrize("payload", [SUBMISSION, {"company": "Acme", "a": {"y": 1, "x": [2]}}], ids=["rich", "plain"])
+def test_the_order_of_a_payloads_fields_does_not_matter(face: Face, payload: dict[str, Any]) -> None:
     process = face(lambda_named("process"))
-    turned = dict(reversed(SUBMISSION.items()))
-    assert list(turned) != list(SUBMISSION)
-    assert process.outcome(SUBMISSION).executed
+    turned = dict(reversed(payload.items()))
+    assert list(turned) != list(payload)
+    assert process.outcome(payload).executed
     assert process.outcome(turned).replayed
 
 
