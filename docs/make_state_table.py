@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from onceward.model.cells import KEEP_UNFINISHED
 from onceward.model.record import (
     READER,
     AfterCrash,
@@ -26,7 +27,7 @@ from onceward.model.record import (
     State,
     Verdict,
 )
-from onceward.model.transitions import KEEP_UNFINISHED, Row, claim, forget, purgeable, renew, row_of, settle
+from onceward.model.transitions import Row, claim, forget, purgeable, renew, row_of, settle
 
 PAGE = Path(__file__).parent / "explain" / "state-table.md"
 NOW = 1_800_000_000_000_000

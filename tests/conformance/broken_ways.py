@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from onceward.model import transitions
+from onceward.model import cells, transitions
 from onceward.model.record import Answer, ClaimRequest, Record, Renewal, State, Verdict
 from onceward.ports import AnySettlement, Clock, Filter, Page, World
 from onceward.stores.memory import MemoryStore
@@ -82,7 +82,7 @@ class PurgesByAge(MemoryStore):
 
     async def purge(self, limit: int, *, timeout: float) -> int:
         now = self._clock.now()
-        gone = [id for id, record in self._records.items() if record.updated_at < now - transitions.KEEP_UNFINISHED]
+        gone = [id for id, record in self._records.items() if record.updated_at < now - cells.KEEP_UNFINISHED]
         for id in gone[:limit]:
             del self._records[id]
         return len(gone[:limit])

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec.structs import asdict, replace
 
+from onceward.model.cells import KEEP_UNFINISHED
 from onceward.model.record import (
     NOBODY,
     READER,
@@ -21,7 +22,7 @@ from onceward.model.record import (
     State,
     Verdict,
 )
-from onceward.model.transitions import CLOCK_MARGIN, KEEP_UNFINISHED, claim, forget, purgeable, renew, settle
+from onceward.model.transitions import CLOCK_MARGIN, claim, forget, purgeable, renew, settle
 
 SECOND = 1_000_000
 LEASE = 600 * SECOND

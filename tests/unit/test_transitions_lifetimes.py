@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from onceward.model.cells import KEEP_UNFINISHED
 from onceward.model.record import AfterCrash, Complete, Fail, Park, Release, Resolution, State, Validity, Verdict
-from onceward.model.transitions import CLOCK_MARGIN, KEEP_UNFINISHED, purgeable
+from onceward.model.transitions import CLOCK_MARGIN, purgeable
 from onceward.model.window import calendar, lasting, sliding
 from tests.unit.key_history import HOUR, LEASE, NOON, SECOND, Key
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from onceward.model import transitions
+from onceward.model import cells, transitions
 from onceward.model.record import AfterCrash, ClaimRequest, Complete, Record, Release, Renewal, State, Verdict
 from onceward.testing.explore import SCENARIOS, Rules, explore
 
@@ -107,7 +107,7 @@ def fingerprint_before_window(record: Record | None, request: ClaimRequest, now:
 
 def regrant_grants_again(record: Record | None, request: ClaimRequest, now: int) -> Step:
     if record is not None and record.nonce == request.nonce and record.state is State.PENDING:
-        return transitions.acquire_again(record, request, now, record.after_crash, ask_first=record.ask_first)
+        return cells.acquire_again(record, request, now, record.after_crash, ask_first=record.ask_first)
     return transitions.claim(record, request, now)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from onceward.model.cells import KEEP_UNFINISHED
 from onceward.model.record import (
     NOBODY,
     READER,
@@ -20,7 +21,6 @@ from onceward.model.record import (
     Validity,
     Verdict,
 )
-from onceward.model.transitions import KEEP_UNFINISHED
 from tests.unit.key_history import HOUR, LEASE, Key
 
 VERIFY, PARK = AfterCrash.VERIFY, AfterCrash.PARK

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from onceward.model import transitions
+from onceward.model.cells import KEEP_UNFINISHED
 from onceward.model.record import READER, AfterCrash, State
 from onceward.ports import Filter, Page
 
@@ -100,7 +101,7 @@ def candidates(cursor: Cursor, now: int, limit: int) -> list[bytes]:
     if len(found) < limit:
         found += cursor.execute(_FREE, (old, READER, limit - len(found))).fetchall()
     if len(found) < limit:
-        given_up, rerun = now - transitions.KEEP_UNFINISHED, AfterCrash.RERUN.value
+        given_up, rerun = now - KEEP_UNFINISHED, AfterCrash.RERUN.value
         found += cursor.execute(_ABANDONED, (given_up, old, READER, rerun, limit - len(found))).fetchall()
     return [row[0] for row in found]
 

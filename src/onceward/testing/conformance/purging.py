@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+from onceward.model.cells import KEEP_UNFINISHED
 from onceward.model.record import AfterCrash, Answer, Record, Validity, Verdict
-from onceward.model.transitions import CLOCK_MARGIN, KEEP_UNFINISHED
+from onceward.model.transitions import CLOCK_MARGIN
 
 from .factory import StoreFactory, check
 from .races import assert_one_winner, orders
