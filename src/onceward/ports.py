@@ -77,8 +77,13 @@ class World(Protocol):
         """Run a call that may block for long where it blocks nobody else."""
         ...
 
-    async def finish(self, work: Coroutine[Any, Any, T]) -> tuple[T, BaseException | None]:
-        """Run to the end even if the caller is cancelled meanwhile; the cancellation comes back beside the result."""
+    async def finish(
+        self, work: Coroutine[Any, Any, T], hurry: Callable[[], None] | None = None
+    ) -> tuple[T, BaseException | None]:
+        """Run to the end even if the caller is cancelled meanwhile; the cancellation comes back beside the result.
+
+        `hurry` is called at the first cancellation.
+        """
         ...
 
 

@@ -25,6 +25,7 @@ from onceward import (
     AlreadyDone,
     AlreadyRunning,
     AsyncOnce,
+    ClaimError,
     LeaseLost,
     MemoryStore,
     Once,
@@ -544,12 +545,12 @@ def test_without_a_thread_to_renew_it_the_claim_is_given_back_before_the_effect(
         return "done"
 
     monkeypatch.setattr(threading.Thread, "start", cannot_start)
-    with pytest.raises(RuntimeError, match="can't start"):
+    with pytest.raises(ClaimError, match="can't start"):
         face.run("order 7", counted)
-    with pytest.raises(RuntimeError, match="can't start"), face.claim("order 8"):
+    with pytest.raises(ClaimError, match="can't start"), face.claim("order 8"):
         calls.append(2)
     outcomes = face.start(lambda: face.map(counted_item, [1, 2], key=lambda item: f"item {item}"))
-    with pytest.raises(RuntimeError, match="can't start"):
+    with pytest.raises(ClaimError, match="can't start"):
         outcomes.result(20)
     assert calls == []
     assert not face.keeper._holds

@@ -6,7 +6,7 @@ early where the store can; the same question also takes over when that owner fai
 
 from __future__ import annotations
 
-from onceward.errors import Reentrant, StoreError, VersionSkew
+from onceward.errors import ClaimError, Reentrant, StoreError, VersionSkew
 from onceward.model.fingerprint import differing
 from onceward.model.outcome import Failed, Mismatch, Outcome, Parked, Replayed, Running
 from onceward.model.policy import SECOND
@@ -84,8 +84,12 @@ async def take(engine: Engine, job: Job, record: Record, since: float) -> Held:
     """Hand the lease to the keeper. If that fails nothing was begun, so the key is given back."""
     try:
         hold = engine.keeper.take(record, job.policy.lease, since)
-    except BaseException:
+    except BaseException as error:
         await release(engine, job, record)
+        if isinstance(error, RuntimeError):
+            raise ClaimError(
+                f"no thread can be had to keep the lease alive ({error}); nothing was begun", key=job.key.text
+            ) from error
         raise
     engine.tell("acquired", job.key, record, reason="taken over" if record.attempt > 1 else "")
     return Held(engine, job, record, hold)

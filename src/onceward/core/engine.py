@@ -59,11 +59,13 @@ class Engine:
             await self.store.open(self.world)
             self._opened = True
 
-    async def finish(self, work: Coroutine[Any, Any, T]) -> tuple[T, BaseException | None]:
+    async def finish(
+        self, work: Coroutine[Any, Any, T], hurry: Callable[[], None] | None = None
+    ) -> tuple[T, BaseException | None]:
         """Run to the end even if the caller is cancelled. A store that never waits cannot be interrupted anyway."""
         if self.store.inline:
             return await work, None
-        return await self.world.finish(work)
+        return await self.world.finish(work, hurry)
 
     def tell(self, name: str, key: Key, record: Record | None = None, *, reason: str = "", error: str = "") -> None:
         if not self.bus.wants(name):

@@ -80,8 +80,8 @@ async def awaited(job: Job, value: Any) -> Any:
     )
 
 
-async def after_value(held: Held, value: Any) -> Outcome[Any]:
-    """The handler returned: record it."""
+async def after_value(held: Held, value: Any, *, reason: str = "executed") -> Outcome[Any]:
+    """The handler returned (or was found to have done its work): record it."""
     held.end(None)
     if held.settled is not None:  # the handler completed its claim itself
         return _executed(held, value)
@@ -93,7 +93,7 @@ async def after_value(held: Held, value: Any) -> Outcome[Any]:
         return _unknown(held, value, repr(error))
     match answer.verdict:
         case Verdict.OK:
-            return _executed(held, value)
+            return _executed(held, value, reason)
         case Verdict.CONFLICT:
             return _unknown(held, value, "completed before with another result")
         case Verdict.SKEW:
@@ -192,8 +192,7 @@ async def verify_error(held: Held, error: BaseException, policy: Policy) -> Outc
         return _failed(held, error, retry_after=max(0.0, held.hold.ends - held.engine.world.monotonic()))
     finding = await look(held)
     if isinstance(finding, applied):
-        await held.complete(finding.value)
-        return _executed(held, finding.value, reason="verified")
+        return await after_value(held, finding.value, reason="verified")
     if finding is not_applied:
         answer = await held.fail(error, final=False, known=True)
         held.engine.tell("failed", held.key, answer.record, error=type(error).__qualname__)
@@ -205,14 +204,12 @@ async def ask_first(held: Held) -> Outcome[Any] | None:
     """An earlier attempt fell silent: has its effect happened? None means that it has not, so run."""
     finding = await look(held)
     if isinstance(finding, applied):
-        await held.complete(finding.value)
-        held.engine.tell("completed", held.key, held.record, reason="verified")
+        outcome = await after_value(held, finding.value, reason="verified")
+        if not isinstance(outcome, Executed):
+            return outcome
+        record = held.record
         return Replayed(
-            key=held.key.text,
-            value=finding.value,
-            reason="verified",
-            attempt=held.record.attempt,
-            token=held.record.token,
+            key=outcome.key, value=finding.value, reason="verified", attempt=record.attempt, token=record.token
         )
     if finding is not not_applied:
         why = "verify could not tell" if finding is inconclusive else f"verify answered {type(finding).__qualname__}"

@@ -15,6 +15,7 @@ from onceward.errors import (
     VersionSkew,
 )
 from onceward.model.key import Key, derived_key
+from onceward.model.policy import SECOND
 from onceward.model.record import AfterCrash, Answer, Complete, Fail, Park, Record, Release, Renewal, State, Verdict
 from onceward.ports import AnySettlement, Canceller, JoinsTransaction
 
@@ -35,7 +36,8 @@ class Held:
     """One ownership, from the grant to its settlement."""
 
     __slots__ = (
-        "_canceller", "_variable", "completed_in", "engine", "hold", "job", "outer", "record", "settled", "unconfirmed",
+        "_canceller", "_variable", "completed_in", "engine", "hold", "job", "outer", "patience", "record", "settled",
+        "unconfirmed",
     )  # fmt: skip
 
     def __init__(self, engine: Engine, job: Job, record: Record, hold: Hold) -> None:
@@ -47,6 +49,7 @@ class Held:
         self.completed_in = False  # the result was written inside a transaction of the caller's
         self.unconfirmed = False  # the effect is done, but the store did not answer
         self.outer: Held | None = None
+        self.patience = 0.0  # until when, on our own clock, a settlement is repeated
         self._canceller: Canceller | None = None
 
     # ── what the work may ask ──
@@ -74,7 +77,7 @@ class Held:
         """Whether this claim, or one around it, is of that key in that store."""
         held: Held | None = self
         while held is not None:
-            if held.key.id == id and held.engine.store is engine.store and held.settled is None:
+            if held.key.id == id and held.engine.keeper is engine.keeper and held.settled is None:
                 return True
             held = held.outer
         return False
@@ -192,7 +195,7 @@ class Held:
             raise LeaseLost("this claim belongs to the parent process; a fork does not inherit it", key=self.key.text)
         self.hold.settling = True
         try:
-            answer, cancelled = await self.engine.finish(self._surely(settlement))
+            answer, cancelled = await self.engine.finish(self._surely(settlement), self.hurry)
         except BaseException as error:
             self.hold.settling = False
             if isinstance(error.__cause__, StoreError):  # cancelled, and the store did not answer either
@@ -206,17 +209,20 @@ class Held:
             raise cancelled
         return answer
 
+    def hurry(self) -> None:
+        """The caller is cancelled: one more call may be tried, but nobody is kept for the rest of `settle_timeout`."""
+        self.patience = min(self.patience, self.engine.world.monotonic() + self.job.policy.call_timeout)
+
     async def _surely(self, settlement: AnySettlement) -> Answer:
         world, policy = self.engine.world, self.job.policy
-        deadline = (
-            world.monotonic() + (policy.lease if policy.settle_timeout is None else policy.settle_timeout) / 1_000_000
-        )
+        allowed = policy.lease if policy.settle_timeout is None else policy.settle_timeout
+        self.patience = world.monotonic() + allowed / SECOND
         pause = 0.01
         while True:
             try:
                 return (await self.engine.store.settle([settlement], timeout=policy.call_timeout))[0]
             except StoreError as error:
-                left = deadline - world.monotonic()
+                left = self.patience - world.monotonic()
                 if left <= 0:
                     raise
                 self.engine.tell("settle_retried", self.key, self.record, error=repr(error))

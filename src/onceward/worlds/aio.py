@@ -106,7 +106,9 @@ class EventLoop:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="onceward-store")
         return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
 
-    async def finish(self, work: Coroutine[Any, Any, T]) -> tuple[T, BaseException | None]:
+    async def finish(
+        self, work: Coroutine[Any, Any, T], hurry: Callable[[], None] | None = None
+    ) -> tuple[T, BaseException | None]:
         task = asyncio.ensure_future(work)
         cancelled: BaseException | None = None
         while True:
@@ -115,6 +117,8 @@ class EventLoop:
             except asyncio.CancelledError as error:
                 if task.cancelled():
                     raise
+                if cancelled is None and hurry is not None:
+                    hurry()
                 cancelled = error
             except Exception as error:
                 if cancelled is not None:

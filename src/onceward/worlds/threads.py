@@ -64,5 +64,9 @@ class Threads:
     async def offload(self, call: Callable[..., T], *arguments: Any) -> T:
         return call(*arguments)
 
-    async def finish(self, work: Coroutine[Any, Any, T]) -> tuple[T, BaseException | None]:
+    async def finish(
+        self,
+        work: Coroutine[Any, Any, T],
+        hurry: Callable[[], None] | None = None,  # noqa: ARG002 (no cancellations)
+    ) -> tuple[T, BaseException | None]:
         return await work, None

@@ -1,0 +1,85 @@
+"""How a claim ends when the store, the caller or a lost lease get in the way of its last word."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from onceward import AsyncOnce, Once, Reentrant, Unknown, applied, current_async_claim, not_applied, verify
+from onceward.stores.sqlite import SQLiteStore
+from tests.faces import Face
+from tests.faulty import FaultyStore, Wire
+
+
+@pytest.mark.fault("F28", "F51")
+async def test_a_cancelled_caller_is_not_kept_for_the_whole_settle_timeout(tmp_path: Path) -> None:
+    """Five minutes of lease, and the store is down: the cancellation comes through after one more try."""
+    wire = Wire()
+    once = AsyncOnce(FaultyStore(SQLiteStore(tmp_path / "once.db"), wire), lease="300s")
+    told: list[str] = []
+    once.subscribe(lambda event: told.append(event.name))
+
+    async def work() -> None:
+        wire.lose_requests("settle")
+
+    task = asyncio.create_task(once.run("order 7", work))
+    while "settle_retried" not in told:
+        await asyncio.sleep(0.005)
+    began = time.monotonic()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert time.monotonic() - began < 60  # one call's time (5 s) and a pause, not the lease
+    assert "unknown" in told
+    await once.close(timeout=0)
+
+
+@pytest.mark.fault("F35")
+async def test_a_key_held_by_the_blocking_face_is_reentrant_for_its_async_face_too(tmp_path: Path) -> None:
+    """The two faces of one client have two connections, but they are one owner."""
+    once = Once(f"sqlite:///{tmp_path}/once.db", wait="5s")
+
+    @once(name="outer", key="{order}")
+    async def outer(order: str) -> None:
+        await asyncio.to_thread(inner, order)
+
+    @once(name="outer", key="{order}")
+    def inner(order: str) -> None:
+        raise AssertionError("must not run")
+
+    with pytest.raises(Reentrant):
+        await outer("7")
+    await asyncio.to_thread(once.close)
+
+
+@pytest.mark.fault("F41")
+def test_what_verify_found_is_not_recorded_by_a_replaced_owner_and_that_is_an_outcome(face: Face) -> None:
+    """While `find` looks, somebody else takes over: `.outcome()` still gives a value, not an exception."""
+    other = face.another()
+
+    def find() -> object:
+        face.clock.advance("1h")
+        other.silent_owner("order 7", after_crash=verify(lambda: not_applied))
+        return applied("by us")
+
+    face.silent_owner("order 7", after_crash=verify(lambda: None))
+    face.clock.advance("1h")
+    asking = face.another(after_crash=verify(find))
+    outcome = asking.outcome("order 7", lambda: "must not run")
+    assert isinstance(outcome, Unknown)
+    assert outcome.lost
+
+
+@pytest.mark.mission("A5")
+async def test_the_claim_of_the_async_face_is_found_inside_its_function(tmp_path: Path) -> None:
+    once = AsyncOnce(f"sqlite:///{tmp_path}/once.db")
+
+    @once(key="{order}")
+    async def charge(order: str) -> str:
+        return current_async_claim().derived_key(order)
+
+    assert (await charge("7")).startswith("ow_")
+    await once.close()
