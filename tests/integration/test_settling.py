@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from onceward import AsyncOnce, Once, Reentrant, Unknown, applied, current_async_claim, not_applied, verify
+from onceward import AsyncOnce, Event, Once, Reentrant, Unknown, applied, current_async_claim, not_applied, verify
 from onceward.stores.sqlite import SQLiteStore
 from tests.faces import Face
 from tests.faulty import FaultyStore, Wire
@@ -20,14 +20,20 @@ async def test_a_cancelled_caller_is_not_kept_for_the_whole_settle_timeout(tmp_p
     wire = Wire()
     once = AsyncOnce(FaultyStore(SQLiteStore(tmp_path / "once.db"), wire), lease="300s")
     told: list[str] = []
-    once.subscribe(lambda event: told.append(event.name))
+    retried = asyncio.Event()
+
+    def listen(event: Event) -> None:
+        told.append(event.name)
+        if event.name == "settle_retried":
+            retried.set()
+
+    once.subscribe(listen)
 
     async def work() -> None:
         wire.lose_requests("settle")
 
     task = asyncio.create_task(once.run("order 7", work))
-    while "settle_retried" not in told:
-        await asyncio.sleep(0.005)
+    await retried.wait()
     began = time.monotonic()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
