@@ -44,10 +44,7 @@ class Scope(msgspec.Struct, frozen=True):
     @property
     def text(self) -> str:
         """`app/operation` or `app/operation@tenant`; separators inside a part are percent-encoded."""
-        text = f"{_quote(self.app)}/{_quote(self.operation)}"
-        if self.tenant is not None:
-            text += f"@{_quote(self.tenant)}"
-        return cut(text, _hasher(self).hexdigest()[: 2 * _MARK])
+        return _scope_text(self)
 
 
 class Key(msgspec.Struct, frozen=True):
@@ -90,6 +87,14 @@ def derived_key(key_id: bytes, cycle: int, step: str) -> str:
         raise MissingKey("a derived key needs the name of its step", hint='such as derived_key("charge")')
     own = hashlib.sha256(b"onceward/derived/1\0" + canonical([key_id, cycle, step], root="step"))
     return "ow_" + base64.b32encode(own.digest()[:_DERIVED_BYTES]).decode("ascii").lower()
+
+
+@functools.lru_cache(maxsize=1024)
+def _scope_text(scope: Scope) -> str:
+    text = f"{_quote(scope.app)}/{_quote(scope.operation)}"
+    if scope.tenant is not None:
+        text += f"@{_quote(scope.tenant)}"
+    return cut(text, _hasher(scope).hexdigest()[: 2 * _MARK])
 
 
 @functools.lru_cache(maxsize=1024)
