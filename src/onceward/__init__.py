@@ -1,5 +1,6 @@
 """Onceward: work that is delivered at least once gets an effect that happens exactly once."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
@@ -61,6 +62,8 @@ def __getattr__(name: str) -> Any:
         from . import aio
 
         return getattr(aio, name)
+    if name == "testing":
+        return import_module("onceward.testing")
     raise AttributeError(f"module 'onceward' has no attribute {name!r}")
 
 

@@ -15,7 +15,7 @@ from .core.engine import Engine
 from .core.execute import execute
 from .decorator import Guarded, Item, P, Rest, T, answer_of
 from .errors import ConfigurationError
-from .face import Face
+from .face import Face, by_text
 from .model.cipher import Cipher
 from .model.outcome import Outcome
 from .model.policy import Choices, Defaults, Finding, OnDone, OnRunning, Settings, applied
@@ -52,6 +52,11 @@ class AsyncFunction(Guarded[P, T]):
     async def forget(self, *args: P.args, **kwargs: P.kwargs) -> bool:
         """Make the next call with these arguments run again."""
         return await records.forget(self.engine, self.key(*args, **kwargs), force=False)
+
+    async def resolve(self, finding: applied | Finding, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Say how the PARKED attempt with these arguments ended: `applied(value)`, `not_applied` or `abandon`."""
+        operation = self.operation
+        await records.resolve(self.engine, self.key(*args, **kwargs), finding, operation.codec, operation.policy)
 
     @overload
     def __get__(self, instance: None, owner: type) -> AsyncFunction[P, T]: ...
@@ -151,8 +156,8 @@ class AsyncOnce(Face):
                 raise ConfigurationError(
                     f"AsyncOnce decorates async functions, and {fn!r} is none", hint="make it async def, or use Once"
                 )
-            operation = self.operation(fn, settings, key=key, name=name, version=version, tenant=tenant, awaits=True)
-            return AsyncFunction(self, operation)
+            chosen = {"key": key, "name": name, "version": version, "tenant": tenant}
+            return AsyncFunction(self, self.declare(fn, settings, awaits=True, **chosen))
 
         return decorate if fn is None else decorate(fn)
 
@@ -196,15 +201,17 @@ class AsyncOnce(Face):
 
     async def read(self, key: Any, *, name: str | None = None) -> Entry | None:
         """The record under the key, or None."""
-        return await records.read(self.engine, self.key(key, name=name), self.codec())
+        return await records.read(self.engine, self.key(key, name=name), self.codec(), by_text=by_text(key, name))
 
     async def forget(self, key: Any, *, name: str | None = None, force: bool = False) -> bool:
         """Make the key free again; tells whether there was anything. A live owner is spared unless forced."""
-        return await records.forget(self.engine, self.key(key, name=name), force=force)
+        return await records.forget(self.engine, self.key(key, name=name), force=force, by_text=by_text(key, name))
 
     async def resolve(self, key: Any, finding: applied | Finding, *, name: str | None = None) -> None:
         """Say how a PARKED attempt ended: `applied(value)`, `not_applied` or `abandon`."""
-        await records.resolve(self.engine, self.key(key, name=name), finding, self.codec(), self.policy)
+        await records.resolve(
+            self.engine, self.key(key, name=name), finding, self.codec(), self.policy, by_text=by_text(key, name)
+        )
 
     async def purge(self, limit: int = 10_000) -> int:
         """Delete up to `limit` records that answer for nothing any more."""
@@ -214,6 +221,7 @@ class AsyncOnce(Face):
         """Stop claiming, let running work finish (up to `timeout` seconds), join the keeper, close the store."""
         self.stop()
         await asyncio.to_thread(self.keeper.drain, timeout)
+        self.engine.closed = True
         await asyncio.to_thread(self.keeper.close)
         await self.engine.store.close()
         close_loop(self.engine)

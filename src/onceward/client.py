@@ -14,7 +14,7 @@ from .core.engine import Engine
 from .core.execute import execute
 from .decorator import Guarded, Item, P, Rest, T, answer_of
 from .errors import ConfigurationError
-from .face import Face
+from .face import Face, by_text
 from .model.cipher import Cipher
 from .model.outcome import Outcome
 from .model.policy import Choices, Defaults, Finding, OnDone, OnRunning, Settings, applied
@@ -45,6 +45,11 @@ class Function(Guarded[P, T]):
     def forget(self, *args: P.args, **kwargs: P.kwargs) -> bool:
         """Make the next call with these arguments run again."""
         return run(records.forget(self.engine, self.key(*args, **kwargs), force=False))
+
+    def resolve(self, finding: applied | Finding, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Say how the PARKED attempt with these arguments ended: `applied(value)`, `not_applied` or `abandon`."""
+        operation = self.operation
+        run(records.resolve(self.engine, self.key(*args, **kwargs), finding, operation.codec, operation.policy))
 
     @overload
     def __get__(self, instance: None, owner: type) -> Function[P, T]: ...
@@ -152,7 +157,7 @@ class Once(Face):
             if inspect.iscoroutinefunction(fn):
                 return self.aio(key=key, name=name, version=version, tenant=tenant, **settings)(fn)
             refuse_undecoratable(fn)
-            return Function(self, self.operation(fn, settings, key=key, name=name, version=version, tenant=tenant))
+            return Function(self, self.declare(fn, settings, key=key, name=name, version=version, tenant=tenant))
 
         return decorate if fn is None else decorate(fn)
 
@@ -210,15 +215,19 @@ class Once(Face):
 
     def read(self, key: Any, *, name: str | None = None) -> Entry | None:
         """The record under the key, or None."""
-        return run(records.read(self.engine, self.key(key, name=name), self.codec()))
+        return run(records.read(self.engine, self.key(key, name=name), self.codec(), by_text=by_text(key, name)))
 
     def forget(self, key: Any, *, name: str | None = None, force: bool = False) -> bool:
         """Make the key free again; tells whether there was anything. A live owner is spared unless forced."""
-        return run(records.forget(self.engine, self.key(key, name=name), force=force))
+        return run(records.forget(self.engine, self.key(key, name=name), force=force, by_text=by_text(key, name)))
 
     def resolve(self, key: Any, finding: applied | Finding, *, name: str | None = None) -> None:
         """Say how a PARKED attempt ended: `applied(value)`, `not_applied` or `abandon`."""
-        run(records.resolve(self.engine, self.key(key, name=name), finding, self.codec(), self.policy))
+        run(
+            records.resolve(
+                self.engine, self.key(key, name=name), finding, self.codec(), self.policy, by_text=by_text(key, name)
+            )
+        )
 
     def purge(self, limit: int = 10_000) -> int:
         """Delete up to `limit` records that answer for nothing any more."""
@@ -228,6 +237,8 @@ class Once(Face):
         """Stop claiming, let running work finish (up to `timeout` seconds), join the keeper, close the store."""
         self.stop()
         self.keeper.drain(timeout)
+        for engine in (self.engine, *self._beside):
+            engine.closed = True
         self.keeper.close()
         if self._beside:
             from .aio import close_beside
@@ -247,4 +258,7 @@ def refuse_undecoratable(fn: Any) -> None:
     if isinstance(fn, staticmethod | classmethod):
         raise ConfigurationError(f"put @{type(fn).__name__} above @once, not below it")
     if not callable(fn):
-        raise ConfigurationError(f"@once decorates functions, not {type(fn).__name__}")
+        raise ConfigurationError(
+            f"@once decorates functions, not {type(fn).__name__}",
+            hint='a key is given by name: @once(key="charge:{order}")',
+        )

@@ -73,7 +73,13 @@ def answer_of(outcome: Outcome[T], policy: Policy) -> T:
     """What the plain call returns or raises. With `skip` it returns None, and is typed so."""
     if isinstance(outcome, Replayed) and policy.on_done != "replay":
         if policy.on_done == "raise":
-            raise AlreadyDone("this was done before", key=outcome.key, value=outcome.value, stored=outcome.stored)
+            raise AlreadyDone(
+                "this was done before",
+                key=outcome.key,
+                value=outcome.value,
+                stored=outcome.stored,
+                hint="its result is in `.value`",
+            )
         return None  # type: ignore[return-value]  # the overloads of @once say T | None
     if isinstance(outcome, Running) and policy.on_running == "skip":
         return None  # type: ignore[return-value]  # the overloads of @once say T | None

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import inspect
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from types import MethodType
 from typing import Any, Self
@@ -20,6 +21,7 @@ from .model.fingerprint import fingerprint, parts
 from .model.key import Key, Scope, make_key
 from .model.policy import Defaults, Policy, Settings
 from .model.results import ResultType
+from .model.sources import OncewardWarning
 from .observe.events import Listener
 from .operation import KeySource, Operation, codec_for, label_of, name_of
 from .ports import Store, World
@@ -48,6 +50,10 @@ class Face:
         **defaults: Any,
     ) -> None:
         refuse_skip(defaults)
+        if not (store is None or isinstance(store, str) or hasattr(store, "twin")) or store == "":
+            raise ConfigurationError(
+                f"{store!r} is no store", hint="give a URL such as sqlite:///onceward.db, or a store"
+            )
         self._url = store_url(store) if store is None or isinstance(store, str) else None
         opened = open_store(self._url) if store is None or isinstance(store, str) else store
         self._app = app
@@ -57,6 +63,7 @@ class Face:
         self.policy = Policy().with_settings(defaults)  # type: ignore[arg-type]  # checked there, name by name
         self._defaults = dict(defaults)
         self._operations: WeakKeyDictionary[Callable[..., Any], Operation] = WeakKeyDictionary()
+        self._names: dict[tuple[Scope, bool], str] = {}  # who declared an operation first
         self._connect(CachedStore(opened, cache) if cache else opened)
 
     def _connect(self, store: Store) -> None:
@@ -96,11 +103,12 @@ class Face:
     def operation(self, fn: Callable[..., Any], settings: Mapping[str, Any], **parts: Any) -> Operation:
         if not self._awaits and inspect.iscoroutinefunction(fn):
             raise ConfigurationError(
-                f"{fn!r} is async, and a blocking call cannot await it", hint="use AsyncOnce, or once.aio on this one"
+                f"{label_of(fn)} is async, and a blocking call cannot await it",
+                hint="use AsyncOnce, or once.aio on this one",
             )
         if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
             raise ConfigurationError(
-                f"{fn!r} yields: its work would happen after the key was given up", hint="let it return instead"
+                f"{label_of(fn)} yields: its work would happen after the key was given up", hint="let it return instead"
             )
         policy = self.policy.with_settings(settings)  # type: ignore[arg-type]  # checked there, name by name
         return Operation(
@@ -113,6 +121,20 @@ class Face:
             **parts,
         )
 
+    def declare(self, fn: Callable[..., Any], settings: Mapping[str, Any], **parts: Any) -> Operation:
+        """The operation of a decorated function. Two functions of one name would replay each other's results."""
+        operation = self.operation(fn, settings, **parts)
+        label = label_of(fn)
+        first = self._names.setdefault((operation.scope, operation.awaits), label)  # a name for both colours is fine
+        if first != label:
+            warnings.warn(
+                f"{first} and {label} are both declared under the name {operation.name!r}: "
+                "for the same key they replay each other's results; give each a name= of its own",
+                OncewardWarning,
+                stacklevel=4,
+            )
+        return operation
+
     def key(self, key: Any, *, name: str | None = None) -> Key:
         """The key object for a key that you give yourself; `name` is the operation that it belongs to."""
         return key if isinstance(key, Key) else make_key(Scope(self._app, name or COMMON, self._tenant), key)
@@ -122,6 +144,10 @@ class Face:
 
     def job(self, key: Any, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Job:
         """A job under a given key. Which function it is belongs to the payload: two never share a result."""
+        if not callable(fn):
+            raise ConfigurationError(
+                f"{fn!r} cannot be called", hint="pass the function and its arguments apart: run(key, fn, …)"
+            )
         while isinstance(fn, functools.partial):  # what it holds already belongs to the payload like what comes now
             args, kwargs, fn = (*fn.args, *args), {**fn.keywords, **kwargs}, fn.func
         if isinstance(fn, MethodType):
@@ -177,6 +203,10 @@ class Face:
 
     _awaits = False
 
+    def __repr__(self) -> str:
+        tenant = "" if self._tenant is None else f", tenant={self._tenant!r}"
+        return f"<{type(self).__name__} on {self.store.name}, app={self._app!r}{tenant}>"
+
     def __reduce__(self) -> Any:
         if self._url is None:
             raise TypeError(
@@ -186,6 +216,11 @@ class Face:
         if self._cipher is not None:
             raise TypeError("a client with a cipher is not pickled: keys must not travel with it")
         return _remake, (type(self), self._url, settings)
+
+
+def by_text(key: Any, name: str | None) -> bool:
+    """Whether a record may be looked for by what people see of its key: the text, and the operation's name."""
+    return isinstance(key, str) and name is not None
 
 
 def refuse_skip(defaults: Mapping[str, Any]) -> None:

@@ -79,7 +79,14 @@ class Operation:
         payload = self.payload(arguments)
         if payload is None:
             return Job(key, self.policy, self.codec, b"", {}, self.fn, args, kwargs, self.awaits)
-        mark, marks = fingerprint(payload), parts(payload, key.id)
+        try:
+            mark, marks = fingerprint(payload), parts(payload, key.id)
+        except InvalidKey as error:
+            raise InvalidKey(
+                f"{self.name}: {error}",
+                key=key.text,
+                hint='or say which arguments are payload: fingerprint=["order", "cents"], or fingerprint="none"',
+            ) from error
         return Job(key, self.policy, self.codec, mark, marks, self.fn, args, kwargs, self.awaits)
 
     def _key(self, arguments: Mapping[str, Any]) -> Key:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from onceward import AsyncOnce, ConfigurationError, InvalidKey, MemoryStore, Once, State
+from onceward import AsyncOnce, ConfigurationError, InvalidKey, MemoryStore, Once, OncewardWarning, State
 from onceward.testing import FakeClock
 from tests.faces import Face, Place
 
@@ -150,7 +150,9 @@ def test_a_name_keeps_the_keys_of_a_function_that_moves(face: Face) -> None:
         return "after"
 
     assert face(name="charge")(before)(1) == "before"
-    assert face(name="charge")(after)(1) == "before"
+    with pytest.warns(OncewardWarning, match="both declared under the name 'charge'"):
+        moved = face(name="charge")(after)
+    assert moved(1) == "before"
     assert face(after)(1) == "after"
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from onceward import (
     AlreadyRunning,
+    ClaimError,
     Event,
     LeaseLost,
     MemoryStore,
@@ -170,7 +171,7 @@ def test_a_result_that_the_store_never_confirms_is_told_as_unknown_after_each_re
 def test_a_claim_that_could_not_be_kept_is_told_as_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage()
     monkeypatch.setattr("threading.Thread.start", cannot_start)
-    with pytest.raises(RuntimeError, match="can't start"):
+    with pytest.raises(ClaimError, match="can't start"):
         stage.once.run("order 7", work)
     assert stage.told() == [("released", "")]
 

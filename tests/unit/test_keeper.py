@@ -145,11 +145,23 @@ def test_renewals_travel_in_batches_of_256(bench: Bench, leases: int, calls: lis
     assert len(bench.told("renewed")) == leases
 
 
-def test_what_is_being_settled_is_left_alone(bench: Bench) -> None:
+def test_what_is_being_settled_is_kept_alive_until_the_store_has_answered(bench: Bench) -> None:
+    """A settlement may be repeated for a whole lease; meanwhile nobody must take over."""
     hold = bench.hold()
     hold.settling = True
     bench.after(120)
-    assert bench.wire.calls["renew"] == 0
+    assert bench.wire.calls["renew"] == 1
+    assert hold.ends == 120 + LEASE
+
+
+def test_the_keeper_does_not_spin_on_a_lease_that_was_lost_while_it_is_being_settled(bench: Bench) -> None:
+    hold = bench.hold()
+    bench.clock.advance(LEASE)
+    bench.taken_over(hold)
+    hold.settling = True
+    bench.keeper.tick()
+    bench.keeper.tick()
+    assert bench.wire.calls["renew"] == 1
 
 
 def test_what_was_dropped_is_not_renewed_any_more(bench: Bench) -> None:

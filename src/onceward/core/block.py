@@ -51,7 +51,13 @@ async def leave(held: Held, error: BaseException | None) -> None:
 def refusal(outcome: Outcome[object]) -> BaseException:
     """The exception for an outcome that is no grant."""
     if isinstance(outcome, Replayed):
-        return AlreadyDone("this was done before", key=outcome.key, value=outcome.value, stored=outcome.stored)
+        return AlreadyDone(
+            "this was done before",
+            key=outcome.key,
+            value=outcome.value,
+            stored=outcome.stored,
+            hint="its result is in `.value`",
+        )
     try:
         outcome.unwrap()
     except Exception as error:  # noqa: BLE001 (it is what we are here to make)

@@ -48,11 +48,14 @@ class Engine:
         self.bus = bus
         self.owner = owner
         self.stopping = False
+        self.closed = False
         self._opened = False
 
     async def ready(self) -> None:
         """Before every flow: right world, still claiming, store open."""
         self.world.check()
+        if self.closed:
+            raise Stopping("this client was closed", hint="make a new one, or call it before its block ends")
         if self.stopping:
             raise Stopping("this process has stopped claiming", hint="deliver it to another one")
         if not self._opened:

@@ -18,10 +18,11 @@ from __future__ import annotations
 from types import CoroutineType
 from typing import Any
 
-from onceward.errors import ConfigurationError, LeaseLost, StoreError, VersionSkew
+from onceward.errors import ClaimError, ConfigurationError, StoreError, VersionSkew
 from onceward.model.outcome import Executed, Failed, Outcome, Parked, Replayed, Unknown
 from onceward.model.policy import SECOND, Policy, applied, inconclusive, not_applied
 from onceward.model.record import AfterCrash, State, Verdict
+from onceward.ports import JoinedStore
 
 from . import switch
 from .acquire import acquire
@@ -85,8 +86,8 @@ async def after_value(held: Held, value: Any, *, reason: str = "executed") -> Ou
     held.end(None)
     if held.settled is not None:  # the handler completed its claim itself
         return _executed(held, value)
-    if held.completed_in:
-        return await after_commit(held, value)
+    if held.joined is not None:
+        return await after_commit(held, held.joined, value)
     try:
         answer = await held.settle(held.completion(value), State.COMPLETED)
     except StoreError as error:
@@ -105,8 +106,16 @@ async def after_value(held: Held, value: Any, *, reason: str = "executed") -> Ou
             )
 
 
-async def after_commit(held: Held, value: Any) -> Outcome[Any]:
+async def after_commit(held: Held, joined: JoinedStore, value: Any) -> Outcome[Any]:
     """The result was written inside the caller's transaction: it counts if that was committed."""
+    if joined.is_open():  # and keeps us from writing anything: the lease has to lapse
+        held.engine.keeper.drop(held.hold)
+        late = ConfigurationError(
+            "your transaction is still open where the claim ends, so nobody can tell whether it will be committed",
+            key=held.key.text,
+            hint="commit before: `with once.claim(key) as claim, connection:`, in this order",
+        )
+        return _failed(held, late)
     try:
         done = await committed(held)
     except StoreError as error:
@@ -114,7 +123,7 @@ async def after_commit(held: Held, value: Any) -> Outcome[Any]:
     if done:
         return _executed(held, value)
     return await after_error(
-        held, LeaseLost("complete_in was called, but its transaction was not committed", key=held.key.text)
+        held, ClaimError("complete_in was called, but its transaction was rolled back", key=held.key.text)
     )
 
 
@@ -136,9 +145,10 @@ async def after_error(held: Held, error: BaseException) -> Outcome[Any]:
     if held.end(error):
         return Unknown(key=held.key.text, attempt=held.record.attempt, token=held.record.token, lost=True)
     try:
-        if held.completed_in and held.settled is None:
+        undecided = held.joined is not None and held.joined.is_open()
+        if held.joined is not None and held.settled is None and not undecided:
             await committed(held)
-        if held.settled is not None or held.hold.lost or held.unconfirmed:
+        if held.settled is not None or held.hold.lost or held.unconfirmed or undecided:
             held.engine.keeper.drop(held.hold)
             outcome = _failed(held, error)
         else:

@@ -17,7 +17,7 @@ from onceward.errors import (
 from onceward.model.key import Key, derived_key
 from onceward.model.policy import SECOND
 from onceward.model.record import AfterCrash, Answer, Complete, Fail, Park, Record, Release, Renewal, State, Verdict
-from onceward.ports import AnySettlement, Canceller, JoinsTransaction
+from onceward.ports import AnySettlement, Canceller, JoinedStore, JoinsTransaction
 
 from .engine import Engine, Hold
 from .job import Job
@@ -36,7 +36,7 @@ class Held:
     """One ownership, from the grant to its settlement."""
 
     __slots__ = (
-        "_canceller", "_variable", "completed_in", "engine", "hold", "job", "outer", "patience", "record", "settled",
+        "_canceller", "_variable", "engine", "hold", "job", "joined", "outer", "patience", "record", "settled",
         "unconfirmed",
     )  # fmt: skip
 
@@ -46,7 +46,7 @@ class Held:
         self.record = record
         self.hold = hold
         self.settled: State | None = None
-        self.completed_in = False  # the result was written inside a transaction of the caller's
+        self.joined: JoinedStore | None = None  # the caller's transaction that the result was written in
         self.unconfirmed = False  # the effect is done, but the store did not answer
         self.outer: Held | None = None
         self.patience = 0.0  # until when, on our own clock, a settlement is repeated
@@ -143,20 +143,19 @@ class Held:
         """Write the result inside the caller's transaction, fenced: if we were replaced, the caller must roll back."""
         store = self.engine.store
         if not isinstance(store, JoinsTransaction):
-            raise ConfigurationError(f"{store.name} cannot join a transaction of yours", key=self.key.text)
+            raise ConfigurationError(
+                f"{store.name} cannot join a transaction of yours", key=self.key.text, hint="use sqlite:///… for both"
+            )
         if self.record.after_crash is not AfterCrash.RERUN:
             raise ConfigurationError(
                 "complete_in makes effect and record one, so a crash leaves neither: after_crash must be 'rerun'",
                 key=self.key.text,
             )
         self.check()
-        answer = (
-            await store.join(connection, self.engine.world).settle(
-                [self.completion(value)], timeout=self.job.policy.call_timeout
-            )
-        )[0]
+        joined = store.join(connection, self.engine.world)
+        answer = (await joined.settle([self.completion(value)], timeout=self.job.policy.call_timeout))[0]
         self._judge(answer)
-        self.completed_in = True
+        self.joined = joined
 
     async def fail(self, error: BaseException, *, final: bool, known: bool) -> Answer:
         policy = self.job.policy

@@ -2,33 +2,47 @@
 
 from __future__ import annotations
 
-from onceward.errors import AlreadyRunning, NotAcquired, VersionSkew
+from onceward.errors import AlreadyRunning, InvalidKey, NotAcquired, VersionSkew
 from onceward.model.codec import Codec
 from onceward.model.key import Key
 from onceward.model.policy import Finding, Policy, applied, not_applied
 from onceward.model.record import Resolution, Resolve, State, Verdict
 from onceward.model.view import Entry
+from onceward.ports import Filter
 
 from .acquire import lease_left
 from .engine import Engine
 
 TIMEOUT = 5.0
+SEARCH = 30.0  # a look at every record, for a person
 
 
-async def read(engine: Engine, key: Key, codec: Codec) -> Entry | None:
-    """The record under the key, or None. FREE counts as none: it holds no work."""
+async def locate(engine: Engine, key: Key, *, by_text: bool) -> bytes:
+    """The record's id. By its text, for people who have nothing but a log line: a slow search, if it is not found."""
     await engine.ready()
-    answer = (await engine.store.read([key.id], timeout=TIMEOUT))[0]
+    if not by_text or (await engine.store.read([key.id], timeout=TIMEOUT))[0].record is not None:
+        return key.id
+    wanted = Filter(scope=key.scope.text, key=key.text)
+    found = (await engine.store.scan(wanted, cursor=None, limit=2, timeout=SEARCH)).records
+    if len(found) > 1:
+        raise InvalidKey("several records show this text", key=key.text, hint="give the key itself: fn.key(…)")
+    return found[0].id if found else key.id
+
+
+async def read(engine: Engine, key: Key, codec: Codec, *, by_text: bool = False) -> Entry | None:
+    """The record under the key, or None. FREE counts as none: it holds no work."""
+    id = await locate(engine, key, by_text=by_text)
+    answer = (await engine.store.read([id], timeout=TIMEOUT))[0]
     if answer.record is None or answer.record.state is State.FREE:
         return None
     return Entry(answer.record, answer.now, codec)
 
 
-async def forget(engine: Engine, key: Key, *, force: bool) -> bool:
+async def forget(engine: Engine, key: Key, *, force: bool, by_text: bool = False) -> bool:
     """Make the key free again; tells whether there was anything. A live owner is spared unless forced."""
-    await engine.ready()
-    before = (await engine.store.read([key.id], timeout=TIMEOUT))[0].record
-    answer = (await engine.store.forget([key.id], force=force, timeout=TIMEOUT))[0]
+    id = await locate(engine, key, by_text=by_text)
+    before = (await engine.store.read([id], timeout=TIMEOUT))[0].record
+    answer = (await engine.store.forget([id], force=force, timeout=TIMEOUT))[0]
     if answer.verdict is Verdict.REFUSED:
         raise AlreadyRunning(
             "its owner is alive, so it was not forgotten",
@@ -43,22 +57,28 @@ async def forget(engine: Engine, key: Key, *, force: bool) -> bool:
     return before is not None and before.state is not State.FREE
 
 
-async def resolve(engine: Engine, key: Key, finding: applied | Finding, codec: Codec, policy: Policy) -> None:
+async def resolve(
+    engine: Engine, key: Key, finding: applied | Finding, codec: Codec, policy: Policy, *, by_text: bool = False
+) -> None:
     """Say how a parked attempt ended: applied(value), not_applied (it may run again), or abandoned (it may not)."""
-    await engine.ready()
-    answer = (await engine.store.read([key.id], timeout=TIMEOUT))[0]
+    id = await locate(engine, key, by_text=by_text)
+    answer = (await engine.store.read([id], timeout=TIMEOUT))[0]
     record = answer.record
     if record is None or record.state is not State.PARKED:
-        raise NotAcquired(f"nothing to resolve: it is {record.state if record else 'absent'}, not PARKED", key=key.text)
+        raise NotAcquired(
+            f"nothing to resolve: it is {record.state if record else 'absent'}, not PARKED",
+            key=key.text,
+            hint="a function's record is found by fn.key(…), or by its text and name=",
+        )
     validity = policy.window.validity(answer.now)
     if isinstance(finding, applied):
-        encoded = codec.encode(finding.value, key.id)
+        encoded = codec.encode(finding.value, id)
         request = Resolve(
-            key.id, record.token, Resolution.APPLIED, encoded.data, encoded.digest, encoded.data is not None, validity
+            id, record.token, Resolution.APPLIED, encoded.data, encoded.digest, encoded.data is not None, validity
         )
     else:
         resolution = Resolution.NOT_APPLIED if finding is not_applied else Resolution.ABANDON
-        request = Resolve(key.id, record.token, resolution, validity=validity)
+        request = Resolve(id, record.token, resolution, validity=validity)
     if (await engine.store.settle([request], timeout=TIMEOUT))[0].verdict is not Verdict.OK:
         raise NotAcquired("the record changed while we looked; look again", key=key.text)
 

@@ -78,8 +78,9 @@ class Running(Outcome[T], frozen=True, kw_only=True):
     def unwrap(self) -> NoReturn:
         error = errors.StillRunning if self.waited else errors.AlreadyRunning
         raise error(
-            f"{self.owner or 'another owner'} is working on it; {self.retry_after:.1f} s of the lease are left",
+            f"{self.owner or 'another owner'} holds it, and was alive when it last renewed its lease",
             key=self.key,
+            hint=f"if that process is dead, the key is free in {self.retry_after:.1f} s (a shorter lease= helps)",
             retry_after=self.retry_after,
         )
 
@@ -142,7 +143,8 @@ class Parked(Outcome[T], frozen=True, kw_only=True):
         raise errors.OutcomeParked(
             f"the outcome of attempt {self.attempt} is unknown ({self.error_type}: {self.error})",
             key=self.key,
-            hint="find out whether the effect happened, then resolve it",
+            hint="find out whether the effect happened, then say so: fn.resolve(applied(value) or not_applied, *args), "
+            "or once.resolve(key, …, name=…)",
         )
 
 

@@ -191,9 +191,13 @@ def _after_crash(_name: str, value: Any) -> dict[str, Any]:
 
 
 def _fingerprint(name: str, value: Any) -> dict[str, Any]:
-    if isinstance(value, str):
-        return _choice("all", "none")(name, value)
-    if not isinstance(value, Collection) or not all(isinstance(field, str) for field in value):
+    if value in ("all", "none"):
+        return {name: value}
+    if (
+        isinstance(value, str)
+        or not isinstance(value, Collection)
+        or not all(isinstance(field, str) for field in value)
+    ):
         raise ConfigurationError(
             f"{name} cannot be {value!r}", hint='choose "all", "none" or a list of parameter names'
         )

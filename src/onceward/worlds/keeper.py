@@ -116,7 +116,7 @@ class Keeper:
     def due(self) -> list[Hold]:
         """Leases whose renewal is due now (for a transaction that keeps the keeper out)."""
         now = self._monotonic()
-        return [hold for hold in tuple(self._holds.values()) if hold.renew_at <= now and not hold.settling]
+        return [hold for hold in tuple(self._holds.values()) if hold.renew_at <= now]
 
     def close(self) -> None:
         """Stop renewing and join the thread. Leases that are still held lapse by themselves."""
@@ -199,8 +199,11 @@ class Keeper:
             self._tell("overdue", hold, error)
 
     def _lost(self, hold: Hold) -> None:
-        """The store showed another owner — unless the work was just settled by its own owner."""
-        if hold.settling or self._holds.pop(hold.nonce, None) is None:
+        """The store showed another owner — unless the work is just being settled by its own owner, who will be told."""
+        if hold.settling:
+            hold.renew_at = self._monotonic() + hold.interval
+            return
+        if self._holds.pop(hold.nonce, None) is None:
             return
         hold.lost = True
         self._tell("lost", hold)

@@ -38,7 +38,7 @@ class Threads:
         if events is not None and events._get_running_loop() is not None:  # noqa: SLF001 (the public form raises, which costs ten times as much)
             raise WrongWorld(
                 "Once was called on the thread of a running event loop, which it would block",
-                hint="use AsyncOnce there",
+                hint="use AsyncOnce there, or once.aio of this client",
             )
 
     def monotonic(self) -> float:

@@ -118,6 +118,9 @@ class SQLiteJoined:
     async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:
         return await self._apply(transitions.settle, settlements, timeout)
 
+    def is_open(self) -> bool:
+        return self._connection.in_transaction
+
     async def begin(self) -> None:
         await self._take_write_lock(BEGIN_TIMEOUT)  # a savepoint outside of a transaction would commit when it ends
         point = f"onceward_{next(_savepoints)}"
