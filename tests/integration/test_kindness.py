@@ -1,0 +1,178 @@
+"""Mistakes that everybody makes once: refused early, with the cure in the message."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import onceward
+from onceward import (
+    ConfigurationError,
+    InvalidKey,
+    MemoryStore,
+    NotAcquired,
+    Once,
+    OutcomeParked,
+    State,
+    StillRunning,
+    Stopping,
+    applied,
+    not_applied,
+)
+from tests.faces import Face
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[tuple[Once, sqlite3.Connection]]:
+    once = Once(f"sqlite:///{tmp_path}/shop.db", lease="300s")
+    once.read("open the store")
+    connection = sqlite3.connect(tmp_path / "shop.db")
+    connection.execute("CREATE TABLE charges (cents INTEGER)")
+    yield once, connection
+    connection.close()
+    once.close(timeout=0)
+
+
+def test_a_transaction_that_outlives_its_claim_is_refused_at_once(shop: tuple[Once, sqlite3.Connection]) -> None:
+    """Waiting for it would mean waiting for ourselves, for a whole lease."""
+    once, connection = shop
+    began = time.monotonic()
+    with (
+        pytest.raises(ConfigurationError, match="in this order") as refused,
+        connection,
+        once.claim("order:8") as claim,
+    ):
+        connection.execute("INSERT INTO charges VALUES (500)")
+        claim.complete_in(connection, "receipt")
+    assert time.monotonic() - began < 60
+    assert refused.value.key == "order:8"
+    assert connection.execute("SELECT * FROM charges").fetchall() == []
+
+
+def test_an_error_inside_a_transaction_that_outlives_its_claim_stays_that_error(
+    shop: tuple[Once, sqlite3.Connection],
+) -> None:
+    once, connection = shop
+    with pytest.raises(ZeroDivisionError), connection, once.claim("order:8") as claim:
+        claim.complete_in(connection, "receipt")
+        raise ZeroDivisionError
+    entry = once.read("order:8")
+    assert entry is not None
+    assert entry.state is State.PENDING  # the rows are gone with the rollback, and the lease will lapse
+
+
+def test_a_completion_that_was_rolled_back_is_a_failure_that_may_be_repeated(
+    shop: tuple[Once, sqlite3.Connection],
+) -> None:
+    once, connection = shop
+    with pytest.raises(onceward.ClaimError, match="rolled back"), once.claim("order:8") as claim:
+        claim.complete_in(connection, "receipt")
+        connection.rollback()
+    entry = once.read("order:8")
+    assert entry is not None
+    assert entry.state is State.FAILED
+
+
+def parked(face: Face) -> Any:
+    @face(name="wire", key="wire:{number}", after_crash="park")
+    def wire(number: int) -> str:
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        wire(1)
+    return wire
+
+
+def test_a_parked_record_is_resolved_by_its_function_and_arguments(face: Face) -> None:
+    wire = parked(face)
+    with pytest.raises(OutcomeParked, match=r"fn\.resolve"):
+        wire(1)
+    face._wait(wire.fn.resolve(applied("sent"), 1))
+    assert wire(1) == "sent"
+
+
+def test_a_parked_record_is_found_by_what_the_log_line_shows_of_it(face: Face) -> None:
+    wire = parked(face)
+    assert face.read("wire:1", name="wire").state is State.PARKED
+    face.resolve("wire:1", applied("sent"), name="wire")
+    assert wire(1) == "sent"
+    assert face.forget("wire:1", name="wire") is True
+    assert wire.read(1) is None
+
+
+def test_without_the_name_a_text_means_the_key_that_was_given(face: Face) -> None:
+    parked(face)
+    assert face.read("wire:1") is None
+    with pytest.raises(NotAcquired, match=r"fn\.key"):
+        face.resolve("wire:1", not_applied)
+
+
+def test_a_text_that_two_keys_share_is_not_guessed(face: Face) -> None:
+    @face(name="pay", key="pay:{order}")
+    def pay(order: object) -> None: ...
+
+    pay(5)
+    assert face.read("pay:5", name="pay").state is State.COMPLETED
+    pay("5")
+    with pytest.raises(InvalidKey, match="several records"):
+        face.read("pay:5", name="pay")
+
+
+@pytest.mark.parametrize("store", [Path("x.db"), 5, "", object()])
+def test_what_is_no_store_is_refused_when_the_client_is_made(store: Any) -> None:
+    with pytest.raises(ConfigurationError, match="sqlite:///"):
+        Once(store)
+
+
+def test_what_cannot_be_called_is_refused_before_anything_is_claimed() -> None:
+    once = Once(MemoryStore())
+    with pytest.raises(ConfigurationError, match="the function and its arguments apart"):
+        once.run("k", print("x"))  # type: ignore[func-returns-value]  # the mistake
+    assert once.read("k") is None
+
+
+def test_a_closed_client_says_that_it_is_closed() -> None:
+    once = Once(MemoryStore())
+    once.close()
+    with pytest.raises(Stopping, match="was closed"):
+        once.run("k", str)
+
+
+def test_an_argument_without_stable_content_names_the_function_and_the_cure() -> None:
+    @Once(MemoryStore())(key="m:{number}")
+    def mail(number: int, session: object) -> None: ...
+
+    with pytest.raises(InvalidKey, match=r"mail.*session.*fingerprint=\["):
+        mail(1, object())
+
+
+def test_a_bare_string_for_the_fingerprint_is_told_about_lists() -> None:
+    with pytest.raises(ConfigurationError, match="list of parameter names"):
+        Once(MemoryStore(), fingerprint="number")  # type: ignore[arg-type]  # the mistake
+
+
+def test_a_template_without_its_keyword_is_told_about_it() -> None:
+    with pytest.raises(ConfigurationError, match="key="):
+        Once(MemoryStore())("charge:{order}")  # type: ignore[call-overload]  # the mistake
+
+
+def test_a_holder_that_may_be_dead_is_not_called_alive(face: Face) -> None:
+    face.silent_owner("k")
+    with pytest.raises(StillRunning, match=r"if that process is dead, the key is free in \d+"):
+        face.another(wait="10ms").run("k", str)
+
+
+def test_the_test_mode_is_there_without_an_import_of_its_own() -> None:
+    with onceward.testing.disabled():
+        assert Once(MemoryStore()).outcome("k", str).reason == "disabled"
+
+
+def test_a_client_shows_where_it_stores(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR)
+    assert repr(Once(MemoryStore(), app="shop", tenant="acme")) == "<Once on memory, app='shop', tenant='acme'>"
