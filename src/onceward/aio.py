@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Concatenate, Literal, Protocol, Self, Unpack, overload
@@ -20,8 +21,11 @@ from .model.cipher import Cipher
 from .model.outcome import Outcome
 from .model.policy import Choices, Defaults, Finding, OnDone, OnRunning, Settings, applied
 from .model.view import Entry
+from .model.weight import is_light
 from .operation import KeySource, TenantSource
 from .ports import Store
+from .prepare import given_key, is_quick, job_of, job_under, jobs_of, key_of
+from .stores.cached import CachedStore
 from .worlds.aio import EventLoop
 from .worlds.threads import Threads
 
@@ -38,25 +42,26 @@ class AsyncFunction(Guarded[P, T]):
             mark(self)
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        value: T = answer_of(await execute(self.engine, self.job(args, kwargs)), self.operation.policy)
+        job = await job_of(self, args, kwargs)
+        value: T = answer_of(await execute(self.engine, job), self.operation.policy)
         return value
 
     async def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
         """Call it and get the `Outcome` instead of the value: what happened, under which key, in which attempt."""
-        return await execute(self.engine, self.job(args, kwargs))
+        return await execute(self.engine, await job_of(self, args, kwargs))
 
     async def read(self, *args: P.args, **kwargs: P.kwargs) -> Entry | None:
         """The record of a call with these arguments, or None. Nothing is run."""
-        return await records.read(self.engine, self.key(*args, **kwargs), self.operation.codec)
+        return await records.read(self.engine, await key_of(self, args, kwargs), self.operation.codec)
 
     async def forget(self, *args: P.args, **kwargs: P.kwargs) -> bool:
         """Make the next call with these arguments run again."""
-        return await records.forget(self.engine, self.key(*args, **kwargs), force=False)
+        return await records.forget(self.engine, await key_of(self, args, kwargs), force=False)
 
     async def resolve(self, finding: applied | Finding, /, *args: P.args, **kwargs: P.kwargs) -> None:
         """Say how the PARKED attempt with these arguments ended: `applied(value)`, `not_applied` or `abandon`."""
         operation = self.operation
-        await records.resolve(self.engine, self.key(*args, **kwargs), finding, operation.codec, operation.policy)
+        await records.resolve(self.engine, await key_of(self, args, kwargs), finding, operation.codec, operation.policy)
 
     @overload
     def __get__(self, instance: None, owner: type) -> AsyncFunction[P, T]: ...
@@ -92,10 +97,13 @@ class AsyncOnce(Face):
         app: str = "default",
         tenant: str | None = None,
         cipher: Cipher | None = None,
+        accept_plain: bool = False,
         cache: int = 0,
         **defaults: Unpack[Defaults],
     ) -> None:
-        super().__init__(store, app=app, tenant=tenant, cipher=cipher, cache=cache, **defaults)
+        super().__init__(
+            store, app=app, tenant=tenant, cipher=cipher, accept_plain=accept_plain, cache=cache, **defaults
+        )
 
     def _world(self) -> EventLoop:
         return EventLoop()
@@ -169,7 +177,7 @@ class AsyncOnce(Face):
         self, key: Any, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> Outcome[T]:
         """As `run`, but the `Outcome`."""
-        return await execute(self.engine, self.job(key, fn, args, kwargs))
+        return await execute(self.engine, await job_under(self, key, fn, args, kwargs))
 
     async def map(
         self,
@@ -181,7 +189,8 @@ class AsyncOnce(Face):
         **settings: Unpack[Settings],
     ) -> list[Outcome[T]]:
         """fn(item) once per key, claimed in bulk. Outcomes in input order; one that fails stops no other."""
-        return await execute_all(self.engine, self.jobs(fn, items, key, name, settings))
+        operation, make = self.job_maker(fn, key, name, settings)
+        return await execute_all(self.engine, await jobs_of(self.engine.world, items, operation, make))
 
     def claim(
         self,
@@ -193,7 +202,8 @@ class AsyncOnce(Face):
         **settings: Unpack[Settings],
     ) -> AsyncClaimBlock:
         """`async with once.claim(key) as claim:` own the key while the block runs, or raise NotAcquired."""
-        return AsyncClaimBlock(self.engine, self.claim_job(key, name, payload, note or {}, settings))
+        job = functools.partial(self.claim_job, key, name, payload, note or {}, settings)
+        return AsyncClaimBlock(self.engine, job() if is_quick(key) and is_light(payload) else job)
 
     def within(self, connection: Any) -> AsyncWithin:
         """`async with once.within(connection) as tx:` claim, effect and result in your own transaction."""
@@ -201,16 +211,25 @@ class AsyncOnce(Face):
 
     async def read(self, key: Any, *, name: str | None = None) -> Entry | None:
         """The record under the key, or None."""
-        return await records.read(self.engine, self.key(key, name=name), self.codec(), by_text=by_text(key, name))
+        return await records.read(
+            self.engine, await given_key(self, key, name), self.codec(), by_text=by_text(key, name)
+        )
 
     async def forget(self, key: Any, *, name: str | None = None, force: bool = False) -> bool:
         """Make the key free again; tells whether there was anything. A live owner is spared unless forced."""
-        return await records.forget(self.engine, self.key(key, name=name), force=force, by_text=by_text(key, name))
+        return await records.forget(
+            self.engine, await given_key(self, key, name), force=force, by_text=by_text(key, name)
+        )
 
     async def resolve(self, key: Any, finding: applied | Finding, *, name: str | None = None) -> None:
         """Say how a PARKED attempt ended: `applied(value)`, `not_applied` or `abandon`."""
         await records.resolve(
-            self.engine, self.key(key, name=name), finding, self.codec(), self.policy, by_text=by_text(key, name)
+            self.engine,
+            await given_key(self, key, name),
+            finding,
+            self.codec(),
+            self.policy,
+            by_text=by_text(key, name),
         )
 
     async def purge(self, limit: int = 10_000) -> int:
@@ -235,7 +254,8 @@ class AsyncOnce(Face):
 
 def beside(engine: Engine) -> Engine:
     """The async engine of the same client: same data, keeper and events, a connection of its own."""
-    return Engine(engine.store.twin(), EventLoop(), engine.keeper, engine.bus, engine.owner)
+    store = engine.store.beside() if isinstance(engine.store, CachedStore) else engine.store.twin()
+    return Engine(store, EventLoop(), engine.keeper, engine.bus, engine.owner)
 
 
 def close_beside(engine: Engine) -> None:

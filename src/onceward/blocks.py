@@ -2,24 +2,52 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Self
 
 from .bridge import run
 from .claims import AsyncClaim, Claim
-from .core.block import enter, leave
+from .core.block import enter, leave, left
 from .core.engine import Engine
 from .core.held import Held
 from .core.job import Job
-from .core.within import execute_within, join, part
+from .core.within import Transaction, execute_within, join, part
 from .decorator import P, T, answer_of
-from .errors import ConfigurationError
+from .errors import ConfigurationError, Reentrant
 from .model.outcome import Outcome
-from .ports import JoinedStore
+from .prepare import job_of, job_under
 
 if TYPE_CHECKING:
     from .aio import AsyncFunction, AsyncOnce
     from .client import Function, Once
+
+
+class OneUse:
+    """One owner at a time in a block: a second one would end the claim of the first."""
+
+    def __init__(self) -> None:
+        self._busy = threading.Lock()
+        self._held: Held | None = None
+
+    def __enter__(self) -> None:
+        if not self._busy.acquire(blocking=False):
+            raise Reentrant("this block is entered already", hint="call once.claim(key) for each `with`")
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if self._held is None:  # it was not granted
+            self._busy.release()
+
+    def begin(self, held: Held) -> Held:
+        self._held = held
+        return held
+
+    def end(self) -> Held:
+        held, self._held = self._held, None
+        if held is None:
+            raise ConfigurationError("this block was not entered", hint="with once.claim(key) as claim: …")
+        self._busy.release()
+        return held
 
 
 class ClaimBlock:
@@ -28,30 +56,44 @@ class ClaimBlock:
     def __init__(self, engine: Engine, job: Job) -> None:
         self._engine = engine
         self._job = job
-        self._held: list[Held] = []
+        self._use = OneUse()
 
     def __enter__(self) -> Claim:
-        self._held.append(run(enter(self._engine, self._job)))
-        return Claim(self._held[-1])
+        with self._use:
+            return Claim(self._use.begin(run(enter(self._engine, self._job))))
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        run(leave(self._held.pop(), error))
+        held = self._use.end()
+        try:
+            run(leave(held, error))
+        except BaseException as interrupt:
+            run(left(held, error, interrupt))
+            raise
 
 
 class AsyncClaimBlock:
-    """The block of a claim. It ends COMPLETED, FAILED or PARKED, whatever happens inside."""
+    """The block of a claim. It ends COMPLETED, FAILED or PARKED, whatever happens inside.
 
-    def __init__(self, engine: Engine, job: Job) -> None:
+    A job that takes long to make is given as what makes it.
+    """
+
+    def __init__(self, engine: Engine, job: Job | Callable[[], Job]) -> None:
         self._engine = engine
         self._job = job
-        self._held: list[Held] = []
+        self._use = OneUse()
 
     async def __aenter__(self) -> AsyncClaim:
-        self._held.append(await enter(self._engine, self._job))
-        return AsyncClaim(self._held[-1])
+        with self._use:
+            job = self._job if isinstance(self._job, Job) else await self._engine.world.think(self._job)
+            return AsyncClaim(self._use.begin(await enter(self._engine, job)))
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        await leave(self._held.pop(), error)
+        held = self._use.end()
+        try:
+            await leave(held, error)
+        except BaseException as interrupt:
+            await left(held, error, interrupt)
+            raise
 
 
 class Joined:
@@ -60,22 +102,21 @@ class Joined:
     def __init__(self, engine: Engine, connection: Any) -> None:
         self.engine = engine
         self.connection = connection
-        self.since = engine.world.monotonic()
-        self._store: JoinedStore | None = None
+        self._transaction: Transaction | None = None
 
     @property
-    def store(self) -> JoinedStore:
-        if self._store is None:
+    def transaction(self) -> Transaction:
+        if self._transaction is None:
             raise ConfigurationError("within() works as a block", hint="with once.within(connection) as tx: …")
-        return self._store
+        return self._transaction
 
     async def enter(self) -> None:
-        self._store = await join(self.engine, self.connection)
+        self._transaction = await join(self.engine, self.connection)
 
     async def leave(self, error: BaseException | None) -> None:
-        store, self._store = self.store, None
+        transaction, self._transaction = self.transaction, None
         if error is None:
-            await part(self.engine, store, self.since)
+            await part(self.engine, transaction)
 
 
 class Within:
@@ -98,12 +139,12 @@ class Within:
 
     def outcome(self, key: Any, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
         """As `run`, but the `Outcome`."""
-        return run(execute_within(self._joined.engine, self._joined.store, self._once.job(key, fn, args, kwargs)))
+        return run(execute_within(self._joined.engine, self._joined.transaction, self._once.job(key, fn, args, kwargs)))
 
     def call(self, fn: Function[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """A decorated function, with its own key and choices, in this transaction."""
         value: T = answer_of(
-            run(execute_within(self._joined.engine, self._joined.store, fn.job(args, kwargs))), fn.policy
+            run(execute_within(self._joined.engine, self._joined.transaction, fn.job(args, kwargs))), fn.policy
         )
         return value
 
@@ -130,11 +171,11 @@ class AsyncWithin:
         self, key: Any, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> Outcome[T]:
         """As `run`, but the `Outcome`."""
-        return await execute_within(self._joined.engine, self._joined.store, self._once.job(key, fn, args, kwargs))
+        job = await job_under(self._once, key, fn, args, kwargs)
+        return await execute_within(self._joined.engine, self._joined.transaction, job)
 
     async def call(self, fn: AsyncFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """A decorated function, with its own key and choices, in this transaction."""
-        value: T = answer_of(
-            await execute_within(self._joined.engine, self._joined.store, fn.job(args, kwargs)), fn.policy
-        )
+        job = await job_of(fn, args, kwargs)
+        value: T = answer_of(await execute_within(self._joined.engine, self._joined.transaction, job), fn.policy)
         return value

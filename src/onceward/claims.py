@@ -7,6 +7,7 @@ from typing import Any
 from .bridge import run
 from .core.held import Held, current
 from .errors import ClaimError, WrongWorld
+from .model.note import checked_note
 from .model.record import State
 from .worlds.threads import Threads
 
@@ -52,6 +53,9 @@ class HeldClaim:
         """A key for a remote call: the same on every attempt of this work, another for every step and cycle."""
         return self._held.derived_key(step)
 
+    def _checked(self, note: dict[str, str]) -> dict[str, str]:
+        return checked_note(note, self._held.record.note, key=self.key)
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.key}: attempt {self.attempt}, token {self.token}, {self.state}>"
 
@@ -71,7 +75,7 @@ class Claim(HeldClaim):
 
     def annotate(self, **note: str) -> None:
         """Write small metadata onto the record at once; it survives a take-over."""
-        run(self._held.annotate(note))
+        run(self._held.annotate(self._checked(note)))
 
 
 class AsyncClaim(HeldClaim):
@@ -89,7 +93,7 @@ class AsyncClaim(HeldClaim):
 
     async def annotate(self, **note: str) -> None:
         """Write small metadata onto the record at once; it survives a take-over."""
-        await self._held.annotate(note)
+        await self._held.annotate(self._checked(note))
 
 
 def current_claim() -> Claim:

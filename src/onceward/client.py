@@ -91,10 +91,13 @@ class Once(Face):
         app: str = "default",
         tenant: str | None = None,
         cipher: Cipher | None = None,
+        accept_plain: bool = False,
         cache: int = 0,
         **defaults: Unpack[Defaults],
     ) -> None:
-        super().__init__(store, app=app, tenant=tenant, cipher=cipher, cache=cache, **defaults)
+        super().__init__(
+            store, app=app, tenant=tenant, cipher=cipher, accept_plain=accept_plain, cache=cache, **defaults
+        )
         self._beside: list[Engine] = []  # the async face's engine, shared by all that `using` makes
 
     def _world(self) -> Threads:
@@ -195,7 +198,8 @@ class Once(Face):
         **settings: Unpack[Settings],
     ) -> list[Outcome[T]]:
         """fn(item) once per key, claimed in bulk. Outcomes in input order; one that fails stops no other."""
-        return run(execute_all(self.engine, self.jobs(fn, items, key, name, settings)))
+        _, make = self.job_maker(fn, key, name, settings)
+        return run(execute_all(self.engine, [make((item,), {}) for item in items]))
 
     def claim(
         self,

@@ -95,11 +95,11 @@ class NotAcquired(OncewardError):
 
 
 class AlreadyRunning(NotAcquired):
-    """Another owner is working on this key."""
+    """Another owner is working on this key. `retry_after` is None when it is held without a lease."""
 
     code = "already_running"
 
-    def __init__(self, message: str = "", *, retry_after: float = 0.0, **details: Any) -> None:
+    def __init__(self, message: str = "", *, retry_after: float | None = 0.0, **details: Any) -> None:
         super().__init__(message, **details)
         self.retry_after = retry_after
 

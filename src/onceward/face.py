@@ -7,7 +7,7 @@ import functools
 import inspect
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from types import MethodType
 from typing import Any, Self
 from weakref import WeakKeyDictionary
@@ -19,6 +19,7 @@ from .model.cipher import Cipher
 from .model.codec import Codec
 from .model.fingerprint import fingerprint, parts
 from .model.key import Key, Scope, make_key
+from .model.note import checked_note
 from .model.policy import Defaults, Policy, Settings
 from .model.results import ResultType
 from .model.sources import OncewardWarning
@@ -35,6 +36,16 @@ FUNCTION = "function()"
 COMMON = "shared"
 """The operation of keys that are given without a function: as with lock names, the same key is the same work."""
 
+OF_FUNCTIONS: dict[tuple[str, str | None], str] = {
+    ("on_store_down", "run"): "without a store it raises StoreUnavailable instead of entering",
+    ("on_missing_key", "run"): "an empty key always raises MissingKey",
+    ("on_done", "replay"): "what was done before raises AlreadyDone, with the result in `.value`",
+    ("on_done", "skip"): "what was done before raises AlreadyDone, which you may suppress",
+    ("on_running", "skip"): "work that runs elsewhere raises AlreadyRunning, which you may suppress",
+    ("fingerprint", None): "what is compared is the payload= that you give",
+}
+"""Settings (with a value, or any) that mean nothing to a claim block, and what holds there instead."""
+
 
 class Face:
     """Configuration of a client. `Once` and `AsyncOnce` add the verbs, each in its own colour."""
@@ -46,10 +57,15 @@ class Face:
         app: str = "default",
         tenant: str | None = None,
         cipher: Cipher | None = None,
+        accept_plain: bool = False,
         cache: int = 0,
         **defaults: Any,
     ) -> None:
         refuse_skip(defaults)
+        if accept_plain and cipher is None:
+            raise ConfigurationError(
+                "accept_plain=True says what a cipher may read, and there is none", hint="give cipher= with it"
+            )
         if not (store is None or isinstance(store, str) or hasattr(store, "twin")) or store == "":
             raise ConfigurationError(
                 f"{store!r} is no store", hint="give a URL such as sqlite:///onceward.db, or a store"
@@ -59,6 +75,7 @@ class Face:
         self._app = app
         self._tenant = tenant
         self._cipher = cipher
+        self._accept_plain = accept_plain
         self._cache = cache
         self.policy = Policy().with_settings(defaults)  # type: ignore[arg-type]  # checked there, name by name
         self._defaults = dict(defaults)
@@ -96,6 +113,11 @@ class Face:
         """Hear every event of this client; returns how to stop."""
         return self.engine.bus.subscribe(listener)
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """How often each event happened in this client so far, whether anybody listened or not."""
+        return dict(self.engine.bus.counts)
+
     def stop(self) -> None:
         """Claim nothing more from now on; what is running goes on. May be called from a signal handler."""
         self.engine.stopping = True
@@ -111,12 +133,15 @@ class Face:
                 f"{label_of(fn)} yields: its work would happen after the key was given up", hint="let it return instead"
             )
         policy = self.policy.with_settings(settings)  # type: ignore[arg-type]  # checked there, name by name
+        if not self._awaits:
+            refuse_async_find(policy, label_of(fn))
         return Operation(
             fn,
             policy,
             app=self._app,
             fixed_tenant=self._tenant,
             cipher=self._cipher,
+            accept_plain=self._accept_plain,
             explicit_fingerprint="fingerprint" in settings,
             **parts,
         )
@@ -140,7 +165,7 @@ class Face:
         return key if isinstance(key, Key) else make_key(Scope(self._app, name or COMMON, self._tenant), key)
 
     def codec(self, annotation: Any = Any) -> Codec:
-        return codec_for(self.policy, ResultType(annotation), self._cipher)
+        return codec_for(self.policy, ResultType(annotation), self._cipher, accept_plain=self._accept_plain)
 
     def job(self, key: Any, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Job:
         """A job under a given key. Which function it is belongs to the payload: two never share a result."""
@@ -174,22 +199,26 @@ class Face:
     def claim_job(
         self, key: Any, name: str | None, payload: Any, note: dict[str, str], settings: Mapping[str, Any]
     ) -> Job:
+        refuse_of_block(settings)
         given = self.key(key, name=name)
+        note = checked_note(note, key=given.text)
         policy = self.policy.with_settings(settings)  # type: ignore[arg-type]  # checked there, name by name
-        codec = codec_for(policy, ResultType(Any), self._cipher)
+        if not self._awaits:
+            refuse_async_find(policy, "this block")
+        codec = codec_for(policy, ResultType(Any), self._cipher, accept_plain=self._accept_plain)
         if payload is None:
             return Job(given, policy, codec, note=note)
         named = payload if isinstance(payload, dict) else {"payload": payload}
         return Job(given, policy, codec, fingerprint(named), parts(named, given.id), note=note)
 
-    def jobs(
-        self, fn: Any, items: Iterable[Any], key: KeySource, name: str | None, settings: Mapping[str, Any]
-    ) -> list[Job]:
-        """One job an item; `fn` may be decorated already, then its own choices hold."""
+    def job_maker(
+        self, fn: Any, key: KeySource, name: str | None, settings: Mapping[str, Any]
+    ) -> tuple[Operation, Callable[[tuple[Any, ...], dict[str, Any]], Job | Exception]]:
+        """What makes the job of a call, or the error that it has none. If `fn` is decorated, its own choices hold."""
         operation = getattr(fn, "operation", None)
         if not isinstance(operation, Operation):
             operation = self.operation(fn, settings, key=key, name=name or name_of(fn), awaits=self._awaits)
-            return [operation.job((item,), {}) for item in items]
+            return operation, functools.partial(job_or_error, operation.job)
         if key is not None or name is not None or settings:
             raise ConfigurationError(
                 f"{operation.name} is decorated already: its own key and settings hold", hint="leave them out here"
@@ -199,7 +228,7 @@ class Face:
                 f"{operation.name} is {'async' if operation.awaits else 'not async'}, unlike this client",
                 hint="map async functions with AsyncOnce (or once.aio), the others with Once",
             )
-        return [fn.job((item,), {}) for item in items]  # with its receiver, if it is a method
+        return operation, functools.partial(job_or_error, fn.job)  # with its receiver, if it is a method
 
     _awaits = False
 
@@ -218,9 +247,27 @@ class Face:
         return _remake, (type(self), self._url, settings)
 
 
+def job_or_error(
+    make: Callable[[tuple[Any, ...], dict[str, Any]], Job], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Job | Exception:
+    """The job of one item among many. What cannot be made is the trouble of this one alone."""
+    try:
+        return make(args, kwargs)
+    except Exception as error:  # noqa: BLE001 (a key callable is the user's own function)
+        return error
+
+
 def by_text(key: Any, name: str | None) -> bool:
     """Whether a record may be looked for by what people see of its key: the text, and the operation's name."""
     return isinstance(key, str) and name is not None
+
+
+def refuse_async_find(policy: Policy, what: str) -> None:
+    if inspect.iscoroutinefunction(policy.find):
+        raise ConfigurationError(
+            f"{what} is not async, so its verify cannot await {label_of(policy.find)}",
+            hint="make find a plain function, or the work async",
+        )
 
 
 def refuse_skip(defaults: Mapping[str, Any]) -> None:
@@ -228,6 +275,17 @@ def refuse_skip(defaults: Mapping[str, Any]) -> None:
         raise ConfigurationError(
             "skip makes a call return None, so it is declared on the function itself", hint='@once(on_running="skip")'
         )
+
+
+def refuse_of_block(settings: Mapping[str, Any]) -> None:
+    """Choices that say how a function is called: a block would ignore them, and its author would rely on them."""
+    for name, value in settings.items():
+        reason = OF_FUNCTIONS.get((name, value if isinstance(value, str) else None)) or OF_FUNCTIONS.get((name, None))
+        if reason is not None:
+            raise ConfigurationError(
+                f"claim({name}={value!r}) has no effect: a block is yours to run, and {reason}",
+                hint="leave it out here; it is for decorated functions, run and map",
+            )
 
 
 def _remake(face: type[Face], url: str, settings: dict[str, Any]) -> Face:

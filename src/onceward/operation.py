@@ -19,9 +19,11 @@ from .model.policy import Policy
 from .model.results import ResultType
 from .model.sources import Call, Content, JsonKey, Payload, Source, source_for
 from .model.template import FirstOf, Template
+from .model.weight import is_light
 
 KeySource = str | list[str] | Callable[..., Any] | Source | None
 TenantSource = str | Callable[..., Any] | None
+VERSION_MARK = "#"
 
 
 class Operation:
@@ -39,6 +41,7 @@ class Operation:
         tenant: TenantSource = None,
         fixed_tenant: str | None = None,
         cipher: Cipher | None = None,
+        accept_plain: bool = False,
         awaits: bool = False,
         explicit_fingerprint: bool = False,
     ) -> None:
@@ -52,9 +55,8 @@ class Operation:
         self._tenant = _tenant_source(tenant)
         if self._tenant is not None:
             self._tenant.check(self.binding.names, self.binding.has_var_keywords)
-        operation = self.name if version is None else f"{self.name}:v{version}"
-        self.scope = Scope(app, operation, fixed_tenant)
-        self.codec = codec_for(policy, ResultType(result_annotation(fn)), cipher)
+        self.scope = Scope(app, versioned(self.name, version), fixed_tenant)
+        self.codec = codec_for(policy, ResultType(result_annotation(fn)), cipher, accept_plain=accept_plain)
         self._fields = _fingerprint_fields(self.source, policy, explicit=explicit_fingerprint)
         self._check_fingerprint()
 
@@ -88,6 +90,10 @@ class Operation:
                 hint='or say which arguments are payload: fingerprint=["order", "cents"], or fingerprint="none"',
             ) from error
         return Job(key, self.policy, self.codec, mark, marks, self.fn, args, kwargs, self.awaits)
+
+    def is_quick(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        """Whether the job of this call is evidently made in no time: little to hash, and no file to read."""
+        return not isinstance(self.source, Content) and is_light((args, kwargs))
 
     def _key(self, arguments: Mapping[str, Any]) -> Key:
         scope = self.scope
@@ -131,14 +137,24 @@ class Operation:
             )
 
 
-def codec_for(policy: Policy, result_type: ResultType, cipher: Cipher | None) -> Codec:
+def codec_for(policy: Policy, result_type: ResultType, cipher: Cipher | None, *, accept_plain: bool = False) -> Codec:
     return Codec(
         result_type,
         store=policy.store_result,
         max_bytes=policy.max_result_bytes,
         compress_from=policy.compress_from,
         cipher=cipher,
+        accept_plain=accept_plain,
     )
+
+
+def versioned(name: str, version: str | int | None) -> str:
+    """`charge` or `charge#2`: no name and version make the operation of another name, and `2` is not `"2"`."""
+    if VERSION_MARK in name:
+        raise ConfigurationError(
+            f"the name {name!r} contains {VERSION_MARK!r}, which stands before a version", hint="give version= apart"
+        )
+    return name if version is None else f"{name}{VERSION_MARK}{version!r}"
 
 
 def name_of(fn: Callable[..., Any]) -> str:

@@ -58,6 +58,9 @@ class Canceller(Protocol):
 class World(Protocol):
     """What differs between threads and an event loop."""
 
+    cancels: bool
+    """Whether calls are tasks, which can be cancelled while they wait. Elsewhere only a signal interrupts a call."""
+
     def check(self) -> None:
         """Raise WrongWorld if this call stands in the other world."""
 
@@ -75,6 +78,10 @@ class World(Protocol):
     async def sleep(self, seconds: float) -> None: ...
     async def offload(self, call: Callable[..., T], *arguments: Any) -> T:
         """Run a call that may block for long where it blocks nobody else."""
+        ...
+
+    async def think(self, call: Callable[..., T], *arguments: Any) -> T:
+        """Run a call that computes for long where it blocks nobody else, and no call to the store either."""
         ...
 
     async def finish(
@@ -149,11 +156,17 @@ class JoinedStore(Protocol):
         """Whether the caller's transaction is still open: neither committed nor rolled back."""
         ...
 
-    async def begin(self) -> None:
+    async def begin(self, *, timeout: float) -> None:
         """Mark a point to return to."""
 
-    async def keep(self) -> None:
-        """Forget the point: what was written since stays in the transaction."""
+    async def keep(self) -> bool:
+        """Forget the point: what was written since stays in the transaction. False: it was ended meanwhile."""
+        ...
 
-    async def undo(self) -> None:
-        """Return to the point: what was written since is gone, the transaction stays usable."""
+    async def undo(self) -> bool:
+        """Return to the point: what was written since is gone, the transaction stays usable. False: as above."""
+        ...
+
+    async def abandon(self) -> bool:
+        """Roll back what began after the end of the transaction that was joined; tells whether anything had."""
+        ...

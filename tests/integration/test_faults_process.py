@@ -277,7 +277,7 @@ def test_work_that_calls_itself_under_the_same_key_is_told_instead_of_waiting_fo
         with pytest.raises(Reentrant, match="already held by the call"):
             face.run("order 7", outer)
         with pytest.raises(Reentrant):
-            face.map(outer_item, ["order 7"], key=lambda item: item, name="shared")
+            face.map(outer_item, ["order 7"], key=lambda item: item, name="shared")[0].unwrap()
         assert face.run("order 8", outer_other) == "other key"
         return "done"
 

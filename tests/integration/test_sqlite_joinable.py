@@ -75,7 +75,7 @@ def test_a_connection_that_commits_by_itself_needs_an_open_transaction(
     with pytest.raises(ConfigurationError, match="BEGIN IMMEDIATE"):
         run(joined.claim([request("b", None)], timeout=5))
     with pytest.raises(ConfigurationError, match="BEGIN IMMEDIATE"):
-        run(joined.begin())
+        run(joined.begin(timeout=5))
     theirs.close()
 
 

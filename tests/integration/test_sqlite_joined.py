@@ -140,12 +140,12 @@ def test_a_leased_claim_is_completed_inside_the_transaction_only_by_its_owner(
 def test_undo_returns_to_the_point_and_keep_stays_in_the_transaction(
     joined: SQLiteJoined, connection: sqlite3.Connection, path: Path
 ) -> None:
-    call(joined, joined.begin())
+    call(joined, joined.begin(timeout=5))
     assert do(joined, connection, "kept").verdict is Verdict.ACQUIRED
     call(joined, joined.keep())
-    call(joined, joined.begin())
+    call(joined, joined.begin(timeout=5))
     do(joined, connection, "outer")
-    call(joined, joined.begin())
+    call(joined, joined.begin(timeout=5))
     do(joined, connection, "inner")
     call(joined, joined.undo())
     assert ask(joined, "outer").verdict is Verdict.REPLAY
@@ -161,8 +161,8 @@ def test_two_joined_on_one_connection_have_points_of_their_own(
     store: SQLiteStore, connection: sqlite3.Connection, path: Path
 ) -> None:
     first, second = store.join(connection, Threads()), store.join(connection, Threads())
-    run(first.begin())
-    run(second.begin())
+    run(first.begin(timeout=5))
+    run(second.begin(timeout=5))
     do(second, connection, "undone")
     run(second.undo())
     do(first, connection, "kept")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 import pytest
 
 from onceward import AsyncOnce, ConfigurationError, MemoryStore, Once, StoreUnavailable, sliding
 from onceward.model.record import Answer, ClaimRequest
-from onceward.ports import Notifies
+from onceward.ports import AnySettlement, Notifies, Store
 from onceward.stores.cached import CachedStore
 from onceward.testing import FakeClock
+from tests.faces import Place
 
 
 class CountingStore(MemoryStore):
@@ -81,7 +83,7 @@ def test_the_cache_is_bounded_and_keeps_what_was_used_last(stage: Stage) -> None
     assert (stage.work(2), stage.asked()) == (2, 1)
     cached = stage.once.store
     assert isinstance(cached, CachedStore)
-    assert len(cached._records) == 2
+    assert len(cached._results) == 2
     assert stage.effects == [1, 2, 3]
 
 
@@ -183,3 +185,91 @@ def test_it_is_opt_in_and_passes_the_rest_on(stage: Stage) -> None:
     assert entry.value == 1
     with pytest.raises(ConfigurationError, match="cannot join"), stage.once.within(object()):
         pytest.fail("memory has no transactions")
+
+
+# ── one client, one cache ──
+
+
+class Both:
+    """Both faces of one client, used from plain code."""
+
+    def __init__(self, store: Store) -> None:
+        self.once = Once(store, cache=10, window="1h", fingerprint="none")
+        self.runs = 0
+
+    def run(self, *, aio: bool) -> int:
+        async def work() -> int:
+            return self.work()
+
+        return asyncio.run(self.once.aio.run("k", work)) if aio else self.once.run("k", self.work)
+
+    def forget(self, *, aio: bool) -> bool:
+        return asyncio.run(self.once.aio.forget("k")) if aio else self.once.forget("k")
+
+    def work(self) -> int:
+        self.runs += 1
+        return self.runs
+
+
+@pytest.mark.parametrize("aio", [False, True])
+def test_what_one_face_forgets_the_other_has_forgotten_too(place: Place, aio: bool) -> None:
+    both = Both(place.open())
+    assert [both.run(aio=False), both.run(aio=True)] == [1, 1]
+    both.forget(aio=aio)
+    assert [both.run(aio=not aio), both.run(aio=aio)] == [2, 2]
+    both.once.close()
+
+
+def test_both_faces_of_a_client_share_the_room(clock: FakeClock) -> None:
+    store = CountingStore(clock)
+    both = Both(store)
+    assert [both.run(aio=False), both.run(aio=True), store.asked] == [1, 1, 1]
+
+
+def test_the_cache_goes_by_the_clock_of_the_store(place: Place) -> None:
+    both = Both(place.open())
+    assert both.run(aio=False) == 1
+    place.clock.advance("61m")
+    assert both.run(aio=False) == 2
+    both.once.close()
+
+
+@pytest.mark.parametrize("verb", ["claim", "settle"])
+async def test_an_answer_on_its_way_does_not_bring_back_what_was_forgotten_meanwhile(
+    clock: FakeClock, verb: str
+) -> None:
+    arrived, go = asyncio.Event(), asyncio.Event()
+
+    class Slow(MemoryStore):
+        slow = ""
+
+        async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
+            return await self.late("claim", await super().claim(requests, timeout=timeout))
+
+        async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:
+            return await self.late("settle", await super().settle(settlements, timeout=timeout))
+
+        async def late(self, verb: str, answers: list[Answer]) -> list[Answer]:
+            if verb == self.slow:
+                self.slow = ""
+                arrived.set()
+                await go.wait()
+            return answers
+
+    store = Slow(clock=clock)
+    runs: list[int] = []
+
+    async def work() -> int:
+        runs.append(1)
+        return len(runs)
+
+    once = AsyncOnce(store, cache=10)
+    if verb == "claim":
+        await AsyncOnce(store).run("k", work)
+    store.slow = verb
+    call = asyncio.create_task(once.run("k", work))
+    await arrived.wait()
+    await once.forget("k")
+    go.set()
+    assert await call == 1
+    assert await once.run("k", work) == 2

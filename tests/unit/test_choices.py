@@ -41,6 +41,7 @@ def test_on_running_raise_says_so_at_once(face: Face) -> None:
         work(1)
     assert not isinstance(caught.value, StillRunning)
     assert caught.value.key == "k:1"
+    assert caught.value.retry_after is not None
     assert 590 < caught.value.retry_after <= 600
     assert caught.value.http_status == 409
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from onceward import (
     AlreadyRunning,
     AsyncOnce,
     ClaimError,
+    ConfigurationError,
     LeaseLost,
     MemoryStore,
     NotAcquired,
@@ -150,9 +152,8 @@ def test_somebody_else_is_at_it(face: Face) -> None:
             pytest.fail("it is taken")
         assert not isinstance(caught.value, StillRunning)
         assert isinstance(caught.value, NotAcquired)
+        assert caught.value.retry_after is not None
         assert 590 < caught.value.retry_after <= 600
-        with pytest.raises(AlreadyRunning), face.claim("k", on_running="skip"):
-            pytest.fail("it is taken")
         with pytest.raises(StillRunning), face.claim("k", wait="20ms"):
             pytest.fail("it is taken")
 
@@ -192,6 +193,52 @@ def test_one_block_may_be_entered_again(face: Face) -> None:
             face._wait(entered(block))
         face.clock.advance("2h")
     assert len(face.told("completed")) == 2
+
+
+def test_one_block_cannot_have_two_owners(face: Face) -> None:
+    """Else the first that leaves would end the claim of the other."""
+    block = face.once.claim("k", window="1ms")
+    inside = face._enter(block, contextvars.Context())
+    with pytest.raises(Reentrant, match="entered already"):
+        face._enter(block, contextvars.Context())
+    assert inside.attempt == 1
+    face._leave(block, contextvars.Context(), None)
+    assert inside.state is State.COMPLETED
+
+
+@pytest.mark.mission("A6")
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("on_store_down", "run"),
+        ("on_missing_key", "run"),
+        ("on_done", "replay"),
+        ("on_done", "skip"),
+        ("on_running", "skip"),
+        ("fingerprint", "none"),
+        ("fingerprint", ["amount"]),
+    ],
+)
+def test_a_setting_that_a_block_would_ignore_is_refused(face: Face, setting: str, value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=rf"claim\({setting}=.*a block is yours to run"):
+        face.once.claim("k", **{setting: value})
+
+
+def test_settings_that_hold_for_a_block_are_taken(face: Face) -> None:
+    settings: dict[str, Any] = {
+        "lease": "1m", "window": "1h", "wait": "1s", "on_running": "raise", "on_done": "raise", "after_crash": "park",
+        "final": ValueError, "retry": KeyError, "not_applied": OSError, "max_attempts": 2, "retry_delay": "1s",
+        "settle_timeout": "1s", "on_lost": "tell", "store_result": True, "max_result_bytes": 10, "compress_from": 10,
+        "on_store_down": "raise", "on_missing_key": "raise",
+    }  # fmt: skip
+    with face.claim("k", **settings):
+        pass
+
+
+def test_a_client_s_defaults_for_functions_do_not_hinder_its_blocks(face: Face) -> None:
+    other = face.another(on_store_down="run", on_missing_key="run", fingerprint="none")
+    with other.claim("k"):
+        pass
 
 
 async def entered(block: Any) -> None:

@@ -4,12 +4,14 @@ import hashlib
 import io
 import tracemalloc
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
 from onceward.errors import InvalidKey
 from onceward.model.content import content_key
+from onceward.model.sources import Content
+from tests.faces import Face
 
 EXPECTED = "sha256:" + hashlib.sha256(b"hello").hexdigest()
 
@@ -92,3 +94,36 @@ def test_a_stream_that_gives_text_after_all_is_refused() -> None:
     source: Any = Text()
     with pytest.raises(InvalidKey, match="binary mode"):
         content_key(source)
+
+
+class OnlyForward(io.RawIOBase):
+    """A stream like that of a socket or a pipe."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = io.BytesIO(content)
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        return self._content.read(size)
+
+
+@pytest.mark.mission("A1")
+def test_a_stream_that_cannot_seek_is_refused_as_a_key_before_it_is_spent(face: Face) -> None:
+    work = face(key=Content("stream"))(read_all)
+    stream = OnlyForward(b"hello")
+    with pytest.raises(InvalidKey, match="read its bytes first"):
+        work(stream)
+    assert stream.read() == b"hello"
+    assert work(io.BytesIO(b"hello")) == b"hello"  # one that can seek reaches the work whole
+
+
+def read_all(stream: BinaryIO) -> bytes:
+    return stream.read()
+
+
+def test_content_key_itself_may_spend_a_stream() -> None:
+    stream: Any = OnlyForward(b"hello")
+    assert content_key(stream) == EXPECTED
+    assert stream.read() == b""

@@ -403,3 +403,45 @@ async def test_async_once_takes_a_plain_function_that_gives_a_value() -> None:
     assert [await once.run("k", plain), await once.run("k", plain)] == [5, 5]
     assert effects == [1]
     await once.close()
+
+
+def test_a_name_and_its_version_are_no_other_name(face: Face) -> None:
+    def charge(x: int) -> int:
+        return x
+
+    def operation(**settings: Any) -> str:
+        scope: str = face(**settings)(charge).key(1).scope.operation
+        return scope
+
+    ways: list[dict[str, Any]] = [
+        {"name": "charge"},
+        {"name": "charge", "version": 1},
+        {"name": "charge", "version": "1"},
+        {"name": "charge:v1"},
+        {"name": "charge", "version": "v1"},
+        {"name": "charge:v1", "version": 1},
+    ]
+    assert len({operation(**way) for way in ways}) == len(ways)
+    assert operation(name="charge:v1") == "charge:v1"  # the key of a name alone is its name
+    with pytest.raises(ConfigurationError, match="version="):
+        operation(name="charge#1")
+
+
+@pytest.mark.rival(9)
+def test_two_scripts_of_one_file_name_are_kept_apart_by_app(tmp_path: Path) -> None:
+    for folder, app in (("a", "invoices"), ("b", "mails")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "main.py").write_text(
+            "import sys\nfrom onceward import Once\n"
+            f"once = Once('sqlite:///{tmp_path}/once.db', app=sys.argv[1] or '{app}')\n"
+            "@once\n"
+            f"def process(x):\n    return '{folder}'\n"
+            "print(process(1))\n"
+        )
+
+    def outputs(app: str) -> list[str]:
+        scripts = [tmp_path / "a" / "main.py", tmp_path / "b" / "main.py"]
+        return [subprocess.check_output([sys.executable, script, app], text=True).strip() for script in scripts]
+
+    assert outputs("shared") == ["a", "a"]  # as documented: the file's name alone does not tell them apart
+    assert outputs("") == ["a", "b"]

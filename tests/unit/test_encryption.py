@@ -15,6 +15,7 @@ from onceward.errors import ConfigurationError, MissingExtra, ResultCorrupt, Res
 from onceward.model.cipher import Cipher
 from onceward.model.codec import COMPRESSED, ENCRYPTED, PLAIN, Codec
 from onceward.model.results import ResultType
+from tests.faces import Face
 
 RECORD = hashlib.sha256(b"one record").digest()
 OTHER = hashlib.sha256(b"another record").digest()
@@ -166,3 +167,23 @@ def test_without_cryptography_the_error_names_the_extra(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)
     with pytest.raises(MissingExtra, match=r"onceward\[encryption\]"):
         AesGcm(NEW)
+
+
+@pytest.mark.mission("A5")
+def test_a_client_may_read_what_was_stored_before_it_had_a_cipher(face: Face) -> None:
+    face.run("k", str, "plain")
+    strict = face.another(cipher=AesGcm(NEW))
+    with pytest.raises(ResultCorrupt, match="accept_plain=True"):
+        strict.run("k", str, "plain")
+    lenient = face.another(cipher=AesGcm(NEW), accept_plain=True)
+    assert lenient.run("k", str, "plain") == "plain"
+    entry = lenient.read("k")
+    assert entry.value == "plain"
+    lenient.run("new", str, "sealed")
+    with pytest.raises(ResultCorrupt, match="is encrypted"):
+        face.run("new", str, "sealed")
+
+
+def test_accepting_plain_results_without_a_cipher_is_a_mistake(face: Face) -> None:
+    with pytest.raises(ConfigurationError, match="cipher"):
+        face.another(accept_plain=True)

@@ -25,6 +25,7 @@ from onceward import (
 from onceward.bridge import run
 from onceward.observe.events import LEVELS, Bus, Level
 from onceward.testing.clock import FakeClock
+from tests.faces import Face
 from tests.faulty import FaultyStore, Wire
 
 Told = list[tuple[str, str]]
@@ -212,10 +213,13 @@ SILENT, LOUD = (Level.DEBUG, Level.INFO), (Level.WARNING, Level.ERROR)
         ("skipped", Level.INFO),
         ("released", Level.INFO),
         ("renewed", Level.DEBUG),
+        ("resolved", Level.INFO),
+        ("forgotten", Level.WARNING),
         ("renewal_failed", Level.WARNING),
         ("overdue", Level.WARNING),
         ("failed", Level.WARNING),
         ("settle_retried", Level.WARNING),
+        ("retry_delay_failed", Level.WARNING),
         ("slow_transaction", Level.WARNING),
         ("mismatch", Level.ERROR),
         ("lost", Level.ERROR),
@@ -352,3 +356,18 @@ def test_events_come_after_the_answer_so_that_a_listener_may_read_the_record() -
         with once.claim("order 7"):
             pass
     assert states == ["COMPLETED"]
+
+
+@pytest.mark.mission("A6")
+def test_events_are_counted_even_if_nobody_listens(face: Face) -> None:
+    """How many runs were unprotected is a number that somebody asks for later."""
+    other = face.another(on_store_down="run")
+    other.run("a", int)
+    other.run("a", int)
+    with other.store_trouble("claim"):
+        other.run("b", int)
+        other.run("c", int)
+    counts = other.once.counts
+    assert (counts["acquired"], counts["completed"], counts["skipped"], counts["unprotected"]) == (1, 1, 1, 2)
+    counts["unprotected"] = 0  # a copy
+    assert other.once.counts["unprotected"] == 2

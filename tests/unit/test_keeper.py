@@ -8,7 +8,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from onceward import Event, LeaseLost, LeaseOverdue, MemoryStore, Once
 from onceward.bridge import run
 from onceward.errors import ConfigurationError
 from onceward.model.policy import SECOND
-from onceward.model.record import Answer, ClaimRequest, Record, Verdict
+from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Verdict
 from onceward.observe.log import logging_bus
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing.clock import FakeClock
@@ -454,3 +454,63 @@ def test_a_twin_of_the_store_is_opened_in_the_blocking_world(bench: Bench) -> No
     bench.hold()
     bench.after(120)
     assert isinstance(opened[0], Threads)
+
+
+# ── nothing ends its thread ──
+
+
+class Forgetful(MemoryStore):
+    """Answers for fewer leases than it was asked to renew."""
+
+    async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
+        return (await super().renew(renewals, timeout=timeout))[1:]
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.005)
+
+
+@pytest.mark.mission("B3")
+def test_a_store_that_answers_too_little_does_not_end_the_thread() -> None:
+    once = Once(Forgetful(), lease="50ms")
+    told: list[str] = []
+    once.subscribe(lambda event: told.append(event.name))
+    with once.claim("order 7"):
+        until(lambda: told.count("renewal_failed") > 2)
+        assert once.keeper._thread is not None
+        assert once.keeper._thread.is_alive()
+    once.close()
+
+
+@pytest.mark.mission("B3")
+def test_a_listener_that_wants_to_exit_does_not_end_the_thread() -> None:
+    once = Once(MemoryStore(), lease="50ms")
+    told: list[str] = []
+
+    def listen(event: Event) -> None:
+        told.append(event.name)
+        if event.name.startswith("renew"):
+            raise SystemExit
+
+    once.subscribe(listen)
+    with once.claim("order 7") as claim:
+        until(lambda: told.count("renewed") > 5)
+        claim.check()
+    once.close()
+
+
+@pytest.mark.mission("B3")
+def test_a_thread_that_died_all_the_same_is_replaced_with_the_next_hold() -> None:
+    once = Once(MemoryStore(), lease="50ms")
+    dead = threading.Thread(target=int)
+    dead.start()
+    dead.join()
+    once.keeper._thread = dead
+    told: list[str] = []
+    once.subscribe(lambda event: told.append(event.name))
+    with once.claim("order 7"):
+        until(lambda: "renewed" in told)
+    once.close()

@@ -6,10 +6,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 
-from onceward import AsyncOnce, ConfigurationError, MemoryStore, MissingKey, Once, PayloadMismatch, State
-from onceward.model.record import Answer, ClaimRequest
+from onceward import (
+    AsyncOnce,
+    ConfigurationError,
+    InvalidKey,
+    MemoryStore,
+    MissingKey,
+    Once,
+    PayloadMismatch,
+    Reentrant,
+    State,
+    VersionSkew,
+)
+from onceward.model.record import READER, Answer, ClaimRequest
 from onceward.testing import FakeClock
 from tests.faces import Face, Place
 from tests.unit.elsewhere import owned
@@ -111,7 +123,7 @@ def test_the_same_key_with_another_payload_is_a_mismatch_inside_one_batch_too(fa
 def test_items_without_a_key_each_run_if_that_is_declared(face: Face) -> None:
     handler = Handler()
     with pytest.raises(MissingKey):
-        mapped(face, handler, [{"id": 1}, {}], key="{item[id]}")
+        mapped(face, handler, [{}], key="{item[id]}")[0].unwrap()
     outcomes = mapped(face, handler, [{"id": 1}, {}, {}], key="{item[id]}", on_missing_key="run")
     assert [(one.kind, one.reason) for one in outcomes] == [("executed", "executed")] + [
         ("executed", "unprotected")
@@ -227,6 +239,62 @@ def test_what_was_not_begun_is_released_when_the_process_is_told_to_stop(face: F
         ("executed", 1),  # not begun is not an attempt
         ("executed", 1),
     ]
+
+
+class Unreadable:
+    """A key that cannot be made."""
+
+
+@pytest.mark.parametrize(
+    ("bad", "error"), [(float("nan"), InvalidKey), (Unreadable(), InvalidKey), ({"no": "id"}, MissingKey)]
+)
+def test_an_item_whose_key_cannot_be_made_stops_no_other(face: Face, bad: Any, error: type[Exception]) -> None:
+    handler = Handler()
+    source = "{item[id]}" if error is MissingKey else None
+    outcomes = mapped(face, handler, [{"id": 1}, bad, {"id": 2}], key=source)
+    assert [one.kind for one in outcomes] == ["executed", "failed", "executed"]
+    with pytest.raises(error):
+        outcomes[1].unwrap()
+    assert handler.done == [{"id": 1}, {"id": 2}]
+
+
+def test_a_key_function_that_raises_is_the_trouble_of_its_item(face: Face) -> None:
+    handler = Handler()
+    outcomes = mapped(face, handler, [1, 0, 2], key=lambda item: 1 / item)
+    assert [one.kind for one in outcomes] == ["executed", "failed", "executed"]
+    with pytest.raises(ZeroDivisionError):
+        outcomes[1].unwrap()
+
+
+def test_an_item_that_is_held_around_the_batch_stops_no_other(face: Face) -> None:
+    handler = Handler()
+    with face.claim("b", name="n"):
+        outcomes = mapped(face, handler, ["a", "b", "c"], key="{item}", name="n")
+    assert [one.kind for one in outcomes] == ["executed", "failed", "executed"]
+    with pytest.raises(Reentrant):
+        outcomes[1].unwrap()
+
+
+def test_a_record_of_a_newer_version_stops_no_other(face: Face) -> None:
+    handler = Handler()
+    mapped(face, handler, ["b"], key="{item}", name="n")
+    memory = face.once.store
+    (id, record), *_ = memory._records.items()
+    memory._records[id] = msgspec.structs.replace(record, min_reader=READER + 1)
+    outcomes = mapped(face, handler, ["a", "b", "c"], key="{item}", name="n")
+    assert [one.kind for one in outcomes] == ["executed", "failed", "executed"]
+    with pytest.raises(VersionSkew):
+        outcomes[1].unwrap()
+
+
+def test_a_duplicate_gets_a_value_of_its_own(face: Face) -> None:
+    def work(item: int) -> list[int]:
+        return [item]
+
+    first, second, third = face.map(work, [1, 1, 1])
+    first.value.append(2)
+    second.value.append(3)
+    assert third.value == [1]
 
 
 def test_a_lambda_needs_a_name(face: Face) -> None:

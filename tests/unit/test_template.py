@@ -113,3 +113,11 @@ def test_a_list_of_templates_is_checked_when_declared() -> None:
         FirstOf(["{a}", "{b}"]).check(["a"], False)
     with pytest.raises(ConfigurationError, match="empty"):
         FirstOf([])
+
+
+@pytest.mark.mission("A1")
+@pytest.mark.parametrize("empty", [None, "", b"", [], (), {}, set(), frozenset()])
+def test_an_empty_value_names_nothing_whatever_its_type(empty: object) -> None:
+    with pytest.raises(MissingKey, match="x"):
+        Template("t:{x}")({"x": empty})
+    assert FirstOf(["t:{x}", "u:{y}"])({"x": empty, "y": 0})[1] == "u:0"

@@ -6,11 +6,14 @@ early where the store can; the same question also takes over when that owner fai
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
+
 from onceward.errors import ClaimError, Reentrant, StoreError, VersionSkew
 from onceward.model.fingerprint import differing
 from onceward.model.outcome import Failed, Mismatch, Outcome, Parked, Replayed, Running
 from onceward.model.policy import SECOND
-from onceward.model.record import Answer, ClaimRequest, Record, Release, Verdict
+from onceward.model.record import Answer, ClaimRequest, Record, Release, State, Verdict
 from onceward.ports import Notifies
 
 from .engine import Engine
@@ -22,45 +25,70 @@ FIRST_PAUSE = 0.005
 LONGEST_PAUSE = 0.5  # a thousand waiters then ask two thousand times a second at most
 
 
-async def acquire(engine: Engine, job: Job) -> Held | Outcome[object]:
+class Asked:
+    """What one call has asked the store for, so that whatever interrupts it, nothing is kept that nobody uses."""
+
+    __slots__ = ("engine", "held", "job", "nonce", "record")
+
+    def __init__(self, engine: Engine, job: Job) -> None:
+        self.engine = engine
+        self.job = job
+        self.nonce = b""  # of the claim whose grant may be ours; empty if there is none
+        self.record: Record | None = None  # the grant
+        self.held: Held | None = None
+
+    def request(self) -> ClaimRequest:
+        self.nonce = self.engine.world.nonce()
+        return self.job.request(self.nonce, self.engine.owner())
+
+    def answered(self, answer: Answer) -> None:
+        if answer.verdict is Verdict.ACQUIRED:
+            self.record = answer.record
+        else:
+            self.nonce = b""
+
+
+async def acquire(asked: Asked) -> Held | Outcome[object]:
     """The claim, or the outcome that stands in its way."""
+    engine, job = asked.engine, asked.job
     await engine.ready()
     refuse_reentry(engine, job)
     since = engine.world.monotonic()
-    answer = await ask(engine, job, job.request(engine.world.nonce(), engine.owner()))
+    answer = await ask(asked)
     waited = answer.verdict is Verdict.RUNNING and job.policy.on_running == "wait"
     if waited:
-        since, answer = await wait(engine, job)
+        since, answer = await wait(asked)
     if answer.verdict is Verdict.ACQUIRED and answer.record is not None:
-        return await take(engine, job, answer.record, since)
-    return outcome_of(engine, job, answer, waited=waited)
+        return take(asked, answer.record, since)
+    return await outcome_of(engine, job, answer, waited=waited)
 
 
-async def ask(engine: Engine, job: Job, request: ClaimRequest) -> Answer:
+async def ask(asked: Asked) -> Answer:
     """One claim. Repeated with the same nonce if no reply came, so that our own grant is recognised as ours."""
+    engine, request = asked.engine, asked.request()
     for left in reversed(range(TRIES)):
         try:
             answers, cancelled = await engine.world.finish(
-                engine.store.claim([request], timeout=job.policy.call_timeout)
+                engine.store.claim([request], timeout=asked.job.policy.call_timeout)
             )
         except StoreError:
             if not left:
                 raise
             await engine.world.sleep(FIRST_PAUSE * (1 + engine.world.jitter()))
             continue
-        answer = answers[0]
+        asked.answered(answers[0])
         if cancelled is not None:
-            await give_back(engine, job, answer, request.nonce)
             raise cancelled
-        if answer.verdict is not Verdict.SETTLED:
-            return answer
+        if answers[0].verdict is not Verdict.SETTLED:
+            return answers[0]
         break
     # Our own nonce was granted, answered into the void, and settled by somebody since: ask anew.
-    return await ask(engine, job, job.request(engine.world.nonce(), engine.owner()))
+    return await ask(asked)
 
 
-async def wait(engine: Engine, job: Job) -> tuple[float, Answer]:
+async def wait(asked: Asked) -> tuple[float, Answer]:
     """Ask again until it is ours, or done, or the time to wait is over."""
+    engine, job = asked.engine, asked.job
     world, store = engine.world, engine.store
     deadline = world.monotonic() + job.policy.wait / SECOND
     gate = world.gate()
@@ -69,42 +97,65 @@ async def wait(engine: Engine, job: Job) -> tuple[float, Answer]:
     try:
         while True:
             since = world.monotonic()
-            answer = await ask(engine, job, job.request(world.nonce(), engine.owner()))
+            answer = await ask(asked)
             left = deadline - world.monotonic()
             if answer.verdict is not Verdict.RUNNING or left <= 0 or engine.stopping:
                 return since, answer
-            await gate.wait(min(left, pause * (0.5 + world.jitter() / 2), lease_left(answer) + FIRST_PAUSE))
+            lease = lease_left(answer)
+            lapse = left if lease is None else lease + FIRST_PAUSE
+            await gate.wait(min(left, lapse, pause * (0.5 + world.jitter() / 2)))
             pause = min(pause * 1.6, LONGEST_PAUSE)
     finally:
         if stop is not None:
             stop()
 
 
-async def take(engine: Engine, job: Job, record: Record, since: float) -> Held:
-    """Hand the lease to the keeper. If that fails nothing was begun, so the key is given back."""
+def take(asked: Asked, record: Record, since: float) -> Held:
+    """Hand the lease to the keeper."""
+    engine, job = asked.engine, asked.job
     try:
         hold = engine.keeper.take(record, job.policy.lease, since)
-    except BaseException as error:
-        await release(engine, job, record)
-        if isinstance(error, RuntimeError):
-            raise ClaimError(
-                f"no thread can be had to keep the lease alive ({error}); nothing was begun", key=job.key.text
-            ) from error
-        raise
+    except RuntimeError as error:
+        raise ClaimError(
+            f"no thread can be had to keep the lease alive ({error}); nothing was begun", key=job.key.text
+        ) from error
+    held = asked.held = Held(engine, job, record, hold)
     engine.tell("acquired", job.key, record, reason="taken over" if record.attempt > 1 else "")
-    return Held(engine, job, record, hold)
+    return held
 
 
-async def give_back(engine: Engine, job: Job, answer: Answer, nonce: bytes) -> None:
-    """The caller left while we asked: a grant that nobody uses must not hold the key for a whole lease."""
-    record = answer.record
-    if answer.verdict is Verdict.ACQUIRED and record is not None and record.nonce == nonce:
-        await release(engine, job, record)
+async def give_back(engine: Engine, asked: Sequence[Asked]) -> None:
+    """Nothing was begun: what we may have been granted must not hold its key for a whole lease.
+
+    Runs to its end whatever comes meanwhile, and raises nothing: the caller is leaving for a reason of its own.
+    """
+    for one in asked:
+        engine.keeper.drop(one)
+    asked = [one for one in asked if one.nonce]
+    if asked:
+        with suppress(StoreError):
+            await engine.finish(_release(engine, asked))
 
 
-async def release(engine: Engine, job: Job, record: Record) -> None:
-    await engine.store.settle([Release(record.id, record.token, record.nonce)], timeout=job.policy.call_timeout)
-    engine.tell("released", job.key, record)
+async def _release(engine: Engine, asked: Sequence[Asked]) -> None:
+    """All in one call. Whose answer did not reach us is looked up: the nonce shows whether the grant is ours."""
+    timeout = min(one.job.policy.call_timeout for one in asked)
+    unsure = [one.job.key.id for one in asked if one.record is None]
+    answers = await engine.store.read(unsure, timeout=timeout) if unsure else []
+    found = {id: answer.record for id, answer in zip(unsure, answers, strict=True)}
+    granted = [
+        (one, record)
+        for one in asked
+        if (record := one.record or found[one.job.key.id]) is not None
+        and record.nonce == one.nonce
+        and record.state is State.PENDING
+        and not record.released
+    ]
+    if granted:
+        releases = [Release(record.id, record.token, record.nonce) for _, record in granted]
+        await engine.store.settle(releases, timeout=timeout)
+    for one, record in granted:
+        engine.tell("released", one.job.key, record)
 
 
 def refuse_reentry(engine: Engine, job: Job) -> None:
@@ -117,16 +168,16 @@ def refuse_reentry(engine: Engine, job: Job) -> None:
         )
 
 
-def outcome_of(engine: Engine, job: Job, answer: Answer, *, waited: bool = False) -> Outcome[object]:
+async def outcome_of(engine: Engine, job: Job, answer: Answer, *, waited: bool = False) -> Outcome[object]:
     """What a claim that was not granted means to the caller. Every skip is told, so that it can be explained later."""
-    outcome = _outcome(job, answer, waited=waited)
+    outcome = await _outcome(engine, job, answer, waited=waited)
     engine.tell(
         "mismatch" if isinstance(outcome, Mismatch) else "skipped", job.key, answer.record, reason=outcome.reason
     )
     return outcome
 
 
-def _outcome(job: Job, answer: Answer, *, waited: bool) -> Outcome[object]:
+async def _outcome(engine: Engine, job: Job, answer: Answer, *, waited: bool) -> Outcome[object]:
     record = answer.record
     text = job.key.text
     if record is None or answer.verdict is Verdict.SKEW:
@@ -136,7 +187,9 @@ def _outcome(job: Job, answer: Answer, *, waited: bool) -> Outcome[object]:
     match answer.verdict:
         case Verdict.REPLAY:
             declared = not job.policy.store_result
-            value = job.codec.decode(record.result, record.id) if record.result is not None and not declared else None
+            value = None
+            if record.result is not None and not declared:
+                value = await engine.decode(job.codec, record.result, record.id)
             stored = record.stored and record.result is not None
             return Replayed(
                 key=text, value=value, attempt=record.attempt, token=record.token, stored=stored, declared=declared
@@ -170,9 +223,9 @@ def _outcome(job: Job, answer: Answer, *, waited: bool) -> Outcome[object]:
             )
 
 
-def lease_left(answer: Answer) -> float:
-    """Seconds until the owner's lease ends, by the store's clock. A missing lease never ends by itself."""
+def lease_left(answer: Answer) -> float | None:
+    """Seconds until the owner's lease ends, by the store's clock. None: there is no lease that could end."""
     record = answer.record
     if record is None or record.lease_until is None:
-        return 3600.0
+        return None
     return max(0, record.lease_until - answer.now) / SECOND

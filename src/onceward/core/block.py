@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from onceward.errors import AlreadyDone
+from onceward.errors import AlreadyDone, OncewardError
 from onceward.model.outcome import Outcome, Replayed, Unknown
 
 from . import switch
-from .acquire import acquire
+from .acquire import Asked, acquire
+from .ending import after_error, after_value
 from .engine import Engine
-from .execute import after_error, after_value, ask_first
+from .execute import ask_first
 from .held import Held
+from .interrupted import mend, recover
 from .job import Job
 from .unclaimed import Unclaimed
 
@@ -18,19 +20,22 @@ async def enter(engine: Engine, job: Job) -> Held:
     """Own the key, or raise what stands in the way: a result that is there already is no grant."""
     if switch.off:
         return Unclaimed(engine, job).__enter__()
-    found = await acquire(engine, job)
+    asked = Asked(engine, job)
+    try:
+        return await _enter(asked)
+    except BaseException as error:
+        await recover(engine, [asked], error)
+        raise
+
+
+async def _enter(asked: Asked) -> Held:
+    found = await acquire(asked)
     if not isinstance(found, Held):
         raise refusal(found)
     found.__enter__()
-    if found.record.ask_first:
-        try:
-            settled = await ask_first(found)
-        except BaseException:
-            found.__exit__()
-            raise
-        if settled is not None:
-            found.__exit__()
-            raise refusal(settled)
+    settled = await ask_first(found) if found.record.ask_first else None
+    if settled is not None:
+        raise refusal(settled)
     found.begin()
     return found
 
@@ -40,12 +45,21 @@ async def leave(held: Held, error: BaseException | None) -> None:
     if isinstance(held, Unclaimed):
         held.__exit__()
         return
-    try:
-        outcome = await (after_value(held, None) if error is None else after_error(held, error))
-    finally:
-        held.__exit__()
+    outcome = await (after_value(held, None) if error is None else after_error(held, error))
+    held.__exit__()
     if error is None or isinstance(outcome, Unknown):
         outcome.unwrap()
+
+
+async def left(held: Held, error: BaseException | None, interrupt: BaseException) -> None:
+    """`leave` raised. Unless that was its own last word, an interrupt kept it from having one: have it now."""
+    held.leave()
+    closing = held.engine.world.cancels and isinstance(interrupt, GeneratorExit)
+    if held.over or closing or interrupt is error or isinstance(interrupt, OncewardError):
+        return
+    if error is None:
+        held.result = None
+    await mend(held, error or interrupt)
 
 
 def refusal(outcome: Outcome[object]) -> BaseException:

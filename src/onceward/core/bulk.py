@@ -5,95 +5,122 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from onceward.errors import ResultError, StoreError
+from onceward.errors import ClaimError, ResultError, StoreError, VersionSkew
 from onceward.model.outcome import Executed, Failed, Outcome, Replayed
-from onceward.model.record import Answer, Record, Release, Verdict
+from onceward.model.record import Answer, Verdict
 from onceward.model.transitions import differs
 
 from . import switch
-from .acquire import FIRST_PAUSE, TRIES, outcome_of, refuse_reentry, release, take
-from .engine import Engine
+from .acquire import FIRST_PAUSE, TRIES, Asked, outcome_of, refuse_reentry, take
+from .engine import AT_A_TIME, Engine
 from .execute import execute, perform
-from .held import Held, message_of
+from .held import message_of
+from .interrupted import recover
 from .job import NO_KEY, Job
 
 BATCH = 256
 
+Outcomes = dict[bytes, Outcome[Any]]
 
-async def execute_all(engine: Engine, jobs: Sequence[Job]) -> list[Outcome[Any]]:
-    """One outcome a job. A key that comes twice runs once; one that fails stops no other."""
+
+async def execute_all(engine: Engine, items: Sequence[Job | Exception]) -> list[Outcome[Any]]:
+    """One outcome an item. A key that comes twice runs once; one that fails, or cannot even be made, stops no other."""
     firsts: dict[bytes, Job] = {}
-    for job in jobs:
-        if job.key is not NO_KEY and not switch.off:
+    for job in items:
+        if isinstance(job, Job) and job.key is not NO_KEY and not switch.off:
             firsts.setdefault(job.key.id, job)
-    outcomes: dict[bytes, Outcome[Any]] = {}
+    outcomes: Outcomes = {}
     distinct = list(firsts.values())
     for start in range(0, len(distinct), BATCH):
         await _execute_batch(engine, distinct[start : start + BATCH], outcomes)
-    return [await _outcome(engine, job, firsts.get(job.key.id), outcomes) for job in jobs]
+    told: list[Outcome[Any]] = []
+    for place, job in enumerate(items):
+        await _pause(engine, place)
+        told.append(_failed("", job) if isinstance(job, Exception) else await _outcome(engine, job, firsts, outcomes))
+    return told
 
 
-async def _outcome(engine: Engine, job: Job, first: Job | None, outcomes: dict[bytes, Outcome[Any]]) -> Outcome[Any]:
+async def _pause(engine: Engine, place: int) -> None:
+    """Many small steps, none of which may wait for anything: leave gaps for whoever shares our thread."""
+    if place % AT_A_TIME == AT_A_TIME - 1:
+        await engine.world.sleep(0)
+
+
+async def _outcome(engine: Engine, job: Job, firsts: dict[bytes, Job], outcomes: Outcomes) -> Outcome[Any]:
     """A later item with the same key is a replay of the first, unless its payload is another."""
+    first = firsts.get(job.key.id)
     if first is None or differs(first.fingerprint, job.fingerprint):
-        return await execute(engine, job)
+        return await _alone(engine, job)
     outcome = outcomes[job.key.id]
     if job is first or not isinstance(outcome, Executed):
         return outcome
     engine.tell("skipped", job.key, reason="replayed")
-    return Replayed(key=job.key.text, value=outcome.value, attempt=outcome.attempt, token=outcome.token)
+    value = outcome.value
+    encoded = await engine.encode(job.codec, value, job.key.id)
+    if encoded.data is not None:  # its own copy, as the store would give it
+        value = await engine.decode(job.codec, encoded.data, job.key.id)
+    return Replayed(key=job.key.text, value=value, attempt=outcome.attempt, token=outcome.token)
 
 
-async def _execute_batch(engine: Engine, jobs: list[Job], outcomes: dict[bytes, Outcome[Any]]) -> None:
-    pending = await _claim(engine, jobs, outcomes)
-    try:
-        for job in jobs:
-            mine = pending.pop(job.key.id, None)
-            if mine is not None:
-                outcomes[job.key.id] = await perform(mine)
-        for job in jobs:
-            if job.key.id not in outcomes:  # running elsewhere, or no store: each by its own policy
-                outcomes[job.key.id] = await execute(engine, job)
-    finally:
-        for mine in pending.values():  # only after a BaseException: these were not begun
-            await mine.release()
-
-
-def _told(engine: Engine, job: Job, answer: Answer) -> Outcome[Any]:
-    """A stored result that cannot be read is the trouble of one item, not of the batch."""
-    try:
-        return outcome_of(engine, job, answer)
-    except ResultError as error:
-        return Failed(
-            key=job.key.text, error_type=type(error).__qualname__, error=message_of(error), final=True, exception=error
-        )
-
-
-async def _claim(engine: Engine, jobs: list[Job], outcomes: dict[bytes, Outcome[Any]]) -> dict[bytes, Held]:
-    """Claim the batch in one call. What has to wait, or failed to be asked, is left for later."""
+async def _execute_batch(engine: Engine, jobs: list[Job], outcomes: Outcomes) -> None:
     await engine.ready()
+    asked = _allowed(engine, jobs, outcomes)
+    try:
+        await _claim(engine, asked, outcomes)
+        for place, one in enumerate(asked):
+            await _pause(engine, place)
+            if one.held is not None:
+                outcomes[one.job.key.id] = await perform(one.held)
+    except BaseException as error:
+        await recover(engine, asked, error)
+        raise
+    for place, job in enumerate(jobs):
+        await _pause(engine, place)
+        if job.key.id not in outcomes:  # running elsewhere, or no store: each by its own policy
+            outcomes[job.key.id] = await _alone(engine, job)
+
+
+async def _alone(engine: Engine, job: Job) -> Outcome[Any]:
+    try:
+        return await execute(engine, job)
+    except TROUBLE_OF_ONE as error:
+        return _failed(job.key.text, error)
+
+
+def _allowed(engine: Engine, jobs: list[Job], outcomes: Outcomes) -> list[Asked]:
+    asked: list[Asked] = []
     for job in jobs:
-        refuse_reentry(engine, job)
+        try:
+            refuse_reentry(engine, job)
+        except ClaimError as error:
+            outcomes[job.key.id] = _failed(job.key.text, error)
+        else:
+            asked.append(Asked(engine, job))
+    return asked
+
+
+async def _claim(engine: Engine, asked: list[Asked], outcomes: Outcomes) -> None:
+    """Claim the batch in one call. What has to wait, or failed to be asked, is left for later."""
+    if not asked:
+        return
     since = engine.world.monotonic()
-    timeout = min(job.policy.call_timeout for job in jobs)
-    answers, cancelled = await _ask(engine, jobs, timeout)
-    granted = [
-        (job, answer.record)
-        for job, answer in zip(jobs, answers, strict=False)  # no answers at all if there is no store
-        if answer.verdict is Verdict.ACQUIRED and answer.record
-    ]
+    answers, cancelled = await _ask(engine, asked)
+    for one, answer in zip(asked, answers, strict=False):  # no answers at all if there is no store
+        one.answered(answer)
     if cancelled is not None:
-        await engine.store.settle([Release(one.id, one.token, one.nonce) for _, one in granted], timeout=timeout)
         raise cancelled
-    for job, answer in zip(jobs, answers, strict=False):
-        if answer.verdict in (Verdict.REPLAY, Verdict.MISMATCH, Verdict.FAILED, Verdict.PARKED):
-            outcomes[job.key.id] = _told(engine, job, answer)
-    return await _take(engine, granted, since)
+    for place, (one, answer) in enumerate(zip(asked, answers, strict=False)):
+        await _pause(engine, place)
+        if one.record is not None:
+            take(one, one.record, since)
+        elif answer.verdict not in (Verdict.RUNNING, Verdict.SETTLED):
+            outcomes[one.job.key.id] = await _told(engine, one.job, answer)
 
 
-async def _ask(engine: Engine, jobs: list[Job], timeout: float) -> tuple[list[Answer], BaseException | None]:
+async def _ask(engine: Engine, asked: list[Asked]) -> tuple[list[Answer], BaseException | None]:
     """Repeated with the same nonces if no reply came: what was granted into the void is recognised as ours."""
-    requests = [job.request(engine.world.nonce(), engine.owner()) for job in jobs]
+    timeout = min(one.job.policy.call_timeout for one in asked)
+    requests = [one.request() for one in asked]
     for left in reversed(range(TRIES)):
         try:
             return await engine.finish(engine.store.claim(requests, timeout=timeout))
@@ -103,15 +130,17 @@ async def _ask(engine: Engine, jobs: list[Job], timeout: float) -> tuple[list[An
     return [], None
 
 
-async def _take(engine: Engine, granted: list[tuple[Job, Record]], since: float) -> dict[bytes, Held]:
-    held: dict[bytes, Held] = {}
+async def _told(engine: Engine, job: Job, answer: Answer) -> Outcome[Any]:
+    """A record that cannot be read is the trouble of one item, not of the batch."""
     try:
-        for job, record in granted:
-            held[job.key.id] = await take(engine, job, record, since)
-    except BaseException:  # nobody would keep them alive, and nothing was begun
-        for mine in held.values():
-            engine.keeper.drop(mine.hold)
-        for job, record in granted:
-            await release(engine, job, record)
-        raise
-    return held
+        return await outcome_of(engine, job, answer)
+    except TROUBLE_OF_ONE as error:
+        return _failed(job.key.text, error)
+
+
+TROUBLE_OF_ONE = (ResultError, VersionSkew, ClaimError)
+"""What is wrong with one key says nothing about the others."""
+
+
+def _failed(key: str, error: Exception) -> Outcome[Any]:
+    return Failed(key=key, error_type=type(error).__qualname__, error=message_of(error), final=True, exception=error)

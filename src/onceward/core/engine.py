@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
-from onceward.errors import Stopping
+from onceward.errors import Stopping, StoreError
+from onceward.model.codec import Codec, Encoded, unpacked_size
 from onceward.model.key import Key
-from onceward.model.record import Record
+from onceward.model.policy import SECOND
+from onceward.model.record import Record, Renewal
+from onceward.model.weight import LIGHT_BYTES, is_light
 from onceward.observe.events import Bus, Event
-from onceward.ports import Store, World
+from onceward.ports import JoinedStore, Store, World
 
 T = TypeVar("T")
+
+AT_A_TIME = 32
+"""Small steps without a pause: together about a millisecond."""
 
 
 class Hold(Protocol):
@@ -70,6 +76,18 @@ class Engine:
             return await work, None
         return await self.world.finish(work, hurry)
 
+    async def encode(self, codec: Codec, value: Any, id: bytes) -> Encoded:
+        """The result as bytes. A large one is no reason to block whoever shares our thread."""
+        if is_light(value):
+            return codec.encode(value, id)
+        return await self.world.think(codec.encode, value, id)
+
+    async def decode(self, codec: Codec, data: bytes, id: bytes) -> Any:
+        """A stored result as a value."""
+        if unpacked_size(data) <= LIGHT_BYTES:
+            return codec.decode(data, id)
+        return await self.world.think(codec.decode, data, id)
+
     def tell(self, name: str, key: Key, record: Record | None = None, *, reason: str = "", error: str = "") -> None:
         if not self.bus.wants(name):
             return
@@ -86,6 +104,18 @@ class Engine:
                 error=error,
             )
         )
+
+    async def renew_due(self, joined: JoinedStore, *, but: Hold | None = None) -> None:
+        """The open transaction keeps the keeper out, so it writes the renewals that are due. Never begins one."""
+        due = [hold for hold in self.keeper.due() if hold is not but]
+        if not due or not joined.is_open():
+            return
+        renewals = [Renewal(hold.id, hold.token, hold.nonce, hold.lease) for hold in due]
+        try:
+            await joined.renew(renewals, timeout=min(hold.lease for hold in due) / SECOND / 6)
+        except StoreError:  # the keeper tries again anyway, and tells
+            if not joined.is_open():
+                raise
 
     def warn_slow_transaction(self, took: float, shortest: float) -> None:
         """A long write transaction keeps the keeper out: leases of this process may lapse meanwhile."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, Self
 
@@ -10,19 +11,27 @@ from onceward.errors import (
     ConfigurationError,
     LeaseLost,
     LeaseOverdue,
+    OncewardError,
     OutcomeUnknown,
     StoreError,
+    StoreFull,
+    StoreUnavailable,
     VersionSkew,
 )
+from onceward.model.codec import Encoded
 from onceward.model.key import Key, derived_key
 from onceward.model.policy import SECOND
 from onceward.model.record import AfterCrash, Answer, Complete, Fail, Park, Record, Release, Renewal, State, Verdict
+from onceward.model.weight import is_light
 from onceward.ports import AnySettlement, Canceller, JoinedStore, JoinsTransaction
 
 from .engine import Engine, Hold
 from .job import Job
 
 LONGEST_MESSAGE = 500  # enough to recognise an error; the traceback is in the log of whoever raised it
+
+NO_RESULT = object()
+"""The work has not returned."""
 
 _current: ContextVar[Held | None] = ContextVar("onceward_current_claim", default=None)
 
@@ -36,8 +45,8 @@ class Held:
     """One ownership, from the grant to its settlement."""
 
     __slots__ = (
-        "_canceller", "_variable", "engine", "hold", "job", "joined", "outer", "patience", "record", "settled",
-        "unconfirmed",
+        "_canceller", "_variable", "begun", "engine", "hold", "job", "joined", "outer", "over", "patience", "record",
+        "result", "settled", "unconfirmed",
     )  # fmt: skip
 
     def __init__(self, engine: Engine, job: Job, record: Record, hold: Hold) -> None:
@@ -48,6 +57,9 @@ class Held:
         self.settled: State | None = None
         self.joined: JoinedStore | None = None  # the caller's transaction that the result was written in
         self.unconfirmed = False  # the effect is done, but the store did not answer
+        self.begun = False  # before that nothing can have happened, and the key may be given back
+        self.result: Any = NO_RESULT
+        self.over = False  # the store had the last word, or the lease has to lapse: nothing is left to be done
         self.outer: Held | None = None
         self.patience = 0.0  # until when, on our own clock, a settlement is repeated
         self._canceller: Canceller | None = None
@@ -94,8 +106,20 @@ class Held:
         except ValueError:  # the block was left in another context than it was entered (an async fixture does that)
             _current.set(self.outer)
 
+    def leave(self) -> None:
+        """As `__exit__`, but after an interrupt, which may have come before, between or behind its steps."""
+        self.engine.keeper.drop(self.hold)
+        if _current.get() is self:
+            _current.set(self.outer)
+
+    def let_lapse(self) -> None:
+        """Nothing more can be said about it from here."""
+        self.over = True
+        self.engine.keeper.drop(self.hold)
+
     def begin(self) -> None:
         """The work begins here: if the key is lost meanwhile it is cancelled, where that was asked for."""
+        self.begun = True
         if self.job.policy.on_lost == "cancel":
             self._canceller = self.hold.on_lost = self.engine.world.canceller()
 
@@ -115,7 +139,7 @@ class Held:
     async def complete(self, value: Any) -> Answer:
         """Record the result. Repeating it with an equal value is fine."""
         try:
-            answer = await self.settle(self.completion(value), State.COMPLETED)
+            answer = await self.record_result(value)
         except StoreError as error:
             self.unconfirmed = True
             raise OutcomeUnknown(
@@ -123,9 +147,21 @@ class Held:
             ) from error
         return self._judge(answer)
 
-    def completion(self, value: Any) -> Complete:
+    async def record_result(self, value: Any) -> Answer:
+        """Complete with this value. A cancellation while a large one is encoded is raised afterwards, too."""
+        if is_light(value):
+            return await self.settle(self._completion(self.job.codec.encode(value, self.key.id)), State.COMPLETED)
+        completion, cancelled = await self.engine.world.finish(self.completion(value))
+        answer = await self.settle(completion, State.COMPLETED)
+        if cancelled is not None:
+            raise cancelled
+        return answer
+
+    async def completion(self, value: Any) -> Complete:
         """The settlement for this value. Its bytes are made once and resent as they are."""
-        encoded = self.job.codec.encode(value, self.key.id)
+        return self._completion(await self.engine.encode(self.job.codec, value, self.key.id))
+
+    def _completion(self, encoded: Encoded) -> Complete:
         policy = self.job.policy
         if encoded.data is None and policy.store_result:
             self.engine.tell("result_not_stored", self.key, self.record, reason=encoded.reason)
@@ -153,27 +189,38 @@ class Held:
             )
         self.check()
         joined = store.join(connection, self.engine.world)
-        answer = (await joined.settle([self.completion(value)], timeout=self.job.policy.call_timeout))[0]
+        answer = (await joined.settle([await self.completion(value)], timeout=self.job.policy.call_timeout))[0]
         self._judge(answer)
         self.joined = joined
+        await self.engine.renew_due(joined, but=self.hold)
 
-    async def fail(self, error: BaseException, *, final: bool, known: bool) -> Answer:
+    async def fail(self, error: BaseException, *, final: bool, known: bool, error_type: str = "") -> Answer:
         policy = self.job.policy
         return await self.settle(
             Fail(
                 self.key.id,
                 self.record.token,
                 self.record.nonce,
-                type(error).__qualname__,
+                error_type or type(error).__qualname__,
                 message_of(error),
                 final,
                 known,
-                policy.delay_after(self.record.attempt),
+                self._delay(),
                 policy.max_attempts,
                 policy.window.validity(self.record.claimed_at),
             ),
             State.FAILED,
         )
+
+    def _delay(self) -> int:
+        """µs before the next attempt. A `retry_delay` that raises must not hide the failure that it is asked about."""
+        try:
+            return self.job.policy.delay_after(self.record.attempt)
+        except Exception as error:  # noqa: BLE001 (it is the user's own function)
+            self.engine.tell(
+                "retry_delay_failed", self.key, self.record, reason="retried without a delay", error=repr(error)
+            )
+            return 0
 
     async def park(self, error_type: str, error: str) -> Answer:
         return await self.settle(
@@ -181,32 +228,64 @@ class Held:
         )
 
     async def release(self) -> Answer:
-        answer = await self.settle(Release(self.key.id, self.record.token, self.record.nonce), State.FREE)
-        self.engine.tell("released", self.key, self.record)
-        return answer
+        return await self.settle(Release(self.key.id, self.record.token, self.record.nonce), State.FREE)
+
+    async def lapse(self) -> None:
+        """End the lease now: whoever claims next decides as after a crash. No answer: it ends by itself."""
+        self.let_lapse()
+        renewal = Renewal(self.key.id, self.record.token, self.record.nonce, 0)
+        with suppress(StoreError):
+            await self.engine.finish(self.engine.store.renew([renewal], timeout=self.job.policy.call_timeout))
 
     async def settle(self, settlement: AnySettlement, state: State) -> Answer:
         """Repeat until the store answers or `settle_timeout` is over; a reply that was lost is no failure.
 
-        Runs to its end even if the caller is cancelled; the cancellation is raised afterwards.
+        Runs to its end even if the caller is cancelled; the cancellation is raised afterwards. What a signal raises
+        here is raised afterwards too: the same settlement is sent once more before.
         """
         if self.hold.inherited:
             raise LeaseLost("this claim belongs to the parent process; a fork does not inherit it", key=self.key.text)
-        self.hold.settling = True
         try:
+            self.hold.settling = True
             answer, cancelled = await self.engine.finish(self._surely(settlement), self.hurry)
+            self._settled_as(answer, state)
         except BaseException as error:
             self.hold.settling = False
             if isinstance(error.__cause__, StoreError):  # cancelled, and the store did not answer either
                 self.engine.tell("unknown", self.key, self.record, error=repr(error.__cause__))
+                self.let_lapse()
+            if not isinstance(error, OncewardError) and not self.engine.world.cancels:
+                await self._once_more(settlement, state)
             raise
-        self.engine.keeper.drop(self.hold)
-        if answer.verdict is Verdict.OK:
-            self.settled = state
-            self.record = answer.record or self.record
         if cancelled is not None:
             raise cancelled
         return answer
+
+    def _settled_as(self, answer: Answer, state: State) -> None:
+        if answer.verdict is Verdict.OK:
+            self.settled = state
+            self.record = answer.record or self.record
+            self._tell(state)
+        self.let_lapse()
+
+    async def _once_more(self, settlement: AnySettlement, state: State) -> None:
+        """Interrupted: nobody knows how far the store came, and to the same bytes it gives the same answer."""
+        if self.over:
+            return
+        with suppress(StoreError):
+            answers = await self.engine.store.settle([settlement], timeout=self.job.policy.call_timeout)
+            self._settled_as(answers[0], state)
+
+    def _tell(self, state: State) -> None:
+        """The event of a settlement, told where it is known, whatever is raised afterwards."""
+        record = self.record
+        if state is State.COMPLETED:
+            self.engine.tell("completed", self.key, record)
+        elif state is State.FREE:
+            self.engine.tell("released", self.key, record)
+        else:
+            name = "parked" if record.state is State.PARKED else "failed"
+            self.engine.tell(name, self.key, record, reason="final" if record.final else "", error=record.error_type)
 
     def hurry(self) -> None:
         """The caller is cancelled: one more call may be tried, but nobody is kept for the rest of `settle_timeout`."""
@@ -220,9 +299,9 @@ class Held:
         while True:
             try:
                 return (await self.engine.store.settle([settlement], timeout=policy.call_timeout))[0]
-            except StoreError as error:
+            except (StoreUnavailable, StoreFull) as error:  # any other trouble does not pass by itself
                 left = self.patience - world.monotonic()
-                if left <= 0:
+                if left <= 0 or self.engine.closed:
                     raise
                 self.engine.tell("settle_retried", self.key, self.record, error=repr(error))
                 await world.sleep(min(left, pause * (0.5 + world.jitter())))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onceward.errors import AlreadyRunning, InvalidKey, NotAcquired, VersionSkew
+from onceward.errors import AlreadyRunning, InvalidKey, NotAcquired, StoreBroken, VersionSkew
 from onceward.model.codec import Codec
 from onceward.model.key import Key
 from onceward.model.policy import Finding, Policy, applied, not_applied
@@ -20,13 +20,22 @@ SEARCH = 30.0  # a look at every record, for a person
 async def locate(engine: Engine, key: Key, *, by_text: bool) -> bytes:
     """The record's id. By its text, for people who have nothing but a log line: a slow search, if it is not found."""
     await engine.ready()
-    if not by_text or (await engine.store.read([key.id], timeout=TIMEOUT))[0].record is not None:
+    if not by_text or await _holds_work(engine, key.id, free=True):
         return key.id
     wanted = Filter(scope=key.scope.text, key=key.text)
     found = (await engine.store.scan(wanted, cursor=None, limit=2, timeout=SEARCH)).records
     if len(found) > 1:
         raise InvalidKey("several records show this text", key=key.text, hint="give the key itself: fn.key(…)")
     return found[0].id if found else key.id
+
+
+async def _holds_work(engine: Engine, id: bytes, *, free: bool = False) -> bool:
+    """Whether there is a record (that is not FREE, or may be). One that cannot be read counts: it can be removed."""
+    try:
+        record = (await engine.store.read([id], timeout=TIMEOUT))[0].record
+    except StoreBroken:
+        return True
+    return record is not None and (free or record.state is not State.FREE)
 
 
 async def read(engine: Engine, key: Key, codec: Codec, *, by_text: bool = False) -> Entry | None:
@@ -39,9 +48,12 @@ async def read(engine: Engine, key: Key, codec: Codec, *, by_text: bool = False)
 
 
 async def forget(engine: Engine, key: Key, *, force: bool, by_text: bool = False) -> bool:
-    """Make the key free again; tells whether there was anything. A live owner is spared unless forced."""
+    """Make the key free again; tells whether there was anything. A live owner is spared unless forced.
+
+    By force, a record that cannot be read any more is removed too.
+    """
     id = await locate(engine, key, by_text=by_text)
-    before = (await engine.store.read([id], timeout=TIMEOUT))[0].record
+    there = await _holds_work(engine, id)
     answer = (await engine.store.forget([id], force=force, timeout=TIMEOUT))[0]
     if answer.verdict is Verdict.REFUSED:
         raise AlreadyRunning(
@@ -54,7 +66,9 @@ async def forget(engine: Engine, key: Key, *, force: bool, by_text: bool = False
         raise VersionSkew(
             "the record was written by a newer Onceward; left alone", key=key.text, hint="upgrade this process"
         )
-    return before is not None and before.state is not State.FREE
+    if there:
+        engine.tell("forgotten", key, answer.record, reason="forced" if force else "")
+    return there
 
 
 async def resolve(
@@ -72,15 +86,17 @@ async def resolve(
         )
     validity = policy.window.validity(answer.now)
     if isinstance(finding, applied):
-        encoded = codec.encode(finding.value, id)
+        encoded = await engine.encode(codec, finding.value, id)
         request = Resolve(
             id, record.token, Resolution.APPLIED, encoded.data, encoded.digest, encoded.data is not None, validity
         )
     else:
         resolution = Resolution.NOT_APPLIED if finding is not_applied else Resolution.ABANDON
         request = Resolve(id, record.token, resolution, validity=validity)
-    if (await engine.store.settle([request], timeout=TIMEOUT))[0].verdict is not Verdict.OK:
+    settled = (await engine.store.settle([request], timeout=TIMEOUT))[0]
+    if settled.verdict is not Verdict.OK:
         raise NotAcquired("the record changed while we looked; look again", key=key.text)
+    engine.tell("resolved", key, settled.record, reason=request.resolution.value)
 
 
 async def purge(engine: Engine, limit: int) -> int:

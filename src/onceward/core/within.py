@@ -6,96 +6,170 @@ stands behind a savepoint, so that a handler that raises takes its writes along 
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from types import CoroutineType
-from typing import Any
+from typing import Any, NoReturn
 
-from onceward.errors import ConfigurationError, LeaseLost
+from onceward.errors import ClaimError, ConfigurationError, LeaseLost
 from onceward.model.outcome import Executed, Failed, Outcome
-from onceward.model.policy import SECOND
-from onceward.model.record import Complete, Record, Renewal, Verdict
+from onceward.model.record import Park, Verdict
 from onceward.ports import JoinedStore, JoinsTransaction
 
 from . import switch
 from .acquire import outcome_of, refuse_reentry
 from .engine import Engine
 from .execute import awaited, disabled
-from .held import message_of
+from .held import NO_RESULT, Held, message_of
 from .job import Job
+from .unclaimed import Endless
+
+ENDED = "do not commit or roll back inside the handler: the transaction is its caller's"
+PARKED = "its handler ended the transaction by itself, and then did not end well"
+
+_innermost: ContextVar[JoinedJob | None] = ContextVar("onceward_joined_job", default=None)
 
 
-async def join(engine: Engine, connection: Any) -> JoinedStore:
+class Transaction:
+    """The caller's transaction while we are in it. Jobs nest, but never overlap: a savepoint undoes all after it."""
+
+    def __init__(self, store: JoinedStore, since: float) -> None:
+        self.store = store
+        self.since = since
+        self.jobs: list[JoinedJob] = []
+
+
+async def join(engine: Engine, connection: Any) -> Transaction:
     """The store as seen from inside the caller's transaction."""
+    since = engine.world.monotonic()
     await engine.ready()
     if not isinstance(engine.store, JoinsTransaction):
         raise ConfigurationError(
             f"{engine.store.name} cannot join a transaction of yours", hint="use sqlite:///… for both"
         )
-    return engine.store.join(connection, engine.world)
+    return Transaction(engine.store.join(connection, engine.world), since)
 
 
-async def execute_within(engine: Engine, joined: JoinedStore, job: Job) -> Outcome[Any]:
+async def part(engine: Engine, transaction: Transaction) -> None:
+    """End of the joined block: renew what the open transaction kept the keeper from, and warn if it took long."""
+    took = engine.world.monotonic() - transaction.since
+    await engine.renew_due(transaction.store)
+    shortest = engine.keeper.shortest_lease()
+    if shortest is not None and took > shortest / 3:
+        engine.warn_slow_transaction(took, shortest)
+
+
+async def execute_within(engine: Engine, transaction: Transaction, job: Job) -> Outcome[Any]:
     """Do the job in this transaction, or say why not. A duplicate changes nothing in it."""
     if switch.off:
         return await disabled(engine, job)
     refuse_reentry(engine, job)
-    await joined.begin()
+    one = JoinedJob(engine, transaction.store, job)
+    one.refuse_overlap(transaction.jobs)
+    transaction.jobs.append(one)
+    inside = _innermost.set(one)
     try:
-        outcome = await _claim_and_run(engine, joined, job)
-        await joined.keep()
-    except Exception as error:  # noqa: BLE001 (travels as a value like every handler's exception)
-        await joined.undo()
-        return Failed(key=job.key.text, error_type=type(error).__qualname__, error=message_of(error), exception=error)
-    except BaseException:
-        await joined.undo()
-        raise
-    return outcome
+        return await one.execute()
+    finally:
+        _innermost.reset(inside)
+        transaction.jobs.remove(one)
 
 
-async def _claim_and_run(engine: Engine, joined: JoinedStore, job: Job) -> Outcome[Any]:
-    request = job.request(engine.world.nonce(), engine.owner(), leased=False)
-    answer = (await joined.claim([request], timeout=job.policy.call_timeout))[0]
-    record = answer.record
-    if answer.verdict is not Verdict.ACQUIRED or record is None:
-        return outcome_of(engine, job, answer)
-    if record.ask_first:
-        raise ConfigurationError(
-            "an earlier attempt outside of this transaction must be verified first",
-            key=job.key.text,
-            hint="run it once without within()",
-        )
-    value = job.call(*job.args, **job.kwargs)
-    if job.awaits or type(value) is CoroutineType:
-        value = await awaited(job, value)
-    return await _complete(engine, joined, job, record, value)
+class JoinedJob:
+    """One job in the caller's transaction."""
 
+    def __init__(self, engine: Engine, joined: JoinedStore, job: Job) -> None:
+        self.engine = engine
+        self.joined = joined
+        self.job = job
+        self.outer = _innermost.get()
+        self.held: Held | None = None
+        self.value: Any = NO_RESULT
 
-async def _complete(engine: Engine, joined: JoinedStore, job: Job, record: Record, value: Any) -> Outcome[Any]:
-    encoded = job.codec.encode(value, job.key.id)
-    stored = encoded.data is not None
-    validity = job.policy.window.validity(record.claimed_at)
-    completion = Complete(record.id, record.token, record.nonce, encoded.data, encoded.digest, stored, validity)
-    answer = (await joined.settle([completion], timeout=job.policy.call_timeout))[0]
-    if answer.verdict is not Verdict.OK:
-        raise LeaseLost(
-            "the claim vanished from its own transaction",
-            key=job.key.text,
-            hint="do not commit or roll back inside the handler",
-        )
-    if not stored and job.policy.store_result:
-        engine.tell("result_not_stored", job.key, answer.record, reason=encoded.reason)
-    engine.tell("completed", job.key, answer.record, reason="within")
-    return Executed(key=job.key.text, value=value, attempt=record.attempt, token=record.token)
+    def refuse_overlap(self, jobs: list[JoinedJob]) -> None:
+        around = self.outer
+        while jobs and around is not jobs[-1]:
+            if around is None:
+                raise ConfigurationError(
+                    f"another job ({jobs[-1].job.key.text}) is at work in this transaction",
+                    key=self.job.key.text,
+                    hint="one transaction does one job at a time: await each before the next, no gather",
+                )
+            around = around.outer
 
+    async def execute(self) -> Outcome[Any]:
+        await self.joined.begin(timeout=self.job.policy.call_timeout)
+        try:
+            outcome = await self._claim_and_run()
+            kept = await self.joined.keep()
+        except BaseException as error:
+            if not await self.joined.undo():
+                await self._ended(error)
+            if not isinstance(error, Exception):
+                raise
+            return Failed(
+                key=self.job.key.text, error_type=type(error).__qualname__, error=message_of(error), exception=error
+            )
+        if not kept:
+            await self._ended(None)
+        if self.held is not None:
+            self.engine.tell("completed", self.job.key, self.held.record, reason="within")
+        return outcome
 
-async def part(engine: Engine, joined: JoinedStore, since: float) -> None:
-    """End of the joined block: renew what the open transaction kept the keeper from, and warn if it took long."""
-    took = engine.world.monotonic() - since
-    due = engine.keeper.due()
-    if due:
-        await joined.renew(
-            [Renewal(hold.id, hold.token, hold.nonce, hold.lease) for hold in due],
-            timeout=min(hold.lease for hold in due) / SECOND / 6,
-        )
-    shortest = engine.keeper.shortest_lease()
-    if shortest is not None and took > shortest / 3:
-        engine.warn_slow_transaction(took, shortest)
+    async def _claim_and_run(self) -> Outcome[Any]:
+        engine, job = self.engine, self.job
+        request = job.request(engine.world.nonce(), engine.owner(), leased=False)
+        answer = (await self.joined.claim([request], timeout=job.policy.call_timeout))[0]
+        record = answer.record
+        if answer.verdict is not Verdict.ACQUIRED or record is None:
+            return await outcome_of(engine, job, answer)
+        self.held = held = Held(engine, job, record, Endless())
+        if record.ask_first:
+            raise ConfigurationError(
+                "an earlier attempt outside of this transaction must be verified first",
+                key=job.key.text,
+                hint="run it once without within()",
+            )
+        value = job.call(*job.args, **job.kwargs)
+        if job.awaits or type(value) is CoroutineType:
+            value = await awaited(job, value)
+        self.value = value
+        return await self._complete(held, value)
+
+    async def _complete(self, held: Held, value: Any) -> Outcome[Any]:
+        lost = LeaseLost("the claim vanished from its own transaction", key=self.job.key.text, hint=ENDED)
+        if not self.joined.is_open():
+            raise lost
+        answer = (await self.joined.settle([await held.completion(value)], timeout=self.job.policy.call_timeout))[0]
+        if answer.verdict is not Verdict.OK or answer.record is None:
+            raise lost
+        held.record = answer.record
+        return Executed(key=self.job.key.text, value=value, attempt=held.record.attempt, token=held.record.token)
+
+    # ── the handler ended the transaction ──
+
+    async def _ended(self, error: BaseException | None) -> NoReturn:
+        """It may have committed its own claim, which has no lease and would be held for ever."""
+        told = f"the transaction was ended inside the handler; {await self._settle_ended()}"
+        if error is not None and not isinstance(error, Exception):
+            error.add_note(f"{told} → {ENDED}")
+            raise error
+        own = None if self.value is not NO_RESULT else error  # what the handler raised, not what we made of its end
+        raise ClaimError(told, key=self.job.key.text, hint=ENDED) from own
+
+    async def _settle_ended(self) -> str:
+        held = self.held
+        if held is None:
+            return "nothing was claimed"
+        reply = await self.engine.store.read([held.key.id], timeout=self.job.policy.call_timeout)
+        seen, mine = reply[0].record, held.record
+        if seen is None or (seen.token, seen.nonce) != (mine.token, mine.nonce):
+            if self.joined.is_open():  # perhaps still the same one, and our claim in it: only a savepoint was ended
+                parked = Park(mine.id, mine.token, mine.nonce, "TransactionEnded", PARKED)
+                await self.joined.settle([parked], timeout=self.job.policy.call_timeout)
+            return "nothing of it was committed"
+        went_on = await self.joined.abandon()  # what the handler wrote since would also keep us from writing
+        if not went_on and self.value is not NO_RESULT:
+            await held.record_result(self.value)
+            return "what it wrote is committed, and recorded as done"
+        await held.park("TransactionEnded", PARKED)
+        return "some of what it wrote may be committed, so it is parked: look, then resolve it"

@@ -153,6 +153,13 @@ class Codec:
         return _inflate(body) if flags & COMPRESSED else body
 
 
+def unpacked_size(data: bytes) -> int:
+    """About how many bytes there are to decode, at a glance. What only the cipher's key tells counts as the most."""
+    if len(data) < _BODY + _SIZE or not data[2] & COMPRESSED:
+        return len(data)
+    return MAX_UNPACKED if data[2] & ENCRYPTED else int.from_bytes(data[_BODY : _BODY + _SIZE], "big")
+
+
 def _inflate(body: bytes) -> bytes:
     size = int.from_bytes(body[:_SIZE], "big")
     if len(body) <= _SIZE or size > MAX_UNPACKED:

@@ -15,7 +15,8 @@ _PIECE: Final = 1 << 20
 def content_key(source: bytes | bytearray | memoryview | os.PathLike[str] | BinaryIO) -> str:
     """`sha256:<hex>` of bytes, of the file at a path, or of a binary stream from where it stands.
 
-    A stream that can seek is put back where it was, so that the work can read it afterwards.
+    A stream that can seek is put back where it was, so that the work can read it afterwards. One that cannot is read
+    to its end, and nothing is left of it: see `is_spent_by_hashing`.
     """
     if isinstance(source, bytes | bytearray | memoryview):
         return f"sha256:{hashlib.sha256(source).hexdigest()}"
@@ -35,8 +36,17 @@ def content_key(source: bytes | bytearray | memoryview | os.PathLike[str] | Bina
     return _stream_key(source)
 
 
+def is_spent_by_hashing(source: object) -> bool:
+    """Whether it is a stream that cannot be put back to where it was."""
+    return hasattr(source, "read") and not isinstance(source, os.PathLike) and not _is_seekable(source)
+
+
+def _is_seekable(stream: object) -> bool:
+    return bool(getattr(stream, "seekable", bool)())
+
+
 def _stream_key(stream: BinaryIO) -> str:
-    seekable = getattr(stream, "seekable", bool)()
+    seekable = _is_seekable(stream)
     start = stream.tell() if seekable else 0
     try:
         return f"sha256:{_digest(stream)}"

@@ -67,16 +67,23 @@ class Replayed(Outcome[T], frozen=True, kw_only=True):
 
 
 class Running(Outcome[T], frozen=True, kw_only=True):
-    """Somebody else is at it. `retry_after` seconds are left of its lease."""
+    """Somebody else is at it. `retry_after` seconds are left of its lease; None if it is held without a lease."""
 
     kind: ClassVar[str] = "running"
     reason: str = "running"
-    retry_after: float = 0.0
+    retry_after: float | None = 0.0
     owner: str = ""
     waited: bool = False
 
     def unwrap(self) -> NoReturn:
         error = errors.StillRunning if self.waited else errors.AlreadyRunning
+        if self.retry_after is None:
+            raise error(
+                f"held without a lease by {self.owner or 'another owner'}, inside of a transaction",
+                key=self.key,
+                hint="nothing frees it if that process is dead: look what it did, then forget(key, force=True)",
+                retry_after=None,
+            )
         raise error(
             f"{self.owner or 'another owner'} holds it, and was alive when it last renewed its lease",
             key=self.key,

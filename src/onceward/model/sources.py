@@ -19,8 +19,8 @@ import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, cast, runtime_checkable
 
-from onceward.errors import ConfigurationError, MissingKey
-from onceward.model.content import content_key
+from onceward.errors import ConfigurationError, InvalidKey, MissingKey
+from onceward.model.content import content_key, is_spent_by_hashing
 from onceward.model.exclude import parse_path, without
 from onceward.model.key import is_empty
 from onceward.model.readable import readable
@@ -193,10 +193,16 @@ class _OneArgument:
 
 
 class Content(_OneArgument):
-    """The content of one argument: bytes, a path or a binary stream. A renamed file is the same file."""
+    """The content of one argument: bytes, a path or a stream that can seek. A renamed file is the same file."""
 
     def __call__(self, arguments: Mapping[str, object]) -> tuple[object, str]:
-        key = content_key(cast("bytes", self._value(arguments)))  # it refuses by itself what it cannot read
+        value = self._value(arguments)
+        if is_spent_by_hashing(value):
+            raise InvalidKey(
+                f"the argument {self.argument!r} is a stream that cannot seek: hashing it would leave the work nothing",
+                hint="read its bytes first and pass those, or save it and pass the Path",
+            )
+        key = content_key(cast("bytes", value))  # it refuses by itself what it cannot read
         return key, key
 
 

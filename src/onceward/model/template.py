@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from onceward.errors import ConfigurationError, MissingKey
+from onceward.model.key import is_empty
 from onceward.model.readable import readable
 
 _root = re.compile(r"[^\W\d]\w*")
@@ -66,7 +67,7 @@ class Template:
         text, showable = self._literals[0], True
         for field, literal in zip(self._fields, self._literals[1:], strict=True):
             value = field.value(arguments)
-            if _is_absent(value):
+            if is_empty(value):
                 raise _missing(self.text, self.missing(arguments))
             shown = readable(value)
             showable = showable and bool(shown)
@@ -76,7 +77,7 @@ class Template:
 
     def missing(self, arguments: Mapping[str, object]) -> list[str]:
         """The fields that are absent, None or empty."""
-        return [field.text for field in self._fields if _is_absent(field.value(arguments))]
+        return [field.text for field in self._fields if is_empty(field.value(arguments))]
 
     def _identity(self, pieces: list[object]) -> object:
         if len(pieces) == 1:
@@ -159,10 +160,6 @@ def _inside(value: object, step: str) -> object:
         index = int(step)
         return value[index] if index < len(value) else None
     return getattr(value, step, None)
-
-
-def _is_absent(value: object) -> bool:
-    return value is None or (isinstance(value, str | bytes) and not value)
 
 
 def _missing(template: str, fields: list[str]) -> MissingKey:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from enum import IntEnum
 
@@ -22,11 +23,14 @@ LEVELS: dict[str, Level] = {
     "completed": Level.INFO,
     "skipped": Level.INFO,
     "released": Level.INFO,
+    "resolved": Level.INFO,
+    "forgotten": Level.WARNING,
     "renewed": Level.DEBUG,
     "renewal_failed": Level.WARNING,
     "overdue": Level.WARNING,
     "failed": Level.WARNING,
     "settle_retried": Level.WARNING,
+    "retry_delay_failed": Level.WARNING,
     "slow_transaction": Level.WARNING,
     "mismatch": Level.ERROR,
     "lost": Level.ERROR,
@@ -60,7 +64,10 @@ Listener = Callable[[Event], None]
 
 
 class Bus:
-    """Carries events to the listeners. `quiet(level)` lets the default listener (logging) save the event's making."""
+    """Carries events to the listeners. `quiet(level)` lets the default listener (logging) save the event's making.
+
+    `counts` has every event by its name, heard or not.
+    """
 
     def __init__(
         self, default: Listener, quiet: Callable[[int], bool], complain: Callable[[Event, Exception], None]
@@ -69,6 +76,7 @@ class Bus:
         self._quiet = quiet
         self._complain = complain
         self._listeners: tuple[Listener, ...] = ()
+        self.counts: Counter[str] = Counter()
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Hear every event; returns how to stop. A listener that raises is reported and disturbs nobody."""
@@ -80,6 +88,8 @@ class Bus:
         return unsubscribe
 
     def wants(self, name: str) -> bool:
+        """Count the event; tells whether anybody listens, so that it has to be made."""
+        self.counts[name] += 1
         return bool(self._listeners) or not self._quiet(LEVELS[name])
 
     def emit(self, event: Event) -> None:

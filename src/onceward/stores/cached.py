@@ -1,4 +1,4 @@
-"""A bounded local cache of completed results in front of a store. Another process's `forget` is not seen here."""
+"""A bounded local cache of completed results in front of a store. Another client's `forget` is not seen here."""
 
 from __future__ import annotations
 
@@ -19,23 +19,29 @@ class CachedStore:
     """Answers replays and mismatches of records seen COMPLETED; asks the store for everything else.
 
     Judged by the same state table, so a cached record answers exactly as the stored one would, and only inside its
-    window. The store's time is followed by the offset seen in its last answer.
+    window. The time is that of the store's own `clock`, if it shows one, or follows the offset seen in its last answer.
     """
 
     def __init__(self, store: Store, size: int, *, clock: Clock | None = None) -> None:
         if size < 1:
             raise ConfigurationError("a cache needs room for at least one result", hint="leave cache out to have none")
+        self._front(store, _Results(size, clock or getattr(store, "clock", None) or SteadyClock()))
+
+    def _front(self, store: Store, results: _Results) -> None:
         self.name = f"{store.name} (cached)"
         self.inline = store.inline
         self._store = store
-        self._size = size
-        self._clock = clock or SteadyClock()
-        self._offset = 0
-        self._records: OrderedDict[bytes, Record] = OrderedDict()
-        self._lock = OwnThreadLock()
+        self._results = results
 
     def twin(self) -> Store:
+        """Without the cache: the keeper renews leases and replays nothing."""
         return self._store.twin()
+
+    def beside(self) -> CachedStore:
+        """A twin with the same cache, for the other face of the client: what one forgets, both forget."""
+        other = object.__new__(CachedStore)
+        other._front(self._store.twin(), self._results)
+        return other
 
     async def open(self, world: World) -> None:
         await self._store.open(world)
@@ -44,18 +50,22 @@ class CachedStore:
         await self._store.close()
 
     async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
-        answers = [self._known(request) for request in requests]
+        results = self._results
+        answers = [results.known(request) for request in requests]
         asked = [request for request, answer in zip(requests, answers, strict=True) if answer is None]
         if not asked:
             return [answer for answer in answers if answer is not None]
+        generation = results.generation
         fresh = iter(await self._store.claim(asked, timeout=timeout))
-        return [self._remember(next(fresh)) if answer is None else answer for answer in answers]
+        return [results.remember(next(fresh), generation) if answer is None else answer for answer in answers]
 
     async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
         return await self._store.renew(renewals, timeout=timeout)
 
     async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:
-        return [self._remember(answer) for answer in await self._store.settle(settlements, timeout=timeout)]
+        generation = self._results.generation
+        answers = await self._store.settle(settlements, timeout=timeout)
+        return [self._results.remember(answer, generation) for answer in answers]
 
     async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
         return await self._store.read(ids, timeout=timeout)
@@ -63,10 +73,8 @@ class CachedStore:
     async def forget(self, ids: Sequence[bytes], *, force: bool, timeout: float) -> list[Answer]:
         try:
             return await self._store.forget(ids, force=force, timeout=timeout)
-        finally:  # not before: a claim on its way would bring the record back
-            with self._lock:
-                for id in ids:
-                    self._records.pop(id, None)
+        finally:  # not before, or a claim that begins meanwhile would bring the record back
+            self._results.forget(ids)
 
     async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
         return await self._store.scan(wanted, cursor=cursor, limit=limit, timeout=timeout)
@@ -87,7 +95,22 @@ class CachedStore:
             raise ConfigurationError(f"{self._store.name} cannot join a transaction of yours")
         return self._store.join(connection, world)
 
-    def _known(self, request: ClaimRequest) -> Answer | None:
+
+class _Results:
+    """The completed records themselves, shared by both faces of a client."""
+
+    def __init__(self, size: int, clock: Clock) -> None:
+        self.generation = 0  # of what is known: an answer asked for before a `forget` is not remembered after it
+        self._size = size
+        self._clock = clock
+        self._offset = 0
+        self._records: OrderedDict[bytes, Record] = OrderedDict()
+        self._lock = OwnThreadLock()
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def known(self, request: ClaimRequest) -> Answer | None:
         with self._lock:
             record = self._records.get(request.id)
             if record is None:
@@ -100,16 +123,23 @@ class CachedStore:
             del self._records[request.id]
             return None
 
-    def _remember(self, answer: Answer) -> Answer:
+    def remember(self, answer: Answer, generation: int) -> Answer:
         record = answer.record
         if record is not None and record.state is State.COMPLETED:
             with self._lock:
-                self._offset = answer.now - self._clock.now()
-                self._records[record.id] = record
-                self._records.move_to_end(record.id)
+                if generation == self.generation:
+                    self._offset = answer.now - self._clock.now()
+                    self._records[record.id] = record
+                    self._records.move_to_end(record.id)
                 if len(self._records) > self._size:
                     self._records.popitem(last=False)
         return answer
+
+    def forget(self, ids: Sequence[bytes]) -> None:
+        with self._lock:
+            self.generation += 1
+            for id in ids:
+                self._records.pop(id, None)
 
 
 def _nothing() -> None: ...

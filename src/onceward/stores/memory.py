@@ -21,6 +21,7 @@ from .watchers import Watchers
 
 T = TypeVar("T", ClaimRequest, Renewal, AnySettlement)
 SWEEP = 2  # records purged by the way a claim: twice what a claim can add, so that the store never only grows
+SLACK = 64  # entries of the past that a small store may keep, so that it does not compact all the time
 
 
 class MemoryStore(Watchers):
@@ -42,6 +43,11 @@ class MemoryStore(Watchers):
         self._floor = 0  # above every token that was evicted young: claims are never given a time below it
         self._lock = OwnThreadLock()
         self._pid = os.getpid()
+
+    @property
+    def clock(self) -> Clock:
+        """What tells the time here, for those who answer in the store's place."""
+        return self._clock
 
     def twin(self) -> MemoryStore:
         return self
@@ -125,9 +131,17 @@ class MemoryStore(Watchers):
         if record is None or self._records.get(record.id) is record:
             return
         self._records[record.id] = record
-        end = record.updated_at if record.state is State.FREE else record.valid_until
+        end = _end_of(record)
         if end is not None:
             heapq.heappush(self._ending, (end, next(self._order), record.id))
+            if len(self._ending) > 2 * len(self._records) + SLACK:
+                self._compact()
+
+    def _compact(self) -> None:
+        """One entry a record: a key that is tried again and again leaves an entry behind each time."""
+        ends = ((_end_of(record), record.id) for record in self._records.values())
+        self._ending = [(end, next(self._order), id) for end, id in ends if end is not None]
+        heapq.heapify(self._ending)
 
     def _sweep(self, now: int, most: int) -> None:
         for _ in range(most):
@@ -182,6 +196,11 @@ class OwnThreadLock:
     def __exit__(self, *_: object) -> None:
         self._inside = False
         self._lock.release()
+
+
+def _end_of(record: Record) -> int | None:
+    """From when on the record answers for nothing; None if nobody knows yet."""
+    return record.updated_at if record.state is State.FREE else record.valid_until
 
 
 def _matches(record: Record, wanted: Filter) -> bool:

@@ -71,6 +71,8 @@ class TaskCanceller:
 class EventLoop:
     """The World of `AsyncOnce`. Blocking calls of one store go to one thread of its own, in order."""
 
+    cancels = True
+
     def __init__(self) -> None:
         self._thread: ThreadPoolExecutor | None = None
         _worlds.add(self)
@@ -106,6 +108,13 @@ class EventLoop:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="onceward-store")
         return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
 
+    async def think(self, call: Callable[..., T], *arguments: Any) -> T:
+        self.check()
+        value, error = await asyncio.to_thread(_caught, call, *arguments)
+        if error is not None:
+            raise error
+        return value
+
     async def finish(
         self, work: Coroutine[Any, Any, T], hurry: Callable[[], None] | None = None
     ) -> tuple[T, BaseException | None]:
@@ -134,6 +143,14 @@ class EventLoop:
         if self._thread is not None:
             self._thread.shutdown(wait=False)
             self._thread = None
+
+
+def _caught(call: Callable[..., T], *arguments: Any) -> tuple[T, None] | tuple[Any, Exception]:
+    """What it raised as a value: a future refuses StopIteration, and would never be done."""
+    try:
+        return call(*arguments), None
+    except Exception as error:  # noqa: BLE001 (raised again by whoever waits)
+        return None, error
 
 
 _worlds: weakref.WeakSet[EventLoop] = weakref.WeakSet()

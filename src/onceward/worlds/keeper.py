@@ -14,6 +14,8 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol
 
 from onceward.bridge import run
 from onceward.errors import ConfigurationError
@@ -26,6 +28,13 @@ from .threads import Threads
 
 BATCH = 256
 IDLE = 60.0  # seconds between looks while nothing is held
+
+
+class Granted(Protocol):
+    """What a claim was granted under this nonce."""
+
+    @property
+    def nonce(self) -> bytes: ...
 
 
 class Hold:
@@ -81,7 +90,8 @@ class Keeper:
         self._holds: dict[bytes, Hold] = {}
         self._twin: Store | None = None
         self._thread: threading.Thread | None = None
-        self._bell = threading.Condition(threading.RLock())  # a signal handler may claim while its thread rings
+        self._lock = threading.RLock()  # a signal handler may claim while its thread rings
+        self._bell = threading.Condition(self._lock)  # entered by its lock: in between, no signal can raise
         self._next_look = 0.0
         self._closing = False
 
@@ -89,18 +99,19 @@ class Keeper:
         """Take a lease into care; `since` is our own clock from before it was asked for. No thread: raises."""
         hold = Hold(record, lease, since)
         self._holds[hold.nonce] = hold
-        if self._thread is None:
+        if self._thread is None or not self._thread.is_alive():
             try:
                 self._start()
             except BaseException:
                 self.drop(hold)
                 raise
         if hold.renew_at < self._next_look:
-            with self._bell:
+            with self._lock:
                 self._bell.notify()
         return hold
 
-    def drop(self, hold: Hold) -> None:
+    def drop(self, hold: Granted) -> None:
+        """Let it go. What was granted is known by its nonce, also where an interrupt came before its hold."""
         self._holds.pop(hold.nonce, None)
 
     def drain(self, timeout: float) -> None:
@@ -121,7 +132,7 @@ class Keeper:
     def close(self) -> None:
         """Stop renewing and join the thread. Leases that are still held lapse by themselves."""
         thread = self._thread
-        with self._bell:
+        with self._lock:
             self._closing = True
             self._bell.notify()
         if thread is not None and thread is not threading.current_thread():
@@ -129,8 +140,8 @@ class Keeper:
         self._thread = None
 
     def _start(self) -> None:
-        with self._bell:
-            if self._thread is not None:
+        with self._lock:
+            if self._thread is not None and self._thread.is_alive():
                 return
             if self._closing:
                 raise ConfigurationError("this client is closed", hint="make a new one")
@@ -140,15 +151,27 @@ class Keeper:
 
     def _run(self) -> None:
         while True:
-            with self._bell:
+            with self._lock:
                 self._plan()
                 if not self._closing:
                     self._bell.wait(max(0.0, self._next_look - self._monotonic()))
                 if self._closing:
                     break
-            self.tick()
+            self._pass()
         if self._twin is not None and self._twin is not self._store:
             run(self._twin.close())
+
+    def _pass(self) -> None:
+        """One pass that nothing can end the thread with: every other lease depends on it."""
+        try:
+            self.tick()
+        except BaseException as error:  # noqa: BLE001 (a store or a listener out of its mind, SystemExit included)
+            left = self.due()
+            for hold in left:
+                hold.renew_at = self._monotonic() + hold.interval / RENEWALS_PER_LEASE  # soon, but without spinning
+            with suppress(BaseException):
+                for hold in left:
+                    self._tell("renewal_failed", hold, repr(error))
 
     def _plan(self) -> None:
         """When to look next. A hold that is due only after that rings no bell, so look at least every interval."""
@@ -173,11 +196,12 @@ class Keeper:
                     [Renewal(one.id, one.token, one.nonce, one.lease) for one in due], timeout=timeout
                 )
             )
+            answered = list(zip(due, answers, strict=True))
         except Exception as error:  # noqa: BLE001 (whatever it is, the lease is not renewed yet and must be tried again)
             for hold in due:
                 self._not_renewed(hold, repr(error))
             return
-        for hold, answer in zip(due, answers, strict=True):
+        for hold, answer in answered:
             if answer.verdict is Verdict.OK:
                 hold.renew_at = asked_at + hold.interval
                 hold.ends = asked_at + hold.lease / SECOND

@@ -32,6 +32,8 @@ class ThreadGate:
 class Threads:
     """The World of `Once`."""
 
+    cancels = False
+
     def check(self) -> None:
         """Blocking an event loop would stop every other task on it, renewals of other libraries included."""
         events = sys.modules.get("asyncio.events")
@@ -62,6 +64,9 @@ class Threads:
         time.sleep(seconds)  # noqa: ASYNC251 (there is no loop here to block)
 
     async def offload(self, call: Callable[..., T], *arguments: Any) -> T:
+        return call(*arguments)
+
+    async def think(self, call: Callable[..., T], *arguments: Any) -> T:
         return call(*arguments)
 
     async def finish(

@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
-from onceward.errors import ConfigurationError, RetryTransaction, StoreUnavailable
+from onceward.errors import ConfigurationError, RetryTransaction, StoreBroken, StoreUnavailable
 from onceward.model import transitions
 from onceward.model.record import Answer, ClaimRequest, Renewal
 from onceward.ports import AnySettlement, Clock, World
@@ -23,7 +23,6 @@ Connection = sqlite3.Connection
 Cursor = sqlite3.Cursor
 
 FIRST_WAIT, LONGEST_WAIT = 0.001, 0.05  # seconds between tries for the write lock
-BEGIN_TIMEOUT = 30.0  # seconds; `begin` has no timeout of its own
 
 TAKE_WRITE_LOCK = "UPDATE onceward_meta SET value = value WHERE name IS NULL"
 """Changes nothing, but asks for the lock before anything is read: a snapshot that grew stale cannot be written from."""
@@ -72,6 +71,11 @@ def _begins_by_itself(connection: Connection) -> bool:
     )
 
 
+def _always_in_transaction(connection: Connection) -> bool:
+    """With autocommit=False (since Python 3.12) the end of a transaction is the begin of the next."""
+    return getattr(connection, "autocommit", None) is False
+
+
 def _cursor(connection: Connection) -> Cursor:
     try:
         _ = connection.in_transaction  # an error if it is closed
@@ -108,6 +112,7 @@ class SQLiteJoined:
         self._clock = clock
         self._name = name
         self._points: list[str] = []
+        self._mark: str | None = None  # a savepoint that tells this transaction from the next one
 
     async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
         return await self._apply(transitions.claim, requests, timeout)
@@ -119,20 +124,51 @@ class SQLiteJoined:
         return await self._apply(transitions.settle, settlements, timeout)
 
     def is_open(self) -> bool:
-        return self._connection.in_transaction
+        try:
+            if self._points or not _always_in_transaction(self._connection):
+                return self._connection.in_transaction
+        except sqlite3.ProgrammingError:  # closed, and its transaction with it
+            return False
+        return self._mark is not None and self._end(self._mark, f"RELEASE {self._mark}", f"SAVEPOINT {self._mark}")
 
-    async def begin(self) -> None:
-        await self._take_write_lock(BEGIN_TIMEOUT)  # a savepoint outside of a transaction would commit when it ends
+    def _set_mark(self) -> None:
+        if _always_in_transaction(self._connection) and not self.is_open():
+            self._mark = f"onceward_{next(_savepoints)}"
+            self._execute(f"SAVEPOINT {self._mark}")
+
+    async def begin(self, *, timeout: float) -> None:
+        await self._take_write_lock(timeout)  # a savepoint outside of a transaction would commit when it ends
         point = f"onceward_{next(_savepoints)}"
         self._execute(f"SAVEPOINT {point}")
         self._points.append(point)
 
-    async def keep(self) -> None:
-        self._execute(f"RELEASE {self._points.pop()}")
+    async def keep(self) -> bool:
+        """If it fails, the point is still there to return to."""
+        point = self._points[-1]
+        there = self._end(point, f"RELEASE {point}")
+        self._points.pop()
+        return there
 
-    async def undo(self) -> None:
+    async def undo(self) -> bool:
         point = self._points.pop()
-        self._execute(f"ROLLBACK TO {point}", f"RELEASE {point}")
+        return self._end(point, f"ROLLBACK TO {point}", f"RELEASE {point}")
+
+    async def abandon(self) -> bool:
+        if not self._connection.in_transaction:
+            return False
+        with _undisturbed(self._connection):
+            Connection.rollback(self._connection)  # not by a statement: with autocommit=False another one is to begin
+        return True
+
+    def _end(self, point: str, *statements: str) -> bool:
+        """False if the point is gone: whoever ends a transaction ends all points in it."""
+        try:
+            self._execute(*statements)
+        except StoreBroken as error:
+            if f"no such savepoint: {point}" in str(error.__cause__):
+                return False
+            raise
+        return True
 
     def _execute(self, *statements: str) -> None:
         with _undisturbed(self._connection) as cursor:
@@ -156,6 +192,7 @@ class SQLiteJoined:
         while True:
             busy = self._try_write_lock()
             if busy is None:
+                self._set_mark()
                 return
             if faults.extended(busy) == sqlite3.SQLITE_BUSY_SNAPSHOT:
                 raise RetryTransaction(

@@ -25,6 +25,9 @@ WRITTEN = (*FIELDS[1:], "id")
 _STATE, _AFTER_CRASH, _ARGUMENTS, _NOTE, _MIN_READER = map(
     FIELDS.index, ("state", "after_crash", "arguments", "note", "min_reader")
 )
+_ID, _SCOPE, _KEY, _TOKEN, _CYCLE, _VALID_UNTIL = map(
+    FIELDS.index, ("id", "scope", "key", "token", "cycle", "valid_until")
+)
 _ASK_FIRST, _RELEASED, _STORED, _FINAL = map(FIELDS.index, ("ask_first", "released", "stored", "final"))
 
 _STATES = {str(state.value): state for state in State}
@@ -61,6 +64,23 @@ def _stranger(row: Row, error: Exception) -> Record:
     raise StoreBroken(
         "a record holds what no Onceward of its version writes", key=str(row[2]), hint="was it edited by hand?"
     ) from error
+
+
+def salvaged(row: Row) -> Record:
+    """What can be told of a row whether it can be read or not: enough to remove it, and no more than that."""
+    try:
+        return record_of(row)
+    except StoreBroken:
+        return Record(
+            id=row[_ID],
+            scope=row[_SCOPE],
+            key=row[_KEY],
+            state=_STATES.get(row[_STATE], State.COMPLETED),
+            token=row[_TOKEN],
+            cycle=row[_CYCLE],
+            after_crash=AfterCrash.PARK,
+            valid_until=row[_VALID_UNTIL],
+        )
 
 
 def values_of(record: Record) -> Row:

@@ -20,7 +20,7 @@ from onceward.stores.watchers import Watchers
 from . import upkeep
 from .joined import SQLiteJoined, check_connection
 from .link import MEMORY, Allowance, Cursor, Link
-from .table import OURS, Change, Request, create, ids_of, judge, write
+from .table import OURS, Change, Request, create, free, ids_of, judge, write
 from .url import absolute, checked_synchronous, name_of
 
 T = TypeVar("T")
@@ -50,6 +50,11 @@ class SQLiteStore(Watchers):
         self._world: World | None = None
         self._link = Link(self._path, self.name, self._synchronous, migrate=migrate)
         self._link.on_fork = self._waiting.clear
+
+    @property
+    def clock(self) -> Clock:
+        """What tells the time here, for those who answer in the store's place."""
+        return self._clock
 
     def twin(self) -> SQLiteStore:
         return self if self.inline else _with_settings(*self._settings())
@@ -168,12 +173,7 @@ class SQLiteStore(Watchers):
         return self._link.write(cursor, self._free, ids, force)
 
     def _free(self, cursor: Cursor, ids: Sequence[bytes], force: bool) -> list[Answer]:  # noqa: FBT001 (offloaded)
-        found = OURS.fetch(cursor, ids)
-        now = self._clock.now()
-        steps = [transitions.forget(found.get(id), now, force=force) for id in ids]
-        answers = [Answer(verdict, record, now) for record, verdict in steps]
-        write(cursor, found, answers)
-        return answers
+        return free(cursor, ids, self._clock.now(), force=force)
 
     def _scan(self, cursor: Cursor, wanted: Filter, after: bytes | None, limit: int, deadline: float) -> Page:
         with upkeep.bounded(cursor, deadline):

@@ -8,10 +8,22 @@ from functools import cache
 from typing import TypeVar
 
 from onceward.errors import ConfigurationError
+from onceward.model import transitions
 from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Verdict
 from onceward.ports import AnySettlement
 
-from .rows import COLUMNS, LIGHT, UNWRITTEN, WITHOUT_DECLARED_TYPES, WRITTEN, Row, record_of, storable, values_of
+from .rows import (
+    COLUMNS,
+    LIGHT,
+    UNWRITTEN,
+    WITHOUT_DECLARED_TYPES,
+    WRITTEN,
+    Row,
+    record_of,
+    salvaged,
+    storable,
+    values_of,
+)
 
 Cursor = sqlite3.Cursor
 Request = TypeVar("Request", ClaimRequest, Renewal, AnySettlement)
@@ -36,9 +48,9 @@ class Selection:
             for size in _SIZES
         }
 
-    def fetch(self, cursor: Cursor, ids: Sequence[bytes]) -> Found:
+    def fetch(self, cursor: Cursor, ids: Sequence[bytes], read: Callable[[Row], Record] = record_of) -> Found:
         if len(ids) == 1:
-            return {row[0]: record_of(row) for row in cursor.execute(self._one, ids).fetchall()}
+            return {row[0]: read(row) for row in cursor.execute(self._one, ids).fetchall()}
         found: Found = {}
         ordered = sorted(ids)  # neighbours in the index share a page
         for start in range(0, len(ordered), _SIZES[-1]):
@@ -46,7 +58,7 @@ class Selection:
             size = next(size for size in _SIZES if size >= len(chunk))
             chunk += chunk[-1:] * (size - len(chunk))
             for row in cursor.execute(self._many[size], chunk).fetchall():
-                found[row[0]] = record_of(row)
+                found[row[0]] = read(row)
         return found
 
 
@@ -84,6 +96,19 @@ def write(cursor: Cursor, found: Found, answers: Sequence[Answer]) -> None:
         _write(cursor, found, records, _insert)
     except (UnicodeEncodeError, OverflowError):  # one that SQLite cannot hold must not spoil the others
         _write(cursor, found, [storable(record) for record in records], _insert_missing)
+
+
+def free(cursor: Cursor, ids: Sequence[bytes], now: int, *, force: bool) -> list[Answer]:
+    """Forget them. By force even what cannot be read: nobody knows what differs there, so all columns are written."""
+    found = OURS.fetch(cursor, ids, salvaged if force else record_of)
+    steps = [transitions.forget(found.get(id), now, force=force) for id in ids]
+    answers = [Answer(verdict, record, now) for record, verdict in steps]
+    if force:
+        changed = [record for record, _ in steps if record and record is not found[record.id]]
+        cursor.executemany(_update(tuple(_POSITIONS)), [values_of(record) for record in changed])
+    else:
+        write(cursor, found, answers)
+    return answers
 
 
 def create(cursor: Cursor, answers: Sequence[Answer]) -> bool:

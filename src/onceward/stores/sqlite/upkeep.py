@@ -13,7 +13,7 @@ from onceward.model.cells import KEEP_UNFINISHED
 from onceward.model.record import READER, AfterCrash, State
 from onceward.ports import Filter, Page
 
-from .rows import COLUMNS, record_of
+from .rows import COLUMNS, record_of, salvaged
 from .table import WITHOUT_RESULTS
 
 Cursor = sqlite3.Cursor
@@ -108,7 +108,7 @@ def candidates(cursor: Cursor, now: int, limit: int) -> list[bytes]:
 
 def purge(cursor: Cursor, ids: list[bytes], now: int) -> int:
     """Delete those which still may go, now that nobody else writes."""
-    found = WITHOUT_RESULTS.fetch(cursor, ids)
+    found = WITHOUT_RESULTS.fetch(cursor, ids, salvaged)  # one that cannot be read must not keep the others
     going = [(id,) for id, record in found.items() if transitions.purgeable(record, now)]
     cursor.executemany("DELETE FROM onceward_records WHERE id = ?", going)
     return len(going)

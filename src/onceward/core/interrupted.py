@@ -1,0 +1,50 @@
+"""What is left to do for a call that was torn open: by a signal between any two steps, or by a cancellation.
+
+    nothing was begun               → give the key back
+    the work returned its result    → record it
+    the work was under way          → as if it had raised what interrupts us
+    the store had the last word     → nothing
+
+A coroutine that is being closed cannot wait for a store any more: there the lease has to lapse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from onceward.errors import OncewardError, ResultError, StoreError
+
+from .acquire import Asked, give_back
+from .ending import after_error
+from .engine import Engine
+from .held import NO_RESULT, Held
+
+
+async def recover(engine: Engine, asked: Sequence[Asked], error: BaseException) -> None:
+    """Leave no key locked. Raises nothing of its own: the caller goes on to raise `error`."""
+    for one in asked:
+        engine.keeper.drop(one)
+        if one.held is not None:
+            one.held.leave()
+    if engine.world.cancels and isinstance(error, GeneratorExit):
+        return
+    unused = [one for one in asked if one.held is None or not (one.held.begun or one.held.over)]
+    if isinstance(error, StoreError | ResultError):  # it is no use to ask about what the store did not answer
+        unused = [one for one in unused if one.record is not None]
+    await give_back(engine, unused)
+    for one in asked:
+        if one.held is not None and one.held.begun and not one.held.over:
+            await mend(one.held, error)
+
+
+async def mend(held: Held, error: BaseException) -> None:
+    """The last word on work that was begun."""
+    try:
+        if held.result is not NO_RESULT and held.joined is None and not held.unconfirmed:
+            await held.record_result(held.result)
+        else:
+            await after_error(held, error)
+    except BaseException as trouble:  # noqa: BLE001 (`error` is raised anyway, and says more)
+        if trouble is not error and not isinstance(trouble, OncewardError):
+            error.add_note(f"and while its claim was being settled: {trouble!r}")
+    held.let_lapse()

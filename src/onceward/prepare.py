@@ -1,0 +1,63 @@
+"""Jobs and keys for the async face: made at once if that is quick, else in a worker thread, so that no loop waits."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from .core.engine import AT_A_TIME
+from .core.job import Job
+from .decorator import Guarded
+from .face import Face
+from .model.key import Key
+from .model.weight import is_light
+from .operation import Operation
+from .ports import World
+
+
+async def job_of(fn: Guarded[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Job:
+    """The job of a call of a decorated function."""
+    if fn.operation.is_quick(args, kwargs):
+        return fn.job(args, kwargs)
+    return await fn.engine.world.think(fn.job, args, kwargs)
+
+
+async def key_of(fn: Guarded[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Key:
+    """The key of a call of a decorated function."""
+    if fn.operation.is_quick(args, kwargs):
+        return fn.key(*args, **kwargs)
+    return await fn.engine.world.think(functools.partial(fn.key, *args, **kwargs))
+
+
+async def job_under(face: Face, key: Any, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Job:
+    """The job of a call under a given key."""
+    held = (fn.args, fn.keywords) if isinstance(fn, functools.partial) else ()
+    if is_quick(key) and is_light((args, kwargs, held)):
+        return face.job(key, fn, args, kwargs)
+    return await face.engine.world.think(face.job, key, fn, args, kwargs)
+
+
+async def given_key(face: Face, key: Any, name: str | None) -> Key:
+    """The key object for a key that was given."""
+    if is_quick(key):
+        return face.key(key, name=name)
+    return await face.engine.world.think(functools.partial(face.key, key, name=name))
+
+
+async def jobs_of(
+    world: World, items: Iterable[Any], operation: Operation, make: Callable[..., Job | Exception]
+) -> list[Job | Exception]:
+    """One job an item, or the error that it has none. Many small ones leave gaps for others, too."""
+    jobs: list[Job | Exception] = []
+    for item in items:
+        quick = operation.is_quick((item,), {})
+        jobs.append(make((item,), {}) if quick else await world.think(make, (item,), {}))
+        if len(jobs) % AT_A_TIME == 0:
+            await world.sleep(0)
+    return jobs
+
+
+def is_quick(key: Any) -> bool:
+    """Whether a given key is evidently hashed in no time."""
+    return isinstance(key, Key) or is_light(key)

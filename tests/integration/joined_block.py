@@ -1,0 +1,54 @@
+"""`within` of either colour, called as blocking code, and a connection of the user's to the store's own file."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import sqlite3
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tests.faces import Face
+
+__all__ = ["Block", "rows", "users_connection", "within"]
+
+
+class Block:
+    """The transaction that a `with` block has joined."""
+
+    def __init__(self, face: Face, tx: Any) -> None:
+        self._face = face
+        self._tx = tx
+
+    def run(self, key: Any, fn: Callable[..., Any], *args: Any) -> Any:
+        return self._face._wait(self._tx.run(key, self._face._work(fn), *args))
+
+    def outcome(self, key: Any, fn: Callable[..., Any], *args: Any) -> Any:
+        return self._face._wait(self._tx.outcome(key, self._face._work(fn), *args))
+
+
+@contextlib.contextmanager
+def within(face: Face, connection: sqlite3.Connection) -> Iterator[Block]:
+    block = face.once.within(connection)
+    context = contextvars.copy_context()
+    tx = face._enter(block, context)
+    try:
+        yield Block(face, tx)
+    except BaseException as error:
+        face._leave(block, context, error)
+        raise
+    face._leave(block, context, None)
+
+
+def users_connection(face: Face) -> sqlite3.Connection:
+    """Handlers of the async face run on another thread, one at a time."""
+    face.read("open the store")
+    connection = sqlite3.connect(face.place.path, check_same_thread=False, timeout=0.05)
+    connection.execute("CREATE TABLE IF NOT EXISTS effects (word TEXT)")
+    return connection
+
+
+def rows(face: Face) -> list[str]:
+    """What is committed."""
+    with contextlib.closing(sqlite3.connect(face.place.path)) as connection:
+        return [word for (word,) in connection.execute("SELECT word FROM effects ORDER BY rowid")]

@@ -1,0 +1,187 @@
+"""PROTOCOL 10, line by line: SQLite, and the user's own write transaction on the same file."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from onceward import ConfigurationError, Once
+from onceward.bridge import run
+from onceward.errors import RetryTransaction, StoreUnavailable
+from onceward.model.record import State
+from onceward.stores.sqlite import SQLiteJoined, SQLiteStore
+from tests.faces import Face
+from tests.integration.joined_block import rows, users_connection, within
+
+pytestmark = [pytest.mark.fault("F57")]
+
+
+@pytest.fixture
+def connection(sqlite_face: Face) -> Iterator[sqlite3.Connection]:
+    theirs = users_connection(sqlite_face)
+    yield theirs
+    theirs.close()
+
+
+def lease_until(face: Face, key: str) -> int:
+    found: int | None = face.read(key).record.lease_until
+    assert found is not None
+    return found
+
+
+# ── the user's open write transaction blocks the keeper and every claim: busy means overdue, not lost ──
+
+
+@pytest.mark.mission("A4")
+def test_busy_means_overdue_and_not_lost(sqlite_face: Face, connection: sqlite3.Connection) -> None:
+    with sqlite_face.claim("k", lease="1s") as claim:
+        connection.execute("BEGIN IMMEDIATE")
+        sqlite_face.clock.advance("2s")  # longer than the lease
+        sqlite_face.heartbeat()
+        assert [event.name for event in sqlite_face.events[-2:]] == ["renewal_failed", "overdue"]
+        connection.rollback()
+        sqlite_face.clock.advance("1s")  # the next try is due
+        sqlite_face.heartbeat()
+        claim.check()
+        assert not sqlite_face.told("lost")
+    assert sqlite_face.read("k").state is State.COMPLETED
+
+
+def test_every_claim_waits_until_the_users_transaction_ends(sqlite_face: Face, connection: sqlite3.Connection) -> None:
+    hasty = sqlite_face.another(lease="1s")
+    connection.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable):
+        hasty.run("k", lambda: "never begun")
+    waiting = sqlite_face.start(sqlite_face.run, "other", lambda: "done")
+    time.sleep(0.02)
+    assert not waiting.done()
+    connection.rollback()
+    assert waiting.result(20) == "done"
+
+
+# ── the joined transaction also writes this process's due renewals ──
+
+
+@pytest.mark.mission("A4")
+def test_the_end_of_the_block_renews_what_is_due_in_the_same_transaction(
+    sqlite_face: Face, connection: sqlite3.Connection
+) -> None:
+    with sqlite_face.claim("due", lease="3s"), sqlite_face.claim("not due", lease="1h"):
+        before, other = lease_until(sqlite_face, "due"), lease_until(sqlite_face, "not due")
+        with within(sqlite_face, connection) as tx:
+            tx.run("k", lambda: None)
+            sqlite_face.clock.advance("2s")
+        assert lease_until(sqlite_face, "due") == before, "nothing is committed by us"
+        connection.commit()
+        assert lease_until(sqlite_face, "due") >= before + 2_000_000
+        assert lease_until(sqlite_face, "not due") == other
+
+
+def test_complete_in_renews_what_else_is_due_in_the_same_transaction(
+    sqlite_face: Face, connection: sqlite3.Connection
+) -> None:
+    with sqlite_face.claim("due", lease="3s"):
+        before = lease_until(sqlite_face, "due")
+        with sqlite_face.claim("k", lease="3s") as claim, connection:
+            sqlite_face.clock.advance("2s")  # its own renewal is due as well, and would come after its result
+            claim.complete_in(connection, "value")
+            assert lease_until(sqlite_face, "due") == before
+        assert lease_until(sqlite_face, "due") >= before + 2_000_000
+    assert sqlite_face.read("k").state is State.COMPLETED
+
+
+def test_complete_in_does_not_renew_the_claim_that_it_completes(
+    sqlite_face: Face, connection: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renewed: list[object] = []
+
+    async def renew(_: SQLiteJoined, renewals: list[object], *, timeout: float) -> None:
+        renewed.extend(renewals)
+
+    monkeypatch.setattr(SQLiteJoined, "renew", renew)
+    with sqlite_face.claim("due", lease="3s"), sqlite_face.claim("k", lease="3s") as claim, connection:
+        sqlite_face.clock.advance("2s")
+        claim.complete_in(connection, "value")
+    assert len(renewed) == 1
+
+
+def test_renewals_that_the_transaction_cannot_take_along_do_not_spoil_it(
+    sqlite_face: Face, connection: sqlite3.Connection
+) -> None:
+    sqlite_face.silent_owner("due", lease="3s")
+    connection.execute("BEGIN")
+    connection.execute("SELECT * FROM effects").fetchall()
+    with within(sqlite_face, connection):
+        sqlite_face.run("elsewhere", lambda: None)  # the snapshot of the block grows stale
+        sqlite_face.clock.advance("2s")
+    assert connection.in_transaction
+    connection.rollback()
+
+
+# ── warn when it lasts over a third of the shortest lease ──
+
+
+@pytest.mark.parametrize(("seconds", "warnings"), [(1, 0), (5, 1)])
+def test_a_transaction_over_a_third_of_the_shortest_lease_is_told(
+    sqlite_face: Face, connection: sqlite3.Connection, seconds: int, warnings: int
+) -> None:
+    with sqlite_face.claim("long", lease="1h"), sqlite_face.claim("short", lease="12s"):
+        with within(sqlite_face, connection) as tx:
+            tx.run("k", lambda: None)
+            sqlite_face.clock.advance(f"{seconds}s")
+        connection.commit()
+    told = sqlite_face.told("slow_transaction")
+    assert len(told) == warnings
+    assert all("12.00 s" in event.reason for event in told)
+
+
+def test_nobody_is_warned_where_no_lease_is_held(sqlite_face: Face, connection: sqlite3.Connection) -> None:
+    with within(sqlite_face, connection) as tx:
+        tx.run("k", lambda: None)
+        sqlite_face.clock.advance("1h")
+    connection.commit()
+    assert not sqlite_face.told("slow_transaction")
+
+
+# ── a deferred transaction that read first fails at once ──
+
+
+def test_a_deferred_transaction_that_read_first_is_to_be_repeated_at_once(
+    sqlite_face: Face, connection: sqlite3.Connection
+) -> None:
+    connection.execute("BEGIN")
+    connection.execute("SELECT * FROM effects").fetchall()
+    sqlite_face.run("elsewhere", lambda: None)
+    since = time.monotonic()
+    told = pytest.raises(RetryTransaction, match="roll back and repeat")
+    with told, connection, within(sqlite_face, connection) as tx:
+        tx.run("k", lambda: pytest.fail("its claim could never be written"))
+    assert time.monotonic() - since < 1, "waiting would not help"
+
+    def work() -> None:
+        connection.execute("INSERT INTO effects VALUES ('done')")
+
+    with connection, within(sqlite_face, connection) as tx:
+        tx.run("k", work)
+    assert rows(sqlite_face) == ["done"]
+
+
+# ── `:memory:`: one shared connection, one process, no joining ──
+
+
+def test_memory_is_one_connection_that_everybody_shares() -> None:
+    store = SQLiteStore(":memory:")
+    assert store.twin() is store, "the keeper renews in the same database"
+    with Once(store) as first, closing(sqlite3.connect(":memory:")) as theirs:
+        second = Once(store)
+        assert first.run("k", lambda: "first") == "first"
+        assert second.outcome("k", lambda: "second").value == "first"
+        with pytest.raises(ConfigurationError, match="no transaction can join"), first.within(theirs):
+            pytest.fail("there is nothing to join")
+        with pytest.raises(ConfigurationError, match="belongs to one process"):
+            store.__reduce__()
+    run(store.close())
