@@ -95,6 +95,11 @@ class Link:
             self._disconnect()
             self._file = None
 
+    def __del__(self) -> None:
+        """A client that nobody closed: Python 3.13 warns about connections that are merely dropped."""
+        with contextlib.suppress(sqlite3.Error, AttributeError):
+            self._disconnect()
+
     def _disconnect(self) -> None:
         connection, self._connection, self._cursor = self._connection, None, None
         self._wal = None
