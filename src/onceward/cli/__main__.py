@@ -1,0 +1,10 @@
+"""`python -m onceward.cli`."""
+
+from __future__ import annotations
+
+import sys
+
+from onceward.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""`onceward doctor`: is the store well, and does anything wait for a person?"""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+from onceward.bridge import run
+from onceward.model.record import State
+from onceward.model.transitions import Row, row_of
+from onceward.ports import Filter, Store
+from onceward.stores.sqlite.schema import LATEST
+from onceward.stores.sqlite.url import parse
+
+from . import display
+from .codes import Exit
+from .finding import each
+from .place import SEARCH, file_facts, is_sqlite, opened
+from .program import common, program, store_url, wants_json
+
+SKEW = 2.0  # seconds; below it, leases and windows are as they should be
+OK, NOTE, ATTENTION = "ok", "note", "attention"
+
+
+class Check(NamedTuple):
+    """What was looked at, how it is, and the figures."""
+
+    name: str
+    status: str
+    detail: str
+
+
+@program.command()
+@common
+def doctor() -> int:
+    r"""Look at the store and at what waits for a person.
+
+    Exit code 0: all is well. 1: something needs attention. 69, 74: the store cannot be used, one line says why.
+
+    \b
+    Example, for cron, which mails what it prints:
+      onceward doctor -o table || true
+    """
+    url = store_url()
+    checks = _durability(url) if is_sqlite(url) else []
+    begun = time.monotonic()
+    with opened(url) as store:
+        checks = [*_clock(store, begun), *checks, *_records(store)]
+    if wants_json():
+        display.print_json([check._asdict() for check in checks])
+    else:
+        display.table(("CHECK", "STATUS", "DETAIL"), checks, elastic=(2,))
+    return Exit.ATTENTION if any(check.status == ATTENTION for check in checks) else Exit.OK
+
+
+def _durability(url: str) -> list[Check]:
+    path, settings = parse(url)
+    facts = file_facts(path)
+    version = facts.get("schema_version")
+    synchronous = settings.get("synchronous", "FULL").upper()
+    kept = "a power cut" if synchronous != "NORMAL" else "a crash of the process, but not surely a power cut"
+    mode = str(facts["journal_mode"])
+    return [
+        Check("schema", OK if version == LATEST else NOTE, f"version {version}; this Onceward writes {LATEST}"),
+        Check(
+            "journal", OK if mode == "wal" else NOTE, f"{mode}" + ("" if mode == "wal" else "; opening makes it wal")
+        ),
+        Check("synchronous", OK if synchronous != "NORMAL" else NOTE, f"{synchronous}: survives {kept}"),
+    ]
+
+
+def _clock(store: Store, begun: float) -> list[Check]:
+    before = time.time()
+    now = run(store.scan(Filter(), cursor=None, limit=1, timeout=SEARCH)).now / 1_000_000
+    after = time.time()
+    skew = max(before - now, now - after, 0.0)
+    took = (time.monotonic() - begun) * 1000
+    return [
+        Check("store", OK, f"{store.name} answered after {took:.0f} ms"),
+        Check("clock", OK if skew < SKEW else ATTENTION, f"the store's clock differs from ours by {skew:.1f} s"),
+    ]
+
+
+def _records(store: Store) -> list[Check]:
+    counts = run(store.counts(timeout=SEARCH))
+    total = sum(counts.values())
+    parked = sum(number for (_, state), number in counts.items() if state is State.PARKED)
+    lapsed = sum(row_of(*one) is Row.LAPSED for one in each(store, Filter(states=(State.PENDING,))))
+    look = "see onceward ls --state"
+    return [
+        Check("records", OK, f"{total}"),
+        Check("lapsed", ATTENTION if lapsed else OK, f"{lapsed}" + (f"; {look} PENDING" if lapsed else "")),
+        Check("parked", ATTENTION if parked else OK, f"{parked}" + (f"; {look} PARKED" if parked else "")),
+    ]

@@ -1,0 +1,78 @@
+"""The store that the settings name, opened for as long as a command needs it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from onceward.bridge import run
+from onceward.errors import ConfigurationError, StoreBroken
+from onceward.ports import Store
+from onceward.stores.registry import open_store
+from onceward.stores.sqlite import SQLiteStore
+from onceward.stores.sqlite.faults import explain
+from onceward.stores.sqlite.link import MEMORY
+from onceward.stores.sqlite.url import parse
+from onceward.worlds.threads import Threads
+
+from .settings import masked
+
+TIMEOUT = 5.0  # seconds for a look at one record
+SEARCH = 60.0  # ... and at all of them: a person waits
+
+
+@contextmanager
+def opened(url: str) -> Iterator[Store]:
+    """The store, which must be there: looking at records never makes a file, a table or a change of schema."""
+    store = existing(url)
+    run(store.open(Threads()))
+    try:
+        yield store
+    finally:
+        run(store.close())
+
+
+def existing(url: str) -> Store:
+    refuse_private(url)
+    if not is_sqlite(url):
+        return open_store(url)
+    path, settings = parse(url)
+    file_facts(path)
+    return SQLiteStore(path, synchronous=settings.get("synchronous", "FULL"), migrate=False)
+
+
+def is_sqlite(url: str) -> bool:
+    return urlsplit(url).scheme.lower() == "sqlite"
+
+
+def refuse_private(url: str) -> None:
+    """A store in the memory of this process would be empty, and gone at once."""
+    if urlsplit(url).scheme.lower() == "memory" or (is_sqlite(url) and parse(url)[0] == MEMORY):
+        raise ConfigurationError(
+            f"{masked(url)} lives inside of one process, and this command is one of its own",
+            hint="name a store that processes share: --store sqlite:///onceward.db",
+        )
+
+
+def file_facts(path: str) -> dict[str, object]:
+    """Schema version and journal mode of a SQLite file, read without changing a byte of it."""
+    file = Path(path).absolute()
+    name = f"sqlite:///{path}"
+    if not file.is_file():
+        what = "is a directory" if file.is_dir() else "does not exist"
+        raise StoreBroken(f"{file} {what}", hint="name the store: --store sqlite:///path.db or $ONCEWARD_STORE_URL")
+    try:
+        with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=TIMEOUT)) as connection:
+            facts = {"journal_mode": connection.execute("PRAGMA journal_mode").fetchone()[0]}
+            tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            if "onceward_meta" not in tables:
+                raise StoreBroken(
+                    f"{file} is a database without records of Onceward", hint="check the path in the store's URL"
+                )
+            facts.update(connection.execute("SELECT name, value FROM onceward_meta").fetchall())
+    except sqlite3.Error as error:
+        raise explain(error, name, path) from error
+    return facts

@@ -1,0 +1,214 @@
+"""Commands that only look: ls, show, explain, stats, config."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from onceward.bridge import run
+from onceward.errors import OncewardError
+from onceward.model.codec import PLAIN
+from onceward.model.duration import microseconds
+from onceward.model.record import AfterCrash, Record, State
+from onceward.model.transitions import Row, row_of
+from onceward.ports import Filter
+
+from . import display
+from .finding import WORK, each, the_one
+from .place import SEARCH, opened
+from .program import APP, SCOPE, TENANT, chosen, common, program, scope, store_url, wants_json
+from .sentences import sentences
+from .settings import masked
+
+STATES = click.Choice([state.value for state in State], case_sensitive=False)
+KEY = click.argument("key", metavar="KEY")
+SHORT_ID = 12
+_PLAIN_ROWS = {Row.LAPSED: "PENDING lapsed", Row.HANDED_BACK: "PENDING back", Row.REFUSED: "FAILED final"}
+
+
+def standing(record: Record, now: int) -> str:
+    """The state, and what time has made of it."""
+    row = row_of(record, now)
+    if row in (Row.DONE_OVER, Row.REFUSED_OVER, Row.FAILED_OVER):
+        return f"{record.state} over"
+    return _PLAIN_ROWS.get(row, record.state.value)
+
+
+def brief(record: Record, now: int) -> dict[str, Any]:
+    """A record as JSON, without its result."""
+    return {
+        "id": record.id.hex(),
+        "scope": record.scope,
+        "key": record.key,
+        "state": record.state.value,
+        "standing": standing(record, now),
+        "attempt": record.attempt,
+        "token": record.token,
+        "owner": record.owner,
+        "created_at": display.iso(record.created_at),
+        "claimed_at": display.iso(record.claimed_at),
+        "updated_at": display.iso(record.updated_at),
+        "renewed_at": display.iso(record.renewed_at),
+        "lease_until": display.iso(record.lease_until),
+        "valid_until": display.iso(record.valid_until),
+        "retry_at": display.iso(record.retry_at),
+        "after_crash": AfterCrash(record.after_crash).name.lower(),
+        "error_type": record.error_type,
+        "error": record.error,
+        "final": record.final,
+        "stored": record.stored and record.result is not None,
+        "result_bytes": len(record.result or b""),
+        "note": record.note,
+    }
+
+
+def _row(record: Record, now: int) -> list[str]:
+    age = display.span(now - record.updated_at)
+    return [
+        standing(record, now),
+        record.scope,
+        record.key,
+        str(record.attempt),
+        age,
+        record.owner,
+        f"id:{record.id.hex()[:SHORT_ID]}",
+    ]
+
+
+@program.command()
+@click.option("--state", "states", type=STATES, multiple=True, help="Only this state; may be repeated.")
+@SCOPE
+@click.option("--older-than", metavar="DURATION", help="Not touched for so long, such as 1h or 7d.")
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many.")
+@common
+def ls(states: tuple[str, ...], older_than: str | None, limit: int) -> None:
+    r"""List records; those last touched first. FREE ones only on demand.
+
+    A store has no order of its own: where more match than --limit, it is not said which are shown.
+
+    \b
+    Examples:
+      onceward ls --state PENDING --older-than 1h
+      onceward ls --scope shop/charge --limit 500 -o json
+    """
+    with opened(store_url()) as store:
+        before = None
+        if older_than is not None:
+            age = microseconds(older_than, "--older-than")
+            before = run(store.scan(Filter(), cursor=None, limit=1, timeout=SEARCH)).now - age
+        wanted = Filter(
+            states=tuple(State(one.upper()) for one in states) or WORK, scope=scope(), updated_before=before
+        )
+        found = []
+        for one in each(store, wanted):
+            found.append(one)
+            if len(found) > limit:
+                break
+    more = len(found) > limit
+    found = sorted(found[:limit], key=lambda one: one[0].updated_at, reverse=True)
+    if wants_json():
+        display.print_json([brief(*one) for one in found])
+    elif found:
+        titles = ("STATE", "SCOPE", "KEY", "ATTEMPT", "TOUCHED", "OWNER", "ID")
+        display.table(titles, [_row(*one) for one in found], elastic=(1, 2, 5))
+    else:
+        click.echo("No records.", err=True)
+    if more:
+        click.echo(f"There are more than these {limit}; --limit shows more.", err=True)
+
+
+@program.command()
+@KEY
+@SCOPE
+@click.option("--value", is_flag=True, help="Decode and show the stored result, too.")
+@common
+def show(*, key: str, value: bool) -> None:
+    r"""Show every field of one record.
+
+    KEY is the readable key, or id:<hex> as `onceward ls` shows it.
+
+    \b
+    Examples:
+      onceward show charge:42
+      onceward show id:9f86d081 --value
+    """
+    with opened(store_url()) as store:
+        record, now = the_one(store, key, scope())
+    document = brief(record, now)
+    if value:
+        document["value"] = _value(record)
+    if wants_json():
+        display.print_json(document)
+        return
+    display.facts({name: _plain(fact) for name, fact in document.items() if fact not in (None, "", {})})
+
+
+def _value(record: Record) -> Any:
+    if record.result is None:
+        return None
+    try:
+        return PLAIN.decode(record.result, record.id)
+    except OncewardError as error:
+        return f"cannot be decoded here: {error}"
+
+
+def _plain(fact: Any) -> str:
+    return fact if isinstance(fact, str) else repr(fact)
+
+
+@program.command()
+@KEY
+@SCOPE
+@common
+def explain(key: str) -> None:
+    r"""Tell in plain sentences why it was skipped, by whom, since when, until when.
+
+    \b
+    Examples:
+      onceward explain charge:42
+      onceward explain charge:42 --scope shop/charge
+    """
+    with opened(store_url()) as store:
+        record, now = the_one(store, key, scope())
+    story = sentences(record, now)
+    if wants_json():
+        display.print_json({**brief(record, now), "now": display.iso(now), "explanation": story})
+        return
+    click.secho(display.cut(f"{record.key}  {standing(record, now)}  in {record.scope}", 300), bold=True,
+                color=display.colours())  # fmt: skip
+    for sentence in story:
+        click.echo(display.cut(sentence, 1000))
+
+
+@program.command()
+@common
+def stats() -> None:
+    """Count records by scope and state."""
+    with opened(store_url()) as store:
+        counts = run(store.counts(timeout=SEARCH))
+    scopes = sorted({scope for scope, _ in counts})
+    if wants_json():
+        display.print_json({scope: {state.value: counts.get((scope, state), 0) for state in State} for scope in scopes})
+        return
+    rows = [[scope, *(str(counts.get((scope, state), 0)) for state in State)] for scope in scopes]
+    rows.append(["all", *(str(sum(counts.get((scope, state), 0) for scope in scopes)) for state in State)])
+    display.table(("SCOPE", *(state.value for state in State)), rows, elastic=(0,))
+
+
+@program.command()
+@APP
+@TENANT
+@SCOPE
+@common
+def config() -> None:
+    """Show the effective settings and where each comes from. Passwords are masked."""
+    settings = {
+        name: (masked(setting.value) if name == "store" else setting.value, setting.source)
+        for name, setting in chosen().items()
+    }
+    if wants_json():
+        display.print_json({name: {"value": value, "source": source} for name, (value, source) in settings.items()})
+        return
+    rows = [[name, value, source] for name, (value, source) in settings.items()]
+    display.table(("SETTING", "VALUE", "FROM"), rows, elastic=(1,))

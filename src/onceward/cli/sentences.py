@@ -1,0 +1,147 @@
+"""A record in plain sentences: what happened, by whom, since when, until when, and what a delivery would meet now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from onceward.model.cells import used_up
+from onceward.model.record import AfterCrash, Record
+from onceward.model.transitions import Row, row_of
+
+from .display import moment, span
+
+AGAIN = "A delivery now runs it as new work."
+
+
+def sentences(record: Record, now: int) -> list[str]:
+    """The story of the record at the store's time `now`."""
+    row = row_of(record, now)
+    story = _STORIES[row](record, now)
+    if record.fingerprint and row not in (Row.NEWER, *_OVER):
+        story.append("A delivery with the same key but another payload is refused as a mismatch.")
+    if record.note:
+        story.append("Noted: " + ", ".join(f"{name} = {value}" for name, value in sorted(record.note.items())) + ".")
+    return story
+
+
+def _owner(record: Record) -> str:
+    return record.owner or "an owner that left no name"
+
+
+def _ago(instant: int, now: int) -> str:
+    return f"{span(now - instant)} ago ({moment(instant)})"
+
+
+def _live(record: Record, now: int) -> list[str]:
+    begun = f"{_owner(record)} is working on it: attempt {record.attempt}, claimed {_ago(record.claimed_at, now)}."
+    if record.lease_until is None:
+        return [begun, "It is held without a lease, inside of a transaction: nothing ends it but its owner."]
+    left = span(record.lease_until - now)
+    return [
+        begun,
+        f"Its lease was renewed {_ago(record.renewed_at, now)} and lasts {left} more, longer if it is renewed again.",
+        "A delivery now waits for it, or is told that it is running; nothing runs twice.",
+    ]
+
+
+def _lapsed(record: Record, now: int) -> list[str]:
+    silent = f"{_owner(record)} fell silent in attempt {record.attempt}: it last renewed its lease "
+    silent += f"{_ago(record.renewed_at, now)}, and the lease ended {_ago(record.lease_until or now, now)}."
+    return [silent, _what_next(record), "If that owner is alive after all, it may still complete until then."]
+
+
+def _handed_back(record: Record, _now: int) -> list[str]:
+    return [f"{_owner(record)} handed it back without an attempt of its own.", _what_next(record)]
+
+
+def _what_next(record: Record) -> str:
+    if record.after_crash is AfterCrash.PARK:
+        return "A delivery now parks it and runs nothing: nobody knows whether the effect happened."
+    if record.after_crash is AfterCrash.VERIFY:
+        return "A delivery now asks verify whether the effect happened, and runs it only if it did not."
+    if used_up(record.attempt, record.max_attempts):
+        return f"A delivery now parks it: attempt {record.attempt} was the last one allowed."
+    return f"A delivery now takes it over and runs it again, as attempt {record.attempt + 1}."
+
+
+def _error(record: Record) -> str:
+    return f"{record.error_type}: {record.error}" if record.error_type else "no error was recorded"
+
+
+def _failed(record: Record, now: int) -> list[str]:
+    story = [f"Attempt {record.attempt} by {_owner(record)} failed {_ago(record.updated_at, now)}: {_error(record)}."]
+    if record.retry_at is not None and record.retry_at > now:
+        story.append(
+            f"A delivery now is refused; one from {moment(record.retry_at)} on (in {span(record.retry_at - now)}) "
+            "runs it again."
+        )
+    elif used_up(record.attempt, record.max_attempts):
+        story.append(f"A delivery that allows {record.max_attempts} attempts is refused: none is left.")
+    else:
+        story.append(f"A delivery now runs it again, as attempt {record.attempt + 1}.")
+    return story
+
+
+def _refused(record: Record, now: int) -> list[str]:
+    since = _ago(record.updated_at, now)
+    return [
+        f"Attempt {record.attempt} by {_owner(record)} failed for good {since}: {_error(record)}.",
+        f"A delivery now is refused, {_until(record, now)}.",
+        "To let it run again: onceward retry.",
+    ]
+
+
+def _until(record: Record, now: int) -> str:
+    if record.valid_until is None:
+        return "for ever"
+    return f"until {moment(record.valid_until)} (for another {span(record.valid_until - now)})"
+
+
+def _done(record: Record, now: int) -> list[str]:
+    gets = "gets the stored result" if record.stored and record.result is not None else "gets no result: none was kept"
+    story = [
+        f"Completed {_ago(record.updated_at, now)} by {_owner(record)}, in attempt {record.attempt}.",
+        f"A delivery now is skipped and {gets}, {_until(record, now)}.",
+    ]
+    if record.slide:
+        story.append(f"The window slides: each delivery moves its end to {span(record.slide)} from then.")
+    return story
+
+
+def _over(record: Record, now: int) -> list[str]:
+    ended = _ago(record.valid_until or now, now)
+    return [f"It was {record.state} by {_owner(record)}, but that answers for nothing since {ended}.", AGAIN]
+
+
+def _parked(record: Record, now: int) -> list[str]:
+    which = f"attempt {record.attempt} by {_owner(record)}"
+    return [
+        f"Parked {_ago(record.updated_at, now)}: nobody knows whether {which} had its effect. {_error(record)}.",
+        "A delivery now runs nothing and is told that it is parked, until somebody says how it ended.",
+        "Find out, then: onceward resolve --applied, --not-applied or --abandon.",
+    ]
+
+
+def _free(_record: Record, _now: int) -> list[str]:
+    return ["The key is free.", AGAIN]
+
+
+def _newer(record: Record, _now: int) -> list[str]:
+    return [f"Written by a newer Onceward (layout {record.min_reader}); this one leaves it alone. Upgrade."]
+
+
+_OVER = (Row.FREE, Row.DONE_OVER, Row.REFUSED_OVER, Row.FAILED_OVER)
+_STORIES: dict[Row, Callable[[Record, int], list[str]]] = {
+    Row.FREE: _free,
+    Row.NEWER: _newer,
+    Row.LIVE: _live,
+    Row.LAPSED: _lapsed,
+    Row.HANDED_BACK: _handed_back,
+    Row.FAILED: _failed,
+    Row.REFUSED: _refused,
+    Row.DONE: _done,
+    Row.PARKED: _parked,
+    Row.DONE_OVER: _over,
+    Row.REFUSED_OVER: _over,
+    Row.FAILED_OVER: _over,
+}

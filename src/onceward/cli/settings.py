@@ -1,0 +1,111 @@
+"""Settings and where they come from: flag > environment > file > default."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from onceward.errors import ConfigurationError
+from onceward.stores.registry import DEFAULT, ENVIRONMENT
+
+FILES = ("onceward.toml", "pyproject.toml")
+"""Looked for in the current directory, because relative paths in a store's URL start there too."""
+
+DEFAULTS: dict[str, str] = {
+    "store": DEFAULT,
+    "app": "default",
+    "tenant": "",
+    "scope": "",
+    "output": "auto",
+    "window": "24h",
+    "lease": "10m",
+    "wait": "30s",
+    "after_crash": "rerun",
+}
+VARIABLES = {name: ENVIRONMENT if name == "store" else f"ONCEWARD_{name.upper()}" for name in DEFAULTS}
+MAY_BE_EMPTY = ("tenant", "scope")  # which then mean: none, and all
+CHOICES = {"output": ("auto", "table", "json"), "after_crash": ("rerun", "park")}
+
+_PASSWORD = re.compile(r"(://[^:/?#@\s]*:)\S*@")
+_SECRET = re.compile(r"([?&][^=&\s]*(?:pass|secret|token|key|pwd)[^=&]*=)[^&\s]*", re.IGNORECASE)
+
+
+class Setting(NamedTuple):
+    """A value and who said so."""
+
+    value: str
+    source: str
+
+
+def effective(flags: Mapping[str, str | None]) -> dict[str, Setting]:
+    """Every setting, each from the nearest place that has it. An empty variable counts as none."""
+    filed, file = from_file(Path.cwd())
+    found = {}
+    for name, default in DEFAULTS.items():
+        flag, variable = flags.get(name), VARIABLES[name]
+        if flag is not None:
+            found[name] = Setting(flag, f"--{name.replace('_', '-')}")
+        elif os.environ.get(variable):
+            found[name] = Setting(os.environ[variable], f"${variable}")
+        elif name in filed:
+            found[name] = Setting(filed[name], file)
+        else:
+            found[name] = Setting(default, "default")
+        _check(name, found[name])
+    return found
+
+
+def from_file(folder: Path) -> tuple[dict[str, str], str]:
+    """The settings of the first file that has any, and its name."""
+    for name in FILES:
+        path = folder / name
+        if not path.is_file():
+            continue
+        content = _parsed(path)
+        tool = content.get("tool", {})
+        table = content if name == FILES[0] else tool.get("onceward") if isinstance(tool, dict) else None
+        if table is not None:
+            return _checked_table(table, name), name
+    return {}, ""
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:  # a TOMLDecodeError and a UnicodeDecodeError are ValueErrors
+        raise ConfigurationError(f"{path.name} cannot be read: {error}") from error
+
+
+def _checked_table(table: object, file: str) -> dict[str, str]:
+    if not isinstance(table, dict):
+        raise ConfigurationError(f"{file}: tool.onceward is no table")
+    settings = {}
+    for written, value in table.items():
+        name = written.replace("-", "_")
+        if name not in DEFAULTS:
+            raise ConfigurationError(
+                f"{file}: there is no setting {written!r}", hint="settings are: " + ", ".join(sorted(DEFAULTS))
+            )
+        if not isinstance(value, str):
+            raise ConfigurationError(f"{file}: {written} must be text, not {value!r}", hint=f'write {written} = "…"')
+        settings[name] = value
+    return settings
+
+
+def _check(name: str, setting: Setting) -> None:
+    allowed = CHOICES.get(name)
+    if allowed and setting.value not in allowed:
+        raise ConfigurationError(
+            f"{name} cannot be {setting.value!r} (from {setting.source})", hint="choose one of: " + ", ".join(allowed)
+        )
+    if not setting.value and name not in MAY_BE_EMPTY:
+        raise ConfigurationError(f"{name} is empty (from {setting.source})")
+
+
+def masked(text: str) -> str:
+    """A URL, or a message that quotes some, without passwords. A password ends at the last @: it may hold others."""
+    return _SECRET.sub(r"\1***", _PASSWORD.sub(r"\1***@", text))

@@ -1,0 +1,336 @@
+"""Looking at records and changing them from the command line."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onceward import Once, OutcomeParked
+from onceward.bridge import run
+from onceward.cli.codes import Exit
+from onceward.cli.settings import VARIABLES
+from onceward.model.record import Complete, Record, Renewal, State, Verdict
+from onceward.stores.sqlite import SQLiteStore
+from onceward.worlds.threads import Threads
+from tests.cli.calls import call, line
+
+STORE = "sqlite:///onceward.db"
+
+
+def failing(error: Exception) -> Callable[[], None]:
+    def raises() -> None:
+        raise error
+
+    return raises
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store with a record in each state: done, failed, refused, parked, live and lapsed."""
+    monkeypatch.chdir(tmp_path)
+    for variable in VARIABLES.values():
+        monkeypatch.delenv(variable, raising=False)
+    with Once(STORE, app="shop") as once:
+        once.run("done", lambda: {"paid": 5})
+        once.outcome("failed", failing(ValueError("no card")))
+        once.using(final=ValueError).outcome("refused", failing(ValueError("no such order")))
+        once.using(after_crash="park").outcome("parked", failing(TimeoutError("no answer")))
+        once.using(max_attempts=1).outcome("done elsewhere", str)
+        for key, lease in (("live", "60s"), ("lapsed", "50ms")):
+            once.claim(key, lease=lease, note={"page": "3"}).__enter__()
+        once.keeper.close()  # as if killed: nobody renews any more
+        time.sleep(0.06)
+        once.keeper._holds.clear()
+    return tmp_path
+
+
+def read(key: str) -> Record:
+    store = SQLiteStore("onceward.db")
+    run(store.open(Threads()))
+    with Once(STORE, app="shop") as once:
+        record = run(store.read([once.key(key).id], timeout=5))[0].record
+    run(store.close())
+    assert record is not None
+    return record
+
+
+def as_json(*words: object) -> Any:
+    result = call(*words)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_ls_shows_every_record_and_what_time_has_made_of_it() -> None:
+    found = {one["key"]: one["standing"] for one in as_json("ls")}
+    assert found == {
+        "done": "COMPLETED",
+        "done elsewhere": "COMPLETED",
+        "failed": "FAILED",
+        "refused": "FAILED final",
+        "parked": "PARKED",
+        "live": "PENDING",
+        "lapsed": "PENDING lapsed",
+    }
+
+
+def test_ls_is_narrowed_by_state_scope_age_and_number() -> None:
+    assert {one["key"] for one in as_json("ls", "--state", "failed", "--state", "PARKED")} == {
+        "failed",
+        "refused",
+        "parked",
+    }
+    assert as_json("ls", "--scope", "shop/other") == []
+    assert len(as_json("ls", "--scope", "shop/shared")) == 7
+    assert as_json("ls", "--older-than", "1h") == []
+    assert len(as_json("ls", "--older-than", "1ms")) == 7
+    result = call("ls", "--limit", 2)
+    assert len(json.loads(result.stdout)) == 2
+    assert "more than these 2" in result.stderr
+
+
+def test_show_tells_every_field_and_the_value_on_demand() -> None:
+    shown = as_json("show", "done")
+    assert (shown["state"], shown["stored"], "value" in shown) == ("COMPLETED", True, False)
+    assert as_json("show", "done", "--value")["value"] == {"paid": 5}
+    assert as_json("show", f"id:{shown['id'][:10]}")["key"] == "done"
+    assert as_json("show", f"id:{shown['id'].upper()}")["key"] == "done"
+
+
+def test_a_key_that_several_operations_use_is_listed_and_narrowed_by_scope() -> None:
+    with Once(STORE, app="other") as once:
+        once.run("done", str)
+    result = call("show", "done")
+    assert result.exit_code == Exit.SEVERAL
+    assert "in shop/shared" in line(result)
+    assert "in other/shared" in line(result)
+    assert as_json("show", "done", "--scope", "other/shared")["scope"] == "other/shared"
+
+
+def test_a_key_of_a_hundred_thousand_characters_is_found_by_itself() -> None:
+    key = "long\n" * 20_000
+    with Once(STORE, app="shop") as once:
+        once.run(key, str)
+    assert as_json("show", key)["state"] == "COMPLETED"
+
+
+@pytest.mark.parametrize("key", ["nothing", "id:0000", "id:" + "0" * 64])
+def test_a_key_without_a_record_is_said_to_have_none(key: str) -> None:
+    result = call("show", key)
+    assert result.exit_code == Exit.ABSENT
+    assert "no record for" in line(result)
+
+
+def test_an_id_that_is_none_is_a_usage_error() -> None:
+    assert call("show", "id:xyz").exit_code == Exit.USAGE
+
+
+@pytest.mark.parametrize(
+    ("key", "sentences"),
+    [
+        ("done", ["Completed ", "A delivery now is skipped and gets the stored result, until "]),
+        ("failed", ["failed ", "ValueError: no card", "A delivery now runs it again, as attempt 2."]),
+        ("refused", ["failed for good", "A delivery now is refused, until ", "onceward retry"]),
+        ("parked", ["nobody knows whether attempt 1", "TimeoutError: no answer", "onceward resolve"]),
+        ("live", ["is working on it: attempt 1", "Its lease was renewed", "waits for it", "page = 3"]),
+        ("lapsed", ["fell silent in attempt 1", "takes it over and runs it again, as attempt 2"]),
+    ],
+)
+def test_explain_says_in_sentences_what_happened_and_what_would_happen(key: str, sentences: list[str]) -> None:
+    text = call("explain", key, "-o", "table").stdout
+    for sentence in sentences:
+        assert sentence in text
+    told = as_json("explain", key)["explanation"]
+    assert all(one.endswith(".") for one in told)
+
+
+def test_explain_names_the_owner() -> None:
+    assert read("live").owner in call("explain", "live", "-o", "table").stdout
+
+
+def test_stats_count_by_scope_and_state() -> None:
+    assert as_json("stats") == {"shop/shared": {"FREE": 0, "PENDING": 2, "COMPLETED": 2, "FAILED": 2, "PARKED": 1}}
+    assert "shop/shared  0     2        2          2       1" in call("stats", "-o", "table").stdout
+
+
+def test_doctor_asks_for_attention_for_what_waits_for_a_person() -> None:
+    result = call("doctor")
+    checks = {one["name"]: one["status"] for one in json.loads(result.stdout)}
+    assert result.exit_code == Exit.ATTENTION
+    assert checks == {
+        "store": "ok",
+        "clock": "ok",
+        "schema": "ok",
+        "journal": "ok",
+        "synchronous": "ok",
+        "records": "ok",
+        "lapsed": "attention",
+        "parked": "attention",
+    }
+    for key in ("lapsed", "parked"):
+        call("forget", key, "--yes")
+    assert call("doctor").exit_code == Exit.OK
+
+
+def test_doctor_notes_that_normal_does_not_surely_survive_a_power_cut() -> None:
+    checks = {one["name"]: one for one in json.loads(call("doctor", "--store", f"{STORE}?synchronous=NORMAL").stdout)}
+    assert checks["synchronous"]["status"] == "note"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("release", "lapsed"),
+        ("retry", "failed"),
+        ("resolve", "parked", "--applied"),
+        ("forget", "done", "failed"),
+        ("purge",),
+    ],
+    ids=lambda words: words[0],
+)
+def test_without_a_terminal_nothing_is_changed_unless_yes_is_said(words: tuple[str, ...]) -> None:
+    before = as_json("ls")
+    result = call(*words)
+    assert result.exit_code == Exit.REFUSED
+    assert "say --yes" in result.stderr.splitlines()[-1]
+    assert as_json("ls") == before
+
+
+@pytest.mark.fault("F3")
+def test_release_lets_a_lapsed_one_run_again_and_cuts_its_owner_off() -> None:
+    before = read("lapsed")
+    assert call("release", "lapsed", "--yes", "--why", "host gone").exit_code == 0
+    after = read("lapsed")
+    assert (after.state, after.cycle, after.attempt) == (State.FAILED, before.cycle, before.attempt)
+    assert after.token > before.token
+    assert after.note["released"].endswith(": host gone")
+    assert late_words(before) == [Verdict.LOST, Verdict.LOST]
+    with Once(STORE, app="shop") as once:
+        assert once.outcome("lapsed", str).attempt == 2
+
+
+def late_words(record: Record) -> list[Verdict]:
+    """What an owner hears who wakes up after somebody else decided."""
+    store = SQLiteStore("onceward.db")
+    run(store.open(Threads()))
+    renewal = Renewal(record.id, record.token, record.nonce, 1_000_000)
+    completion = Complete(record.id, record.token, record.nonce)
+    answers = run(store.renew([renewal], timeout=5)) + run(store.settle([completion], timeout=5))
+    run(store.close())
+    return [answer.verdict for answer in answers]
+
+
+def test_release_spares_a_live_owner_and_shows_who_it_is_unless_forced() -> None:
+    before = read("live")
+    result = call("release", "live", "--yes")
+    assert result.exit_code == Exit.REFUSED
+    assert f"owner {before.owner}, last renewed" in line(result)
+    assert read("live") == before
+    forced = call("release", "live", "--force", "--yes")
+    assert forced.exit_code == 0
+    assert f"owner {before.owner}, last renewed" in forced.stderr
+    assert late_words(before) == [Verdict.LOST, Verdict.LOST]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("release", "done"), ("retry", "done"), ("resolve", "done", "--applied"), ("release", "parked", "--force")],
+    ids=" ".join,
+)
+def test_a_record_in_another_state_is_left_alone(words: tuple[str, ...]) -> None:
+    before = read(words[1])
+    result = call(*words, "--yes")
+    assert result.exit_code == Exit.REFUSED
+    assert "nothing to" in line(result)
+    assert read(words[1]) == before
+
+
+def test_retry_makes_a_final_failure_claimable() -> None:
+    assert call("retry", "refused", "--yes").exit_code == 0
+    with Once(STORE, app="shop") as once:
+        assert once.outcome("refused", str).executed
+
+
+def test_resolve_applied_makes_deliveries_replay_the_result() -> None:
+    words = ("resolve", "parked", "--applied", "--result", '{"paid": 7}', "--why", "the bank says so", "--yes")
+    assert as_json(*words)["done"] == "resolved as applied"
+    with Once(STORE, app="shop") as once:
+        outcome: Any = once.using(fingerprint="none").outcome("parked", str)
+    assert (outcome.replayed, outcome.value) == (True, {"paid": 7})
+    assert read("parked").note["resolved"].endswith(": the bank says so")
+
+
+def test_resolve_not_applied_lets_it_run_and_abandon_does_not() -> None:
+    for finding, state in (("--not-applied", False), ("--abandon", True)):
+        assert call("resolve", "parked", finding, "--yes").exit_code == 0
+        assert (read("parked").state, read("parked").final) == (State.FAILED, state)
+        with Once(STORE, app="shop", after_crash="park", fingerprint="none") as once:
+            assert once.outcome("parked", failing(TimeoutError("again"))).kind == ("failed" if state else "parked")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [(), ("--result", "1"), ("--not-applied", "--result", "1"), ("--applied", "--result", "{so}")],
+    ids=" ".join,
+)
+def test_resolve_asks_for_one_finding_and_for_json(words: tuple[str, ...]) -> None:
+    assert call("resolve", "parked", *words, "--yes").exit_code == Exit.USAGE
+    with Once(STORE, app="shop", fingerprint="none") as once, pytest.raises(OutcomeParked):
+        once.run("parked", str)
+
+
+def test_forget_frees_several_keys_but_spares_a_live_owner() -> None:
+    result = call("forget", "done", "failed", "--yes")
+    assert [one["key"] for one in json.loads(result.stdout)["records"]] == ["done", "failed"]
+    assert {read("done").state, read("failed").state} == {State.FREE}
+    refused = call("forget", "live", "--yes")
+    assert refused.exit_code == Exit.REFUSED
+    assert "is alive" in refused.stderr
+    assert call("forget", "live", "--yes", "--force").exit_code == 0
+
+
+def test_a_record_that_changes_while_a_person_thinks_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    from onceward.cli import acting
+
+    def meanwhile(*_: object, **__: object) -> None:
+        with Once(STORE, app="shop", fingerprint="none") as once:
+            once.run("failed", lambda: "done after all")
+
+    monkeypatch.setattr(acting, "ask", meanwhile)
+    result = call("retry", "failed")
+    assert result.exit_code == Exit.REFUSED
+    assert "changed meanwhile" in line(result)
+    assert read("failed").state is State.COMPLETED
+
+
+def test_a_late_owner_that_completes_while_a_person_thinks_keeps_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    from onceward.cli import acting
+
+    record = read("lapsed")
+
+    def meanwhile(*_: object, **__: object) -> None:
+        store = SQLiteStore("onceward.db")
+        run(store.open(Threads()))
+        completion = Complete(record.id, record.token, record.nonce)
+        assert run(store.settle([completion], timeout=5))[0].verdict is Verdict.OK
+        run(store.close())
+
+    monkeypatch.setattr(acting, "ask", meanwhile)
+    assert call("release", "lapsed").exit_code == Exit.REFUSED
+    assert read("lapsed").state is State.COMPLETED
+
+
+def test_purge_deletes_only_what_answers_for_nothing(folder: Path) -> None:
+    import sqlite3
+
+    raw = sqlite3.connect("onceward.db")
+    raw.execute("UPDATE onceward_records SET valid_until = 1, token = 1 WHERE key = 'done'")
+    raw.commit()
+    raw.close()
+    assert "Purge 1 records" in call("purge").stderr
+    assert as_json("purge", "--yes") == {"done": "purged", "count": 1}
+    assert len(as_json("ls")) == 6
