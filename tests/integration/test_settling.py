@@ -89,3 +89,21 @@ async def test_the_claim_of_the_async_face_is_found_inside_its_function(tmp_path
 
     assert (await charge("7")).startswith("ow_")
     await once.close()
+
+
+@pytest.mark.fault("F27", "F51")
+def test_an_interrupt_while_the_store_is_down_comes_through_without_waiting_out_the_lease(tmp_path: Path) -> None:
+    """Ctrl-C during the repeated settlement: two more calls, not ten more minutes."""
+    wire = Wire()
+    once = Once(FaultyStore(SQLiteStore(tmp_path / "once.db"), wire), lease="300s")
+
+    def interrupt(event: Event) -> None:
+        if event.name == "settle_retried" and wire.calls["settle"] == 3:
+            raise KeyboardInterrupt  # as a signal would, in the middle of our own code
+
+    once.subscribe(interrupt)
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        once.run("order 7", lambda: wire.lose_requests("settle"))
+    assert time.monotonic() - began < 30
+    once.close(timeout=0)

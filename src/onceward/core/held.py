@@ -45,8 +45,8 @@ class Held:
     """One ownership, from the grant to its settlement."""
 
     __slots__ = (
-        "_canceller", "_variable", "begun", "engine", "hold", "job", "joined", "outer", "over", "patience", "record",
-        "result", "settled", "unconfirmed",
+        "_canceller", "_variable", "begun", "engine", "hold", "hurried", "job", "joined", "outer", "over", "patience",
+        "record", "result", "settled", "unconfirmed",
     )  # fmt: skip
 
     def __init__(self, engine: Engine, job: Job, record: Record, hold: Hold) -> None:
@@ -61,6 +61,7 @@ class Held:
         self.result: Any = NO_RESULT
         self.over = False  # the store had the last word, or the lease has to lapse: nothing is left to be done
         self.outer: Held | None = None
+        self.hurried = False
         self.patience = 0.0  # until when, on our own clock, a settlement is repeated
         self._canceller: Canceller | None = None
 
@@ -288,13 +289,14 @@ class Held:
             self.engine.tell(name, self.key, record, reason="final" if record.final else "", error=record.error_type)
 
     def hurry(self) -> None:
-        """The caller is cancelled: one more call may be tried, but nobody is kept for the rest of `settle_timeout`."""
+        """The caller is cancelled or interrupted: one more call is tried, but nobody is kept for `settle_timeout`."""
+        self.hurried = True
         self.patience = min(self.patience, self.engine.world.monotonic() + self.job.policy.call_timeout)
 
     async def _surely(self, settlement: AnySettlement) -> Answer:
         world, policy = self.engine.world, self.job.policy
         allowed = policy.lease if policy.settle_timeout is None else policy.settle_timeout
-        self.patience = world.monotonic() + allowed / SECOND
+        self.patience = world.monotonic() + (policy.call_timeout if self.hurried else allowed / SECOND)
         pause = 0.01
         while True:
             try:

@@ -38,7 +38,8 @@ async def recover(engine: Engine, asked: Sequence[Asked], error: BaseException) 
 
 
 async def mend(held: Held, error: BaseException) -> None:
-    """The last word on work that was begun."""
+    """The last word on work that was begun: said quickly, or not at all."""
+    held.hurry()
     try:
         if held.result is not NO_RESULT and held.joined is None and not held.unconfirmed:
             await held.record_result(held.result)
