@@ -6,12 +6,13 @@ import asyncio
 import functools
 import inspect
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from onceward.core.held import _current, current
 from tests.faces import clock, colour, face, place, sqlite_face
 
 __all__ = [
@@ -47,3 +48,13 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
         given.inner_test = _on_a_fresh_loop(given.inner_test)
     elif inspect.iscoroutinefunction(pyfuncitem.obj):
         pyfuncitem.obj = _on_a_fresh_loop(pyfuncitem.obj)
+
+
+@pytest.fixture(autouse=True)
+def _no_claim_is_left_behind() -> Iterator[None]:
+    """A call that has ended, however it ended, is not the current claim of what its thread does next."""
+    yield
+    left = current()
+    if left is not None:
+        _current.set(None)  # the next test shall not suffer for it
+    assert left is None, f"{left.key.text} is still the current claim"

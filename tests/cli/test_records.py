@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import json
 import time
 from collections.abc import Callable
@@ -42,7 +43,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         once.using(after_crash="park").outcome("parked", failing(TimeoutError("no answer")))
         once.using(max_attempts=1).outcome("done elsewhere", str)
         for key, lease in (("live", "60s"), ("lapsed", "50ms")):
-            once.claim(key, lease=lease, note={"page": "3"}).__enter__()
+            silent = once.claim(key, lease=lease, note={"page": "3"})
+            contextvars.Context().run(silent.__enter__)  # elsewhere, and never left
         once.keeper.close()  # as if killed: nobody renews any more
         time.sleep(0.06)
         once.keeper._holds.clear()
