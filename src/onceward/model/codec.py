@@ -12,6 +12,7 @@ Compression comes before encryption. A sealed body is bound to the record and to
 from __future__ import annotations
 
 import hashlib
+import zlib
 from typing import Any, Final
 
 import msgspec
@@ -123,9 +124,7 @@ class Codec:
     def _wrap(self, plain: bytes, record_id: bytes) -> bytes:
         flags, body = 0, plain
         if self._compress_from <= len(plain) <= MAX_UNPACKED:
-            from zlib import compress  # here, because most results are small
-
-            packed = len(plain).to_bytes(_SIZE, "big") + compress(plain)
+            packed = len(plain).to_bytes(_SIZE, "big") + zlib.compress(plain)
             if len(packed) < len(plain):
                 flags, body = COMPRESSED, packed
         if self._cipher is not None:
@@ -162,8 +161,6 @@ def unpacked_size(data: bytes) -> int:
 
 
 def _inflate(body: bytes) -> bytes:
-    import zlib
-
     size = int.from_bytes(body[:_SIZE], "big")
     if len(body) <= _SIZE or size > MAX_UNPACKED:
         raise ResultCorrupt(f"the stored result declares {size} bytes, and the limit is {MAX_UNPACKED}")
