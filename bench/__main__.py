@@ -1,4 +1,4 @@
-"""Measure: `python -m bench [--quick] [-o json] [--only WORDS]`."""
+"""Measure: `python -m bench [--quick] [-o json] [--only WORDS]`. Not in pairs: `--only import`, `--only loop`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ import sys
 import tempfile
 from pathlib import Path
 
+from bench import imports, loop
 from bench.cases import cases
 from bench.paired import Comparison, Ratio, compare
 
 MICRO = 1_000_000
+
+ALONE = {"import": imports.main, "loop": loop.main}
+"""What is compared with nothing: run by its name only."""
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -27,6 +31,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def main(arguments: list[str]) -> int:
     chosen = parse(arguments)
+    if chosen.only in ALONE:
+        return ALONE[chosen.only](quick=chosen.quick, as_json=chosen.output == "json")
     rounds = chosen.rounds or (5 if chosen.quick else 40)
     seconds = 0.005 if chosen.quick else 0.02
     found: dict[str, Comparison] = {}

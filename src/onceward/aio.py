@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Concatenate, Literal, Protocol, Self, Unpack, overload
 
-from .blocks import AsyncClaimBlock, AsyncWithin
+from .blocks import AsyncClaimBlock
 from .bridge import run
 from .core import inspect as records
 from .core.bulk import execute_all
@@ -26,6 +26,7 @@ from .operation import KeySource, TenantSource
 from .ports import Store
 from .prepare import given_key, is_quick, job_of, job_under, jobs_of, key_of
 from .stores.cached import CachedStore
+from .transactions import AsyncWithin
 from .worlds.aio import EventLoop
 from .worlds.threads import Threads
 

@@ -6,10 +6,9 @@ import inspect
 from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, Protocol, Self, Unpack, overload
 
-from .blocks import ClaimBlock, Within
+from .blocks import ClaimBlock
 from .bridge import run
 from .core import inspect as records
-from .core.bulk import execute_all
 from .core.engine import Engine
 from .core.execute import execute
 from .decorator import Guarded, Item, P, Rest, T, answer_of
@@ -25,6 +24,7 @@ from .worlds.threads import Threads
 
 if TYPE_CHECKING:
     from .aio import AsyncFunction, AsyncOnce
+    from .transactions import Within
 
 
 class Function(Guarded[P, T]):
@@ -198,6 +198,8 @@ class Once(Face):
         **settings: Unpack[Settings],
     ) -> list[Outcome[T]]:
         """fn(item) once per key, claimed in bulk. Outcomes in input order; one that fails stops no other."""
+        from .core.bulk import execute_all  # not at the top: what few programs call does not slow the import of all
+
         _, make = self.job_maker(fn, key, name, settings)
         return run(execute_all(self.engine, [make((item,), {}) for item in items]))
 
@@ -215,6 +217,8 @@ class Once(Face):
 
     def within(self, connection: Any) -> Within:
         """`with once.within(connection) as tx:` claim, effect and result in your own transaction."""
+        from .transactions import Within  # not at the top, for the same reason as in `map`
+
         return Within(self, connection)
 
     def read(self, key: Any, *, name: str | None = None) -> Entry | None:

@@ -25,7 +25,6 @@ from .model.sources import OncewardWarning
 from .observe.events import Listener
 from .operation import KeySource, Operation, codec_for, label_of, name_of
 from .ports import Store, World
-from .stores.cached import CachedStore
 from .stores.registry import open_store, store_url
 from .worlds.keeper import Keeper
 from .worlds.ourselves import OURSELVES
@@ -81,7 +80,7 @@ class Face:
         self._defaults = dict(defaults)
         self._operations: WeakKeyDictionary[Callable[..., Any], Operation] = WeakKeyDictionary()
         self._names: dict[tuple[Scope, bool], str] = {}  # who declared an operation first
-        self._connect(CachedStore(opened, cache) if cache else opened)
+        self._connect(_cached(opened, cache) if cache else opened)
 
     def _connect(self, store: Store) -> None:
         from .observe.log import logging_bus  # logging is a twentieth of our import time
@@ -286,6 +285,12 @@ def refuse_of_block(settings: Mapping[str, Any]) -> None:
                 f"claim({name}={value!r}) has no effect: a block is yours to run, and {reason}",
                 hint="leave it out here; it is for decorated functions, run and map",
             )
+
+
+def _cached(store: Store, most: int) -> Store:
+    from .stores.cached import CachedStore  # for those who ask for it
+
+    return CachedStore(store, most)
 
 
 def _remake(face: type[Face], url: str, settings: dict[str, Any]) -> Face:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import typing
 from collections.abc import Callable, Mapping
-from pathlib import PurePath
 from typing import Any
 
 from .binding import Binding
@@ -187,6 +186,8 @@ def _module_of(named: Any) -> str:
     module: str = getattr(named, "__module__", None) or ""
     if module != "__main__":
         return module
+    from pathlib import PurePath  # here, because only functions of the script itself need it
+
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
     file = getattr(main, "__file__", None)

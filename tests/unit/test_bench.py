@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -72,10 +73,28 @@ def test_every_case_really_runs_fresh_and_replayed(tmp_path: Path) -> None:
     ]
 
 
-def test_the_command_prints_json() -> None:
-    command = [sys.executable, "-m", "bench", "--quick", "--rounds", "1", "--only", "memory", "-o", "json"]
+def bench(*options: str) -> Any:
+    command = [sys.executable, "-m", "bench", "--quick", "-o", "json", *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
-    document = json.loads(done.stdout)
+    return json.loads(done.stdout)
+
+
+def test_the_command_prints_json() -> None:
+    document = bench("--rounds", "1", "--only", "memory")
     assert set(document["cases"]) == {"memory, fresh", "memory, replay"}
     assert document["quick"] is True
     assert all(one["ratio_wall"]["median"] > 0 for one in document["cases"].values())
+
+
+def test_the_cost_of_the_import_is_told_beside_that_of_what_it_needs() -> None:
+    alone, ours, awaited = bench("--only", "import")["imports"]
+    assert ours["statement"] == "import onceward"
+    assert alone["modules"] < ours["modules"] < awaited["modules"]
+    assert 0 < ours["least"] <= ours["median"]
+
+
+def test_the_gaps_of_the_loop_are_told_beside_those_of_an_idle_one() -> None:
+    gaps = bench("--only", "loop")["gaps"]
+    assert [one["case"] for one in gaps][:2] == ["nothing", "200 claims by ten workers"]
+    assert all(0 <= one["least"] <= one["median"] for one in gaps)
+    assert all(one["computing"] > 0 for one in gaps), "the ticking itself takes some"

@@ -82,9 +82,9 @@ def test_the_envelope_is_laid_out_as_described() -> None:
     compressed = stored(Codec(ResultType(), compress_from=0).encode("a" * 100, RECORD))
     plain = b"\xd9\x64" + b"a" * 100
     assert compressed[2] == COMPRESSED
-    assert compressed == envelope(COMPRESSED, compressed[11:])
-    assert compressed[11:15] == len(plain).to_bytes(4, "big")
-    assert zlib.decompress(compressed[15:]) == plain
+    assert compressed == envelope(COMPRESSED, compressed[7:])
+    assert compressed[7:11] == len(plain).to_bytes(4, "big")
+    assert zlib.decompress(compressed[11:]) == plain
 
 
 # --- damage ----------------------------------------------------------------------------------------------------------

@@ -21,8 +21,9 @@ from onceward import (
     Once,
     Stopping,
 )
-from onceward.blocks import AsyncClaimBlock, AsyncWithin, ClaimBlock, Within
+from onceward.blocks import AsyncClaimBlock, ClaimBlock
 from onceward.encryption import AesGcm
+from onceward.transactions import AsyncWithin, Within
 from tests.faces import Face
 
 PAIRS = [

@@ -6,11 +6,9 @@ length limits of a database never decide whether two keys are one.
 
 from __future__ import annotations
 
-import base64
 import functools
 import hashlib
 import re
-import unicodedata
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
@@ -94,16 +92,20 @@ def derived_key(key_id: bytes, cycle: int, step: str) -> str:
     """An idempotency key for one step of the work: the same on every attempt, another per step and cycle."""
     if not step:
         raise MissingKey("a derived key needs the name of its step", hint='such as derived_key("charge")')
+    from base64 import b32encode  # here, because few claims derive keys
+
     own = hashlib.sha256(b"onceward/derived/1\0" + canonical([key_id, cycle, step], root="step"))
-    return "ow_" + base64.b32encode(own.digest()[:_DERIVED_BYTES]).decode("ascii").lower()
+    return "ow_" + b32encode(own.digest()[:_DERIVED_BYTES]).decode("ascii").lower()
 
 
 def _normalised(value: object, form: Form) -> object:
     """Text, or the texts of a composite key."""
+    from unicodedata import normalize  # its table is large, and few keys ask for it
+
     if type(value) is str:
-        return unicodedata.normalize(form, value)
+        return normalize(form, value)
     if type(value) is tuple or type(value) is list:
-        return type(value)(unicodedata.normalize(form, part) if type(part) is str else part for part in value)
+        return type(value)(normalize(form, part) if type(part) is str else part for part in value)
     return value
 
 

@@ -54,7 +54,9 @@ class ResultType:
             data = ormsgpack.packb(value, option=EXACT)
         except TypeError:
             return self._encode_with_care(value)
-        return data if _NEEDS_CARE(data) is None else self._encode_with_care(value)
+        if _NEEDS_CARE(data) is None or type(value) in SCALARS:  # bytes need care only inside of something
+            return data
+        return self._encode_with_care(value)
 
     def _encode_with_care(self, value: Any) -> bytes:
         writer = _Writer(self._by_class)

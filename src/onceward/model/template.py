@@ -9,7 +9,6 @@ nothing. A template without fields is its text, and a field alone is its value: 
 from __future__ import annotations
 
 import re
-import string
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
@@ -128,9 +127,11 @@ class FirstOf:
 
 def _parse(text: str) -> tuple[tuple[str, ...], tuple[_Field, ...]]:
     """One more literal than fields; literals may be empty."""
+    from string import Formatter  # here, because most templates are parsed once in a process's life
+
     literals, fields, pending = [], [], ""
     try:
-        pieces = list(string.Formatter().parse(text))
+        pieces = list(Formatter().parse(text))
     except ValueError as error:
         raise ConfigurationError(f"the key template {text!r} cannot be read: {error}", hint="write {{ for {") from None
     for literal, field, spec, conversion in pieces:

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import NoReturn, TypeVar
-from urllib.parse import parse_qs, urlsplit
 
 from onceward.errors import ConfigurationError, StoreBroken, StoreFull
 from onceward.model import transitions
@@ -239,6 +238,8 @@ def _matches(record: Record, wanted: Filter) -> bool:
 
 def from_url(url: str) -> MemoryStore:
     """`memory://` or `memory://?max_records=100000`. Each call makes a store of its own."""
+    from urllib.parse import parse_qs, urlsplit  # here, because most memory stores are made without a URL
+
     parts = urlsplit(url)
     settings = parse_qs(parts.query, keep_blank_values=True)
     most = settings.pop("max_records", [None])[0]
