@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Struct
 
-from .model.record import Answer, ClaimRequest, Complete, Fail, Park, Record, Release, Renewal, Resolve, State
+from .model.audit import AuditEntry, AuditFilter, Signature
+from .model.record import Answer, ClaimRequest, Complete, Fail, Park, Record, Release, Renewal, Resolve, Seen, State
 
 T = TypeVar("T")
 
@@ -99,6 +100,9 @@ class Store(Protocol):
 
     Each method applies the function of the same name in `model.transitions` to each record. `timeout` bounds the
     call in seconds; a store that cannot answer in time raises StoreUnavailable, which means *unknown*, not *no*.
+
+    What is `signed` is a change by hand: it enters the audit trail in the same step as the change. A store that has no
+    such step writes the entry first: never a change without its entry. What changes nothing leaves no entry.
     """
 
     name: str
@@ -117,16 +121,36 @@ class Store(Protocol):
 
     async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]: ...
     async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]: ...
-    async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]: ...
+    async def settle(
+        self, settlements: Sequence[AnySettlement], *, timeout: float, signed: Signature | None = None
+    ) -> list[Answer]: ...
     async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
         """Verdict OK with the record, or ABSENT."""
         ...
 
-    async def forget(self, ids: Sequence[bytes], *, force: bool, timeout: float) -> list[Answer]: ...
+    async def forget(
+        self,
+        ids: Sequence[bytes],
+        *,
+        force: bool,
+        timeout: float,
+        seen: Mapping[bytes, Seen] | None = None,
+        signed: Signature | None = None,
+    ) -> list[Answer]:
+        """Those of which it is known what was `seen` are spared if they have become another record since."""
+        ...
+
     async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page: ...
     async def counts(self, *, timeout: float) -> dict[tuple[str, State], int]: ...
-    async def purge(self, limit: int, *, timeout: float) -> int:
-        """Delete up to `limit` records that answer for nothing any more; tells how many went."""
+    async def purge(self, limit: int, *, timeout: float, signed: Signature | None = None) -> int:
+        """Delete up to `limit` records that answer for nothing any more; tells how many went.
+
+        Also audit entries older than KEEP_AUDIT, which are not counted.
+        """
+        ...
+
+    async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
+        """What was changed by hand: the newest first, at most `limit`."""
         ...
 
 

@@ -48,7 +48,7 @@ class Altered(MemoryStore):
         with self._exclusive():
             return [self._alter(self.on_renew, one, self._clock.now()) for one in renewals]
 
-    async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:
+    async def settle(self, settlements: Sequence[AnySettlement], **how: Any) -> list[Answer]:
         with self._exclusive():
             answers = [self._alter(self.on_settle, one, self._clock.now()) for one in settlements]
         self.wake(one.id for one in settlements)

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -67,7 +67,7 @@ class AnswersInKeyOrder(MemoryStore):
 class PurgesYoungTokens(MemoryStore):
     """Knows no margin for clocks that are set back."""
 
-    async def purge(self, limit: int, *, timeout: float) -> int:
+    async def purge(self, limit: int, **how: Any) -> int:
         now = self._clock.now()
         gone = [
             id for id, record in self._records.items() if transitions.row_of(record, now) in transitions.STARTS_AFRESH
@@ -80,7 +80,7 @@ class PurgesYoungTokens(MemoryStore):
 class PurgesByAge(MemoryStore):
     """Deletes whatever nobody has touched for a month."""
 
-    async def purge(self, limit: int, *, timeout: float) -> int:
+    async def purge(self, limit: int, **how: Any) -> int:
         now = self._clock.now()
         gone = [id for id, record in self._records.items() if record.updated_at < now - cells.KEEP_UNFINISHED]
         for id in gone[:limit]:
@@ -91,7 +91,7 @@ class PurgesByAge(MemoryStore):
 class PurgesByAnEarlierLife(MemoryStore):
     """Remembers when a key is over, and does not look again whether it came back."""
 
-    async def purge(self, limit: int, *, timeout: float) -> int:
+    async def purge(self, limit: int, **how: Any) -> int:
         gone = {
             id
             for end, _, id in self._ending
@@ -107,7 +107,7 @@ class PurgesByAnEarlierLife(MemoryStore):
 class PurgesNothing(MemoryStore):
     """Grows for ever."""
 
-    async def purge(self, limit: int, *, timeout: float) -> int:
+    async def purge(self, limit: int, **how: Any) -> int:
         return 0
 
 
@@ -116,7 +116,7 @@ class PurgeDecidesThenDeletes(Hesitant):
 
     def _sweep(self, now: int, most: int) -> None: ...
 
-    async def purge(self, limit: int, *, timeout: float) -> int:
+    async def purge(self, limit: int, **how: Any) -> int:
         now = self._clock.now()
         gone = [id for id, record in list(self._records.items()) if transitions.purgeable(record, now)][:limit]
         await self.hesitate()
@@ -126,8 +126,8 @@ class PurgeDecidesThenDeletes(Hesitant):
 class ForgetDeletes(MemoryStore):
     """Forgets the token too."""
 
-    async def forget(self, ids: Sequence[bytes], *, force: bool, timeout: float) -> list[Answer]:
-        answers = await super().forget(ids, force=force, timeout=timeout)
+    async def forget(self, ids: Sequence[bytes], **how: Any) -> list[Answer]:
+        answers = await super().forget(ids, **how)
         for id, answer in zip(ids, answers, strict=True):
             if answer.verdict is Verdict.OK:
                 self._records.pop(id, None)
@@ -137,8 +137,8 @@ class ForgetDeletes(MemoryStore):
 class ForgetsTheLiving(MemoryStore):
     """Forgets what is being worked on, forced or not."""
 
-    async def forget(self, ids: Sequence[bytes], *, force: bool, timeout: float) -> list[Answer]:
-        return await super().forget(ids, force=True, timeout=timeout)
+    async def forget(self, ids: Sequence[bytes], **how: Any) -> list[Answer]:
+        return await super().forget(ids, **{**how, "force": True})
 
 
 class ScanSkipsAtPageEnds(MemoryStore):
@@ -224,8 +224,8 @@ class UnlockedFiles(MemoryStore):
     async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
         return self._written_down(await super().claim(self._refreshed(requests), timeout=timeout))
 
-    async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:
-        return self._written_down(await super().settle(self._refreshed(settlements), timeout=timeout))
+    async def settle(self, settlements: Sequence[AnySettlement], **how: Any) -> list[Answer]:
+        return self._written_down(await super().settle(self._refreshed(settlements), **how))
 
     def _refreshed(self, requests: Sequence[T]) -> Sequence[T]:
         for one in requests:

@@ -6,17 +6,19 @@ import heapq
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from onceward.errors import ConfigurationError, Reentrant, StoreBroken, StoreFull
 from onceward.model import transitions
-from onceward.model.record import Answer, ClaimRequest, Record, Renewal, State, Verdict
+from onceward.model.audit import AuditEntry, AuditFilter, Signature, entries_of, purge_entry
+from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Seen, State, Verdict
 from onceward.ports import AnySettlement, Clock, Filter, Page, World
 
 from .clock import SteadyClock
+from .trail import Trail
 from .watchers import Watchers
 
 T = TypeVar("T", ClaimRequest, Renewal, AnySettlement)
@@ -38,6 +40,7 @@ class MemoryStore(Watchers):
         self._clock = clock or SteadyClock()
         self._max = max_records
         self._records: dict[bytes, Record] = {}
+        self._trail = Trail()
         self._ending: list[tuple[int, int, bytes]] = []
         self._order = count()
         self._floor = 0  # above every token that was evicted young: claims are never given a time below it
@@ -65,8 +68,17 @@ class MemoryStore(Watchers):
     async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:  # noqa: ARG002 (never waits)
         return self._apply(transitions.renew, renewals)
 
-    async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:  # noqa: ARG002 (never waits)
-        answers = self._apply(transitions.settle, settlements)
+    async def settle(
+        self,
+        settlements: Sequence[AnySettlement],
+        *,
+        timeout: float,  # noqa: ARG002 (never waits)
+        signed: Signature | None = None,
+    ) -> list[Answer]:
+        if signed is None:
+            answers = self._apply(transitions.settle, settlements)
+        else:
+            answers = self._apply_signed(signed, transitions.settle, settlements)
         self.wake(one.id for one in settlements)
         return answers
 
@@ -76,14 +88,26 @@ class MemoryStore(Watchers):
             found = [self._records.get(id) for id in ids]
         return [Answer(Verdict.ABSENT if record is None else Verdict.OK, record, now) for record in found]
 
-    async def forget(self, ids: Sequence[bytes], *, force: bool, timeout: float) -> list[Answer]:  # noqa: ARG002 (never waits)
+    async def forget(
+        self,
+        ids: Sequence[bytes],
+        *,
+        force: bool,
+        timeout: float,  # noqa: ARG002 (never waits)
+        seen: Mapping[bytes, Seen] | None = None,
+        signed: Signature | None = None,
+    ) -> list[Answer]:
+        seen = seen or {}
         with self._exclusive():
             now = self._clock.now()
+            before = {id: self._records.get(id) for id in ids}
             answers = []
             for id in ids:
-                record, verdict = transitions.forget(self._records.get(id), now, force=force)
+                record, verdict = transitions.forget(self._records.get(id), now, force=force, seen=seen.get(id))
                 self._put(record)
                 answers.append(Answer(verdict, record, now))
+            if signed is not None:
+                self._trail.add(entries_of(signed, before.get, answers))
         self.wake(ids)
         return answers
 
@@ -98,13 +122,20 @@ class MemoryStore(Watchers):
         with self._exclusive():
             return dict(Counter((record.scope, record.state) for record in self._records.values()))
 
-    async def purge(self, limit: int, *, timeout: float) -> int:  # noqa: ARG002 (never waits)
+    async def purge(self, limit: int, *, timeout: float, signed: Signature | None = None) -> int:  # noqa: ARG002 (never waits)
         with self._exclusive():
             now = self._clock.now()
             ids = [id for id, record in self._records.items() if transitions.purgeable(record, now)][:limit]
             for id in ids:
                 del self._records[id]
+            self._trail.purge(now)
+            if signed is not None and ids:
+                self._trail.add([purge_entry(signed, len(ids), now)])
             return len(ids)
+
+    async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:  # noqa: ARG002 (never waits)
+        with self._exclusive():
+            return self._trail.find(wanted, limit, self._clock.now())
 
     def _claim(self, request: ClaimRequest, now: int) -> Answer:
         before = self._records.get(request.id)
@@ -125,6 +156,24 @@ class MemoryStore(Watchers):
                 record, verdict = change(self._records.get(request.id), request, now)
                 self._put(record)
                 answers.append(Answer(verdict, record, now))
+            return answers
+
+    def _apply_signed(
+        self,
+        signed: Signature,
+        change: Callable[[Record | None, T, int], tuple[Record | None, Verdict]],
+        requests: Sequence[T],
+    ) -> list[Answer]:
+        """By hand: seldom, so that it may cost a second look."""
+        with self._exclusive():
+            now = self._clock.now()
+            before = {request.id: self._records.get(request.id) for request in requests}
+            answers = []
+            for request in requests:
+                record, verdict = change(self._records.get(request.id), request, now)
+                self._put(record)
+                answers.append(Answer(verdict, record, now))
+            self._trail.add(entries_of(signed, before.get, answers))
             return answers
 
     def _put(self, record: Record | None) -> None:

@@ -60,7 +60,31 @@ CREATE INDEX onceward_unfinished ON onceward_records (state, id) WHERE state <> 
 `onceward_unfinished` is small, because work gets done; it finds what people look for, and what was abandoned.
 """
 
-MIGRATIONS: tuple[str, ...] = (TABLES,)
+AUDIT = """
+CREATE TABLE onceward_audit (
+    number       INTEGER PRIMARY KEY,
+    at           INTEGER NOT NULL,
+    verb         TEXT    NOT NULL,
+    who          TEXT    NOT NULL,
+    why          TEXT    NOT NULL DEFAULT '',
+    detail       TEXT    NOT NULL DEFAULT '',
+    id           BLOB    NOT NULL DEFAULT x'',
+    scope        TEXT    NOT NULL DEFAULT '',
+    key          TEXT    NOT NULL DEFAULT '',
+    state_before TEXT    NOT NULL DEFAULT '',
+    state_after  TEXT    NOT NULL DEFAULT '',
+    token_before INTEGER NOT NULL DEFAULT 0,
+    token_after  INTEGER NOT NULL DEFAULT 0,
+    count        INTEGER NOT NULL DEFAULT 1
+) STRICT
+;
+CREATE INDEX onceward_audit_at ON onceward_audit (at)
+;
+CREATE INDEX onceward_audit_id ON onceward_audit (id)
+"""
+"""What was changed by hand. An older Onceward beside us does not know the table, and signs nothing."""
+
+MIGRATIONS: tuple[str, ...] = (TABLES, AUDIT)
 """Number n leads from version n to n + 1. Never edit one that was released."""
 
 LATEST = len(MIGRATIONS)
@@ -100,15 +124,20 @@ def _meta(cursor: Cursor, name: str) -> int:
 
 def _migrate(cursor: Cursor) -> None:
     cursor.execute("BEGIN IMMEDIATE")
-    for migration in MIGRATIONS[_version(cursor) :]:  # read again: another process may have been faster
-        for statement in migration.split("\n;\n"):
-            cursor.execute(_for_this_library(statement))
-    cursor.executemany(
-        "INSERT INTO onceward_meta (name, value) VALUES (?, ?)"
-        " ON CONFLICT (name) DO UPDATE SET value = max(value, excluded.value)",
-        (("schema_version", LATEST), ("min_reader", 1)),
-    )
+    for statement in statements(_version(cursor)):  # read again: another process may have been faster
+        cursor.execute(statement)
     cursor.execute("COMMIT")
+
+
+def statements(version: int) -> list[str]:
+    """What leads from this version to the latest, to be executed in one transaction."""
+    changes = [one.strip() for migration in MIGRATIONS[version:] for one in migration.split("\n;\n")]
+    noted = [
+        f"INSERT INTO onceward_meta (name, value) VALUES ('{name}', {value})"  # noqa: S608 (both are ours)
+        " ON CONFLICT (name) DO UPDATE SET value = max(value, excluded.value)"
+        for name, value in (("schema_version", LATEST), ("min_reader", 1))
+    ]
+    return [_for_this_library(one) for one in changes] + noted
 
 
 def _for_this_library(statement: str) -> str:
