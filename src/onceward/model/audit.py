@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
 
@@ -14,6 +15,8 @@ KEEP_AUDIT = 400 * 24 * 3600 * 1_000_000
 """Entries are purged after 400 days: last year's can still be looked up, and the trail does not grow for ever."""
 
 LONGEST_WHY = 1000  # characters: a sentence or a link to the ticket, not the ticket
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Signature(Struct, frozen=True):
@@ -41,6 +44,11 @@ class AuditEntry(Struct, frozen=True):
     token_before: int = 0
     token_after: int = 0
     count: int = 1
+
+    @property
+    def when(self) -> datetime:
+        """`at`, for people."""
+        return _EPOCH + timedelta(microseconds=self.at)
 
 
 class AuditFilter(Struct, frozen=True):
