@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from enum import StrEnum
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Struct
@@ -28,6 +29,14 @@ class Filter(Struct, frozen=True):
     scope: str | None = None
     key: str | None = None
     updated_before: int | None = None
+
+
+class Order(StrEnum):
+    """Which records come first: those touched or made last, or by their readable keys."""
+
+    UPDATED = "updated"
+    CREATED = "created"
+    KEY = "key"
 
 
 class Page(Struct, frozen=True):
@@ -160,6 +169,38 @@ class Notifies(Protocol):
 
     def watch(self, id: bytes, wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake` (from any thread) when the record changes; returns how to stop watching."""
+        ...
+
+
+@runtime_checkable
+class Sorts(Protocol):
+    """A store that finds the first records of an order without handing out all of them. For people: it may be slow."""
+
+    async def first(self, wanted: Filter, *, order: Order, limit: int, timeout: float) -> Page:
+        """One page, in that order; there is no next one."""
+        ...
+
+
+class Schema(Struct, frozen=True):
+    """The version of a store's tables, the one that this code writes, and the statements that lead there."""
+
+    version: int
+    latest: int
+    min_reader: int
+    statements: tuple[str, ...]
+    """To be executed in one transaction. Empty if there is nothing to do."""
+
+
+@runtime_checkable
+class Migrates(Protocol):
+    """A store with tables that grow from version to version. Both work before `open`."""
+
+    async def schema(self, world: World, *, timeout: float) -> Schema:
+        """Only looks: makes no file and changes nothing."""
+        ...
+
+    async def migrate(self, world: World) -> None:
+        """Bring it up to date; does nothing if it is."""
         ...
 
 

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from onceward.model import cells, transitions
 from onceward.model.record import Answer, ClaimRequest, Record, Renewal, State, Verdict
-from onceward.ports import AnySettlement, Clock, Filter, Page, World
-from onceward.stores.memory import MemoryStore
+from onceward.ports import AnySettlement, Clock, Filter, Order, Page, World
+from onceward.stores.memory import PLACES, MemoryStore
 
 A_MOMENT = 0.002
 """Between a look and a write that ought to be one step."""
@@ -165,6 +165,14 @@ class ScanIgnoresAge(MemoryStore):
 
     async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
         return await super().scan(replace(wanted, updated_before=None), cursor=cursor, limit=limit, timeout=timeout)
+
+
+class SortsWhatItFoundFirst(MemoryStore):
+    """Takes as many as are wanted, and sorts those."""
+
+    async def first(self, wanted: Filter, *, order: Order, limit: int, timeout: float) -> Page:
+        page = await self.scan(wanted, cursor=None, limit=limit, timeout=timeout)
+        return Page(sorted(page.records, key=PLACES[order]), None, page.now)
 
 
 class CountsWithoutScopes(MemoryStore):

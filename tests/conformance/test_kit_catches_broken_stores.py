@@ -116,6 +116,7 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
     broken_ways.ScanSkipsAtPageEnds: ("pages_of_any_size_show_each_record_once",),
     broken_ways.ScanByOffset: ("a_scan_survives_what_others_do_meanwhile",),
     broken_ways.ScanIgnoresAge: ("filters_choose_by_state_scope_key_and_age",),
+    broken_ways.SortsWhatItFoundFirst: ("the_first_of_an_order_are_found_whatever_their_ids",),
     broken_ways.CountsWithoutScopes: ("counts_are_by_scope_and_state",),
     broken_ways.WakesNobody: ("a_watcher_is_woken_when_the_owner_settles",),
     broken_ways.SaysButDoesNotStore: ("what_the_store_says_lies_in_the_database", "the_hook_sees_what_is_written"),

@@ -11,6 +11,7 @@ from onceward.bridge import run
 from onceward.errors import StoreBroken, VersionSkew
 from onceward.model.audit import AuditFilter, signature
 from onceward.model.record import Renewal, Resolution, Resolve, Verdict
+from onceward.ports import Migrates
 from onceward.stores.sqlite import SQLiteStore, schema
 from onceward.testing.clock import FakeClock
 from onceward.worlds.threads import Threads
@@ -140,11 +141,54 @@ def test_the_tables_live_beside_those_of_the_user(path: Path) -> None:
     assert tables == {"orders", "onceward_audit", "onceward_meta", "onceward_records"}
 
 
+def make_first_version(path: Path) -> None:
+    noted = "INSERT INTO onceward_meta VALUES ('schema_version', 1), ('min_reader', 1)"
+    change(path, *schema.TABLES.split("\n;\n"), noted)
+
+
+@pytest.mark.fault("F67")
+def test_a_look_at_the_schema_makes_and_changes_nothing_and_tells_what_is_missing(path: Path) -> None:
+    store = SQLiteStore(path)
+    assert isinstance(store, Migrates)
+    absent = run(store.schema(Threads(), timeout=5))
+    assert (absent.version, absent.latest, bool(absent.statements)) == (0, schema.LATEST, True)
+    assert not path.exists()
+    make_first_version(path)
+    before = path.read_bytes()
+    old = run(store.schema(Threads(), timeout=5))
+    assert (old.version, old.min_reader) == (1, 1)
+    assert [one.split("(")[0].strip() for one in old.statements[:2]] == [
+        "CREATE TABLE onceward_audit",
+        "CREATE INDEX onceward_audit_at ON onceward_audit",
+    ]
+    assert path.read_bytes() == before
+    change(path, *old.statements)  # as somebody else would, by hand
+    run(SQLiteStore(path, migrate=False).open(Threads()))
+    assert run(store.schema(Threads(), timeout=5)).statements == ()
+
+
+def test_to_migrate_is_what_opening_does_and_may_be_repeated(path: Path) -> None:
+    make_first_version(path)
+    store = SQLiteStore(path, migrate=False)
+    for _ in range(2):
+        run(store.migrate(Threads()))
+        assert run(store.schema(Threads(), timeout=5)).version == schema.LATEST
+    run(store.open(Threads()))
+    run(store.close())
+    memory = SQLiteStore(":memory:")
+    assert run(memory.schema(Threads(), timeout=5)).statements == ()
+
+
+@pytest.mark.fault("F60")
+def test_the_schema_of_what_is_no_database_is_an_error_of_ours(path: Path) -> None:
+    path.write_bytes(b"not a database " * 100)
+    with pytest.raises(StoreBroken, match="not a SQLite database"):
+        run(SQLiteStore(path).schema(Threads(), timeout=5))
+
+
 @pytest.mark.fault("F67")
 def test_a_file_of_the_first_version_keeps_its_records_and_gets_an_audit_trail(path: Path, clock: FakeClock) -> None:
-    change(
-        path, *schema.TABLES.split("\n;\n"), "INSERT INTO onceward_meta VALUES ('schema_version', 1), ('min_reader', 1)"
-    )
+    make_first_version(path)
     change(path, "INSERT INTO onceward_records (id, scope, key, state, token) VALUES (x'01', 's', 'k', 'PARKED', 7)")
     store = SQLiteStore(path, clock=clock)
     run(store.open(Threads()))

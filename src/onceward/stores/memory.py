@@ -8,14 +8,14 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from onceward.errors import ConfigurationError, Reentrant, StoreBroken, StoreFull
 from onceward.model import transitions
 from onceward.model.audit import AuditEntry, AuditFilter, Signature, entries_of, purge_entry
 from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Seen, State, Verdict
-from onceward.ports import AnySettlement, Clock, Filter, Page, World
+from onceward.ports import AnySettlement, Clock, Filter, Order, Page, World
 
 from .clock import SteadyClock
 from .trail import Trail
@@ -117,6 +117,11 @@ class MemoryStore(Watchers):
             ids = sorted(id for id in self._records if cursor is None or id > cursor)
             found = [self._records[id] for id in ids if _matches(self._records[id], wanted)][: limit + 1]
         return Page(found[:limit], found[limit - 1].id if len(found) > limit else None, now)
+
+    async def first(self, wanted: Filter, *, order: Order, limit: int, timeout: float) -> Page:  # noqa: ARG002 (never waits)
+        with self._exclusive():
+            found = (record for record in self._records.values() if _matches(record, wanted))
+            return Page(heapq.nsmallest(limit, found, key=PLACES[order]), None, self._clock.now())
 
     async def counts(self, *, timeout: float) -> dict[tuple[str, State], int]:  # noqa: ARG002 (never waits)
         with self._exclusive():
@@ -221,6 +226,14 @@ class MemoryStore(Watchers):
                 hint="open a store in the child, or use one that processes share (sqlite:///…)",
             )
         return self._lock
+
+
+PLACES: dict[Order, Callable[[Record], tuple[Any, bytes]]] = {
+    Order.UPDATED: lambda record: (-record.updated_at, record.id),
+    Order.CREATED: lambda record: (-record.created_at, record.id),
+    Order.KEY: lambda record: (record.key, record.id),
+}
+"""Where a record stands in each order."""
 
 
 class OwnThreadLock:

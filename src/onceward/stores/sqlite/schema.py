@@ -7,8 +7,11 @@ newer one on the same file. Where that is impossible, the migration raises `min_
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
+from pathlib import Path
 
 from onceward.errors import StoreBroken, VersionSkew
+from onceward.ports import Schema
 
 TABLES = """
 CREATE TABLE onceward_meta (
@@ -100,7 +103,7 @@ def prepare(cursor: Cursor, name: str, *, migrate: bool) -> None:
         if not migrate:
             raise StoreBroken(
                 f"{name} has schema version {version}, and this Onceward needs {LATEST}",
-                hint="open it once with migrate=True",
+                hint="run `onceward migrate`, or open it once with migrate=True",
             )
         _migrate(cursor)
         version = _version(cursor)
@@ -109,6 +112,18 @@ def prepare(cursor: Cursor, name: str, *, migrate: bool) -> None:
             f"{name} has schema version {version}; this Onceward knows {LATEST} and must not touch it",
             hint="upgrade Onceward in this process",
         )
+
+
+def examine(path: str, timeout: float) -> Schema:
+    """What the file holds and what it lacks, without making or changing it."""
+    file = Path(path)
+    version = min_reader = 0
+    if file.exists():
+        with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=timeout)) as connection:
+            cursor = connection.cursor()
+            version = _version(cursor)
+            min_reader = _meta(cursor, "min_reader") if version else 0
+    return Schema(version, LATEST, min_reader, tuple(statements(version)) if version < LATEST else ())
 
 
 def _version(cursor: Cursor) -> int:

@@ -7,6 +7,7 @@ looks first without one: if nothing has to be written (a replay, somebody else i
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -14,13 +15,14 @@ from onceward.errors import ConfigurationError
 from onceward.model import transitions
 from onceward.model.audit import AuditEntry, AuditFilter, Signature, purge_entry
 from onceward.model.record import Answer, ClaimRequest, Renewal, Seen, State, Verdict
-from onceward.ports import AnySettlement, Clock, Filter, Page, World
+from onceward.ports import AnySettlement, Clock, Filter, Order, Page, Schema, World
 from onceward.stores.clock import WallClock
 from onceward.stores.watchers import Watchers
 
-from . import audit, upkeep
+from . import audit, faults, upkeep
 from .joined import SQLiteJoined, check_connection
 from .link import MEMORY, Allowance, Cursor, Link
+from .schema import LATEST, examine
 from .table import OURS, Change, Request, create, free, ids_of, judge, sign, write
 from .url import absolute, checked_synchronous, name_of
 
@@ -118,6 +120,9 @@ class SQLiteStore(Watchers):
     async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
         return await self._turn(timeout, self._scan, wanted, cursor, limit, Allowance.of(timeout).deadline)
 
+    async def first(self, wanted: Filter, *, order: Order, limit: int, timeout: float) -> Page:
+        return await self._turn(timeout, self._first, wanted, order, limit, Allowance.of(timeout).deadline)
+
     async def counts(self, *, timeout: float) -> dict[tuple[str, State], int]:
         return await self._turn(timeout, self._counts, Allowance.of(timeout).deadline)
 
@@ -136,6 +141,15 @@ class SQLiteStore(Watchers):
 
     async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
         return await self._turn(timeout, self._audit, wanted, limit, Allowance.of(timeout).deadline)
+
+    async def schema(self, world: World, *, timeout: float) -> Schema:
+        return await world.offload(self._examine, timeout)
+
+    async def migrate(self, world: World) -> None:
+        """As opening does, unless it was told not to."""
+        other = SQLiteStore(self._path, synchronous=self._synchronous, clock=self._clock)
+        await other.open(world)
+        await other.close()
 
     def join(self, connection: Any, world: World) -> SQLiteJoined:
         """The store within the caller's own transaction, on a connection of theirs to the same file."""
@@ -197,6 +211,14 @@ class SQLiteStore(Watchers):
             sign(cursor, signed, found, answers)
         return answers
 
+    def _examine(self, timeout: float) -> Schema:
+        if self.inline:
+            return Schema(LATEST, LATEST, 1, ())
+        try:
+            return examine(self._path, timeout)
+        except sqlite3.Error as error:
+            raise faults.explain(error, self.name, self._path) from error
+
     def _read(self, cursor: Cursor, ids: Sequence[bytes]) -> list[Answer]:
         found = OURS.fetch(cursor, ids)
         now = self._clock.now()
@@ -218,6 +240,10 @@ class SQLiteStore(Watchers):
     def _scan(self, cursor: Cursor, wanted: Filter, after: bytes | None, limit: int, deadline: float) -> Page:
         with upkeep.bounded(cursor, deadline):
             return upkeep.scan(cursor, wanted, after, limit, self._clock.now())
+
+    def _first(self, cursor: Cursor, wanted: Filter, order: Order, limit: int, deadline: float) -> Page:
+        with upkeep.bounded(cursor, deadline):
+            return upkeep.first(cursor, wanted, order, limit, self._clock.now())
 
     def _counts(self, cursor: Cursor, deadline: float) -> dict[tuple[str, State], int]:
         with upkeep.bounded(cursor, deadline):
