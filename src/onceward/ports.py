@@ -39,6 +39,14 @@ class Order(StrEnum):
     KEY = "key"
 
 
+PLACES: dict[Order, Callable[[Record], tuple[Any, bytes]]] = {
+    Order.UPDATED: lambda record: (-record.updated_at, record.id),
+    Order.CREATED: lambda record: (-record.created_at, record.id),
+    Order.KEY: lambda record: (record.key, record.id),
+}
+"""Where a record stands in each order."""
+
+
 class Page(Struct, frozen=True):
     """One page of a scan; `cursor` None means that it was the last. `now` is the store's time."""
 

@@ -21,9 +21,9 @@ from onceward.cli.display import cut, width_of
 from onceward.cli.program import program
 from onceward.cli.settings import DEFAULTS, VARIABLES, masked
 from onceward.errors import OncewardError
-from tests.cli.calls import call, environment, line
+from tests.cli.calls import call, environment, line, on_a_terminal
 
-READING = (("ls",), ("show", "k"), ("explain", "k"), ("stats",), ("doctor",))
+READING = (("ls",), ("show", "k"), ("explain", "k"), ("stats",), ("audit",), ("doctor",))
 ACTING = (("release", "k"), ("retry", "k"), ("resolve", "k", "--applied"), ("forget", "k"), ("purge",))
 
 
@@ -175,8 +175,8 @@ def test_a_locked_store_can_be_read_but_a_command_is_not_run(locked: Path) -> No
 
 
 AS_NOBODY = """
-import os, sqlite3
-from onceward.cli import acting, checkup, program, reading, running
+import getpass, os, pwd, socket, sqlite3
+from onceward.cli import acting, auditing, checkup, migrating, program, reading, running
 from onceward.stores import sqlite
 if os.geteuid() == 0:  # who may write to everything
     os.seteuid(65534)
@@ -244,28 +244,6 @@ def test_a_text_is_cut_to_columns_not_to_characters() -> None:
     assert cut("abc", 3) == "abc"
     assert cut("abcd", 3) == "ab…"
     assert width_of("e\u0301") == 1
-
-
-def on_a_terminal(folder: Path, *words: str, typed: bytes = b"", **variables: str) -> tuple[int, bytes]:
-    """The command on a pseudo-terminal: what a person would see."""
-    import pty
-
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.chdir(folder)
-        os.execve(sys.executable, [sys.executable, "-m", "onceward.cli", *words], {**environment(), **variables})
-    seen = b""
-    os.write(terminal, typed)
-    while True:
-        try:
-            chunk = os.read(terminal, 65536)
-        except OSError:
-            break
-        if not chunk:
-            break
-        seen += chunk
-    os.close(terminal)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), seen
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a pseudo-terminal")

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from onceward.model import cells, transitions
 from onceward.model.record import Answer, ClaimRequest, Record, Renewal, State, Verdict
-from onceward.ports import AnySettlement, Clock, Filter, Order, Page, World
-from onceward.stores.memory import PLACES, MemoryStore
+from onceward.ports import PLACES, AnySettlement, Clock, Filter, Order, Page, World
+from onceward.stores.memory import MemoryStore
 
 A_MOMENT = 0.002
 """Between a look and a write that ought to be one step."""

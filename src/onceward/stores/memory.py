@@ -8,14 +8,14 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from onceward.errors import ConfigurationError, Reentrant, StoreBroken, StoreFull
 from onceward.model import transitions
 from onceward.model.audit import AuditEntry, AuditFilter, Signature, entries_of, purge_entry
 from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Seen, State, Verdict
-from onceward.ports import AnySettlement, Clock, Filter, Order, Page, World
+from onceward.ports import PLACES, AnySettlement, Clock, Filter, Order, Page, World
 
 from .clock import SteadyClock
 from .trail import Trail
@@ -226,14 +226,6 @@ class MemoryStore(Watchers):
                 hint="open a store in the child, or use one that processes share (sqlite:///…)",
             )
         return self._lock
-
-
-PLACES: dict[Order, Callable[[Record], tuple[Any, bytes]]] = {
-    Order.UPDATED: lambda record: (-record.updated_at, record.id),
-    Order.CREATED: lambda record: (-record.created_at, record.id),
-    Order.KEY: lambda record: (record.key, record.id),
-}
-"""Where a record stands in each order."""
 
 
 class OwnThreadLock:
