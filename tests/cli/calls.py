@@ -29,7 +29,7 @@ def call(*words: object) -> Result:
 def as_json(*words: object) -> Any:
     """What the command tells a program."""
     result = call(*words)
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == 0, (result.output, result.exception)
     return json.loads(result.stdout)
 
 

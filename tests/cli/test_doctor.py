@@ -46,7 +46,7 @@ def test_a_window_shorter_than_the_declared_retry_span_needs_attention(folder: P
     status, detail = windows["window shop/charge"]
     assert status == "attention"
     assert "1 of the newest 1 records answer only for 1d, but its sender redelivers for 3d" in detail
-    assert "window shop/charge" in call("doctor", "-o", "table").stdout
+    assert detail in call("doctor", "-o", "table").stdout, "in full, also where it goes by mail"
 
 
 @pytest.mark.parametrize("window", ["3d", "forever", lasting("3d", since="attempt"), sliding("4d")], ids=str)

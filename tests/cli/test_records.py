@@ -10,6 +10,7 @@ import pytest
 
 from onceward import Once, OutcomeParked
 from onceward.bridge import run
+from onceward.cli import finding
 from onceward.cli.codes import Exit
 from onceward.cli.settings import VARIABLES
 from onceward.model.record import Complete, Record, Renewal, State, Verdict
@@ -72,6 +73,25 @@ def test_ls_is_narrowed_by_state_scope_age_and_number() -> None:
     result = call("ls", "--limit", 2)
     assert len(json.loads(result.stdout)) == 2
     assert "more than these 2" in result.stderr
+
+
+def test_ls_shows_the_newest_whichever_they_are_among_many() -> None:
+    with Once(STORE, app="many") as once:
+        for number in range(300):
+            once.run(f"key {number:03}", str)
+        once.forget("key 007")
+        once.run("key 007", str)
+    newest = [one["key"] for one in as_json("ls", "--scope", "many/shared", "--limit", 3)]
+    assert newest == ["key 007", "key 299", "key 298"]
+    assert newest == [one["key"] for one in as_json("ls", "--scope", "many/shared", "--limit", 3, "--sort", "created")]
+    by_key = [one["key"] for one in as_json("ls", "--scope", "many/shared", "--limit", 300, "--sort", "key")]
+    assert by_key == [f"key {number:03}" for number in range(300)]
+
+
+def test_a_store_that_cannot_sort_is_sorted_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = [as_json("ls", "--limit", 4, "--sort", order) for order in ("updated", "created", "key")]
+    monkeypatch.setattr(finding, "Sorts", type("NoStore", (), {}))
+    assert wanted == [as_json("ls", "--limit", 4, "--sort", order) for order in ("updated", "created", "key")]
 
 
 def test_show_tells_every_field_and_the_value_on_demand() -> None:
@@ -253,8 +273,8 @@ def test_resolve_applied_makes_deliveries_replay_the_result() -> None:
 
 
 def test_resolve_not_applied_lets_it_run_and_abandon_does_not() -> None:
-    for finding, state in (("--not-applied", False), ("--abandon", True)):
-        assert call("resolve", "parked", finding, "--yes").exit_code == 0
+    for flag, state in (("--not-applied", False), ("--abandon", True)):
+        assert call("resolve", "parked", flag, "--yes").exit_code == 0
         assert (read("parked").state, read("parked").final) == (State.FAILED, state)
         with Once(STORE, app="shop", after_crash="park", fingerprint="none") as once:
             assert once.outcome("parked", raising(TimeoutError("again"))).kind == ("failed" if state else "parked")

@@ -45,8 +45,8 @@ def audit(*, key: str | None, since: str | None, limit: int) -> None:
     if wants_json():
         display.print_json([as_json(one) for one in found])
     elif found:
-        titles = ("WHEN", "WHO", "WHAT", "KEY", "SCOPE", "CHANGE", "WHY")
-        display.table(titles, [_row(one) for one in found], elastic=(1, 3, 4, 6))
+        titles = ("WHEN (UTC)", "WHO", "WHAT", "KEY", "CHANGE", "WHY")
+        display.table(titles, [_row(one) for one in found], elastic=range(1, len(titles)), whole=True)
     else:
         click.echo("No entries.", err=True)
     if more:
@@ -98,8 +98,8 @@ def _change(entry: AuditEntry) -> str:
 
 
 def _row(entry: AuditEntry) -> list[str]:
-    moment = display.moment(entry.at)
-    return [moment, entry.who, deed(entry), entry.key, entry.scope, _change(entry), entry.why]
+    moment = display.moment(entry.at).removesuffix(" UTC")
+    return [moment, entry.who, deed(entry), entry.key, _change(entry), entry.why]
 
 
 def sentence(entry: AuditEntry, now: int) -> str:

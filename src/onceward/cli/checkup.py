@@ -69,7 +69,7 @@ def doctor(declared: tuple[str, ...]) -> int:
     if wants_json():
         display.print_json([check._asdict() for check in checks])
     else:
-        display.table(("CHECK", "STATUS", "DETAIL"), checks, elastic=(0, 2))
+        display.table(("CHECK", "STATUS", "DETAIL"), checks, elastic=(0, 2), whole=True)
     return Exit.ATTENTION if any(check.status == ATTENTION for check in checks) else Exit.OK
 
 
