@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +64,18 @@ def test_each_kind_of_window_can_be_too_short(window: object) -> None:
     assert diagnosis("--retry-span", "shop/charge=3d")[0] == Exit.ATTENTION
 
 
+def test_a_sliding_window_is_as_long_as_it_slides_however_far_it_has_moved() -> None:
+    work(sliding("2d"))
+    with closing(sqlite3.connect("onceward.db")) as raw, raw:
+        raw.execute("UPDATE onceward_records SET claimed_at = claimed_at - 864000000000")  # ten days of replays ago
+    assert diagnosis("--retry-span", "charge=3d")[0] == Exit.ATTENTION
+
+
 def test_the_newest_records_decide_because_they_show_what_is_declared_now() -> None:
     for number in range(100):
         work("3d", f"new {number}")
     assert diagnosis("--retry-span", "charge=3d")[0] == Exit.OK
-    work("1h", "a careless one")
+    work("1h", "one more, with less care")
     code, windows = diagnosis("--retry-span", "charge=3d")
     assert (code, "1 of the newest 100" in windows["window charge"][1]) == (Exit.ATTENTION, True)
 
