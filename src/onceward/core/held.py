@@ -51,6 +51,7 @@ class Held:
     begun = False  # before that nothing can have happened, and the key may be given back
     result: Any = NO_RESULT
     over = False  # the store had the last word, or the lease has to lapse: nothing is left to be done
+    outer: Held | None = None
     patience = math.inf  # until when, on our own clock, a settlement is repeated
     _canceller: Canceller | None = None
 
@@ -88,14 +89,9 @@ class Held:
         return False
 
     def __enter__(self) -> Self:
+        self.outer = current()
         self._variable = _current.set(self)
         return self
-
-    @property
-    def outer(self) -> Held | None:
-        """The claim around this one."""
-        around = self._variable.old_value
-        return around if isinstance(around, Held) else None
 
     def __exit__(self, *_: object) -> None:
         if not self.over:

@@ -7,7 +7,7 @@ one found. First come, first served, but for the second of a key, which goes wit
 from __future__ import annotations
 
 from collections import deque
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from onceward.ports import AnyRequest
 
@@ -16,54 +16,54 @@ MOST_BYTES = 1 << 20
 OVERHEAD = 500  # bytes of a request without its result: names, marks, a note
 
 
-class Waiting(Protocol):
-    """A request with somebody who waits for its answer."""
+class Waiting:
+    """A request with somebody who waits for its answer. Marked `taken` first and then asked whether it has `left`."""
 
-    request: AnyRequest
+    __slots__ = ("left", "request", "taken")
+
+    def __init__(self, request: AnyRequest) -> None:
+        self.request = request
+        self.left = False  # nobody waits any more: it is not to be sent
+        self.taken = False  # it is being sent
 
 
 W = TypeVar("W", bound=Waiting)
 
 
 class Queue(Generic[W]):
-    """Requests in the order of their arrival."""
+    """Requests in the order of their arrival. Anybody may add; only one at a time may take."""
 
     def __init__(self) -> None:
         self._waiting: deque[W] = deque()
 
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
-
     def add(self, one: W) -> None:
         self._waiting.append(one)
 
-    def remove(self, one: W) -> bool:
-        """Whether it was still waiting."""
-        try:
-            self._waiting.remove(one)
-        except ValueError:
-            return False
-        return True
-
-    def first(self) -> W:
-        return self._waiting[0]
+    def first(self) -> W | None:
+        """Whose turn it is; None if nobody waits."""
+        waiting = self._waiting
+        while waiting and waiting[0].left:
+            waiting.popleft()
+        return waiting[0] if waiting else None
 
     def take(self) -> list[W]:
-        """What goes with the next call. Never empty: a request that is too large for any batch goes alone."""
+        """What goes with the next call. A request that is too large for any batch goes alone."""
         taken: list[W] = []
         ids: set[bytes] = set()
-        left: list[W] = []
+        later: list[W] = []
         size = 0
         while self._waiting and len(taken) < MOST:
             one = self._waiting.popleft()
             if one.request.id in ids:
-                left.append(one)
+                later.append(one)
                 continue
             size += OVERHEAD + len(getattr(one.request, "result", None) or b"")
             if taken and size > MOST_BYTES:
-                left.append(one)
+                later.append(one)
                 break
-            ids.add(one.request.id)
-            taken.append(one)
-        self._waiting.extendleft(reversed(left))
+            one.taken = True
+            if not one.left:
+                ids.add(one.request.id)
+                taken.append(one)
+        self._waiting.extendleft(reversed(later))
         return taken

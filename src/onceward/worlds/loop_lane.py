@@ -15,22 +15,22 @@ from asyncio import AbstractEventLoop, Future, Task
 from onceward.model.record import Answer
 from onceward.ports import AnyRequest, Send
 
-from .lane import Queue
+from .lane import Queue, Waiting
 
 
-class Passenger:
+class Passenger(Waiting):
     """A request, and the future of its answer."""
 
-    __slots__ = ("deadline", "future", "request")
+    __slots__ = ("_deadline", "future")
 
     def __init__(self, request: AnyRequest, future: Future[list[Answer]], deadline: float) -> None:
-        self.request = request
+        super().__init__(request)
         self.future = future
-        self.deadline = deadline
+        self._deadline = deadline
 
-    def left(self) -> float:
+    def remaining(self) -> float:
         """Seconds until its time is over."""
-        return max(0.0, self.deadline - time.monotonic())
+        return max(0.0, self._deadline - time.monotonic())
 
 
 class LoopLane:
@@ -64,7 +64,7 @@ class Runway:
 
     async def _fly(self) -> None:
         try:
-            while self._queue:
+            while self._queue.first() is not None:
                 batch = [one for one in self._queue.take() if not one.future.cancelled()]
                 if batch and not await self._carry(batch):
                     for one in batch:
@@ -75,7 +75,7 @@ class Runway:
     async def _carry(self, batch: list[Passenger]) -> bool:
         """One call; False if it failed for several, and has to be repeated for each."""
         try:
-            answers = await self._send([one.request for one in batch], min(one.left() for one in batch))
+            answers = await self._send([one.request for one in batch], min(one.remaining() for one in batch))
         except Exception as error:  # noqa: BLE001 (raised where it is waited for)
             if len(batch) > 1:
                 return False

@@ -122,10 +122,10 @@ def free(
 
 def create(cursor: Cursor, record: Record) -> bool:
     """Write a new claim, unless its key has got a record by now; tells whether it was written."""
-    row = claimed(record)
-    if row is None:
-        return False
     try:
+        row = claimed(record)
+        if row is None:
+            return False
         cursor.execute(_CREATE, row)
     except (UnicodeEncodeError, OverflowError):
         return False
@@ -134,10 +134,10 @@ def create(cursor: Cursor, record: Record) -> bool:
 
 def swap(cursor: Cursor, before: Record, after: Record) -> bool:
     """Write what changed in one record, unless it is another one by now; tells whether it was written."""
-    columns, values = difference(before, after)
-    if not columns:
-        return True
     try:
+        columns, values = difference(before, after)
+        if not columns:
+            return True
         seen = (before.id, before.token, before.nonce, before.state._value_, before.updated_at)
         cursor.execute(_swap(columns), (*values, *seen))
     except (UnicodeEncodeError, OverflowError):
