@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import os
 import warnings
 from collections.abc import Callable, Mapping
 from types import MethodType
@@ -28,6 +27,7 @@ from .operation import KeySource, Operation, codec_for, label_of, name_of
 from .ports import Store, World
 from .stores.registry import open_store, store_url
 from .worlds.keeper import Keeper
+from .worlds.ourselves import OURSELVES
 
 FUNCTION = "function()"
 """Under this name, which no parameter can have, the fingerprint of `run` holds the function."""
@@ -87,7 +87,7 @@ class Face:
 
         bus = logging_bus()
         self.keeper = Keeper(store, bus)
-        self.engine = Engine(store, self._world(), self.keeper, bus, Owner())
+        self.engine = Engine(store, self._world(), self.keeper, bus, OURSELVES)
 
     def _world(self) -> World:
         raise NotImplementedError
@@ -295,22 +295,6 @@ def _cached(store: Store, most: int) -> Store:
 
 def _remake(face: type[Face], url: str, settings: dict[str, Any]) -> Face:
     return face(url, **settings)
-
-
-class Owner:
-    """Who we are, for people: host and process. Made anew after a fork."""
-
-    def __init__(self) -> None:
-        self._pid = -1
-        self._text = ""
-
-    def __call__(self) -> str:
-        pid = os.getpid()
-        if pid != self._pid:
-            import socket  # not at the top: only those who claim need it
-
-            self._pid, self._text = pid, f"{socket.gethostname()}:{pid}"
-        return self._text
 
 
 __all__ = ["Defaults", "Face", "Settings"]

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Struct
 
-from .model.record import Answer, ClaimRequest, Complete, Fail, Park, Record, Release, Renewal, Resolve, State
+from .model.record import Answer, ClaimRequest, Complete, Done, Fail, Park, Record, Release, Renewal, Resolve, State
 
 T = TypeVar("T")
 
 AnySettlement = Complete | Fail | Park | Release | Resolve
+AnyRequest = ClaimRequest | Renewal | AnySettlement
+
+Send = Callable[[Sequence[AnyRequest], float], Coroutine[Any, Any, list[Answer]]]
+"""Requests of any kind, each for another key, to the store in one call; the timeout in seconds."""
 
 
 class Clock(Protocol):
@@ -55,6 +59,14 @@ class Canceller(Protocol):
         ...
 
 
+class Lane(Protocol):
+    """Group commit: what arrives while a call is under way goes to the store together, in the next one."""
+
+    def __call__(self, request: AnyRequest, timeout: float) -> Awaitable[list[Answer]]:
+        """The answer to one request, in a list of one."""
+        ...
+
+
 class World(Protocol):
     """What differs between threads and an event loop."""
 
@@ -75,6 +87,10 @@ class World(Protocol):
         ...
 
     def gate(self) -> Gate: ...
+    def lane(self, send: Send) -> Lane:
+        """Group commit for a store that takes requests of any kind in one call."""
+        ...
+
     async def sleep(self, seconds: float) -> None: ...
     async def offload(self, call: Callable[..., T], *arguments: Any) -> T:
         """Run a call that may block for long where it blocks nobody else."""
@@ -85,7 +101,7 @@ class World(Protocol):
         ...
 
     async def finish(
-        self, work: Coroutine[Any, Any, T], hurry: Callable[[], None] | None = None
+        self, work: Awaitable[T], hurry: Callable[[], None] | None = None
     ) -> tuple[T, BaseException | None]:
         """Run to the end even if the caller is cancelled meanwhile; the cancellation comes back beside the result.
 
@@ -127,6 +143,15 @@ class Store(Protocol):
     async def counts(self, *, timeout: float) -> dict[tuple[str, State], int]: ...
     async def purge(self, limit: int, *, timeout: float) -> int:
         """Delete up to `limit` records that answer for nothing any more; tells how many went."""
+        ...
+
+
+@runtime_checkable
+class Glances(Protocol):
+    """A store that can show what is done without being asked for a claim: no write, and no waiting for one."""
+
+    def glance(self, id: bytes, fingerprint: bytes) -> Done | None:
+        """The record, if `transitions.replays` holds for it now; None: the key has to be claimed. May block."""
         ...
 
 

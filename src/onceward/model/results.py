@@ -80,6 +80,12 @@ class ResultType:
 
     def decode(self, data: bytes) -> Any:
         """A fresh copy of the value that was encoded."""
+        try:
+            return ormsgpack.unpackb(data)  # plain data needs no more, and refuses extensions
+        except ValueError:
+            return self._rebuild(data)
+
+    def _rebuild(self, data: bytes) -> Any:
         reader = _Reader(self._by_name)
         try:
             return ormsgpack.unpackb(data, ext_hook=reader.hook)

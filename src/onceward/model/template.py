@@ -47,6 +47,7 @@ class Template:
         self.text = text
         self._literals, self._fields = _parse(text)
         self._is_bare = len(self._fields) == 1 and not any(self._literals)
+        self._only = self._fields[0].root if self._is_bare and not self._fields[0].steps else None
 
     def __repr__(self) -> str:
         return f"Template({self.text!r})"
@@ -61,7 +62,15 @@ class Template:
                     hint=f"the parameters are: {known}",
                 )
 
+    def covers(self, names: Collection[str]) -> bool:
+        """Whether the key holds all of these arguments whole: then they can never differ under one key."""
+        return {field.root for field in self._fields if not field.steps}.issuperset(names)
+
     def __call__(self, arguments: Mapping[str, object]) -> tuple[object, str]:
+        if self._only is not None:
+            value = arguments.get(self._only)
+            if type(value) is str and value:
+                return value, readable(value)
         pieces: list[object] = [self._literals[0]]
         text, showable = self._literals[0], True
         for field, literal in zip(self._fields, self._literals[1:], strict=True):
@@ -101,6 +110,10 @@ class FirstOf:
         """Refuse fields that no call can fill."""
         for template in self.templates:
             template.check(names, has_var_keywords)
+
+    def covers(self, names: Collection[str]) -> bool:
+        """Whether each template does."""
+        return all(template.covers(names) for template in self.templates)
 
     def __call__(self, arguments: Mapping[str, object]) -> tuple[object, str]:
         lacking: list[str] = []

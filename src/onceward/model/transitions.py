@@ -23,7 +23,9 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from .cells import (
+    COMPLETED,
     KEEP_UNFINISHED,
+    PENDING,
     Step,
     acquire_afresh,
     completed,
@@ -53,6 +55,7 @@ from .record import (
     AfterCrash,
     ClaimRequest,
     Complete,
+    Done,
     Fail,
     Park,
     Record,
@@ -93,13 +96,13 @@ def row_of(record: Record | None, now: int) -> Row:
     if record.min_reader > READER:
         return Row.NEWER
     state = record.state
-    over = record.valid_until is not None and now >= record.valid_until
-    if state is State.COMPLETED:
-        return Row.DONE_OVER if over else Row.DONE
-    if state is State.PENDING:
+    if state is PENDING:
         if record.released:
             return Row.HANDED_BACK
         return Row.LIVE if record.lease_until is None or now < record.lease_until else Row.LAPSED
+    over = record.valid_until is not None and now >= record.valid_until
+    if state is COMPLETED:
+        return Row.DONE_OVER if over else Row.DONE
     if state is State.FAILED:
         if record.final:
             return Row.REFUSED_OVER if over else Row.REFUSED
@@ -158,6 +161,28 @@ def claim(record: Record | None, request: ClaimRequest, now: int) -> Step:
     return TABLE[row].claim(record, request, now)
 
 
+def apply(
+    record: Record | None, request: ClaimRequest | Renewal | Complete | Fail | Park | Release | Resolve, now: int
+) -> tuple[Record | None, Verdict]:
+    """Whichever verb the request is for."""
+    if isinstance(request, ClaimRequest):
+        return claim(record, request, now)
+    if isinstance(request, Renewal):
+        return renew(record, request, now)
+    return settle(record, request, now)
+
+
+def replays(record: Done, fingerprint: bytes, now: int) -> bool:
+    """Whether a claim with this fingerprint would be answered with the stored result, and nothing be written."""
+    end = record.valid_until
+    return (
+        record.state is COMPLETED
+        and record.min_reader <= READER
+        and (end is None or now < end - record.slide + record.slide // 8)
+        and not differs(record.fingerprint, fingerprint)
+    )
+
+
 def renew(record: Record | None, request: Renewal, now: int) -> tuple[Record | None, Verdict]:
     """Extend the lease of its owner."""
     row = row_of(record, now)
@@ -180,11 +205,11 @@ def settle(
     if record is None or record.token != request.token or record.nonce != request.nonce:
         return record, Verdict.LOST
     cells = TABLE[row]
-    if isinstance(request, Complete):
+    if type(request) is Complete:
         return cells.complete(record, request, now)
-    if isinstance(request, Fail):
+    if type(request) is Fail:
         return cells.fail(record, request, now)
-    if isinstance(request, Park):
+    if type(request) is Park:
         return cells.park(record, request, now)
     return cells.release(record, request, now)
 

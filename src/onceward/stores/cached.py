@@ -11,8 +11,8 @@ from onceward.model import transitions
 from onceward.model.record import Answer, ClaimRequest, Record, Renewal, State, Verdict
 from onceward.ports import AnySettlement, Clock, Filter, JoinedStore, JoinsTransaction, Notifies, Page, Store, World
 
+from .alone import Alone
 from .clock import SteadyClock
-from .memory import OwnThreadLock
 
 
 class CachedStore:
@@ -105,41 +105,47 @@ class _Results:
         self._clock = clock
         self._offset = 0
         self._records: OrderedDict[bytes, Record] = OrderedDict()
-        self._lock = OwnThreadLock()
+        self._alone = Alone()
 
     def __len__(self) -> int:
         return len(self._records)
 
     def known(self, request: ClaimRequest) -> Answer | None:
-        with self._lock:
-            record = self._records.get(request.id)
-            if record is None:
-                return None
-            now = self._clock.now() + self._offset
-            after, verdict = transitions.claim(record, request, now)
-            if after is record and verdict in (Verdict.REPLAY, Verdict.MISMATCH):
-                self._records.move_to_end(request.id)
-                return Answer(verdict, record, now)
-            del self._records[request.id]
-            return None
+        return self._alone(self._known, request)
 
     def remember(self, answer: Answer, generation: int) -> Answer:
         record = answer.record
         if record is not None and record.state is State.COMPLETED:
-            with self._lock:
-                if generation == self.generation:
-                    self._offset = answer.now - self._clock.now()
-                    self._records[record.id] = record
-                    self._records.move_to_end(record.id)
-                if len(self._records) > self._size:
-                    self._records.popitem(last=False)
+            self._alone(self._remember, record, answer.now, generation)
         return answer
 
     def forget(self, ids: Sequence[bytes]) -> None:
-        with self._lock:
-            self.generation += 1
-            for id in ids:
-                self._records.pop(id, None)
+        self._alone(self._forget, ids)
+
+    def _known(self, request: ClaimRequest) -> Answer | None:
+        record = self._records.get(request.id)
+        if record is None:
+            return None
+        now = self._clock.now() + self._offset
+        after, verdict = transitions.claim(record, request, now)
+        if after is record and verdict in (Verdict.REPLAY, Verdict.MISMATCH):
+            self._records.move_to_end(request.id)
+            return Answer(verdict, record, now)
+        del self._records[request.id]
+        return None
+
+    def _remember(self, record: Record, now: int, generation: int) -> None:
+        if generation == self.generation:
+            self._offset = now - self._clock.now()
+            self._records[record.id] = record
+            self._records.move_to_end(record.id)
+        if len(self._records) > self._size:
+            self._records.popitem(last=False)
+
+    def _forget(self, ids: Sequence[bytes]) -> None:
+        self.generation += 1
+        for id in ids:
+            self._records.pop(id, None)
 
 
 def _nothing() -> None: ...

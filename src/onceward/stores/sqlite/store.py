@@ -1,7 +1,8 @@
 """SQLiteStore: records in a file that several processes share.
 
-Every verb reads the rows, lets `model.transitions` decide and writes what changed, in one write transaction. A claim
-looks first without one: if nothing has to be written (a replay, somebody else is running), no lock is taken at all.
+Every verb reads the rows, lets `model.transitions` decide and writes what changed. It looks first without a lock: if
+nothing has to be written (a replay, somebody else is running), none is taken at all, and one record is written by one
+statement that holds only if the record is still the one that was seen. Everything else is a transaction.
 """
 
 from __future__ import annotations
@@ -12,21 +13,23 @@ from typing import Any, TypeVar
 
 from onceward.errors import ConfigurationError
 from onceward.model import transitions
-from onceward.model.record import Answer, ClaimRequest, Renewal, State, Verdict
-from onceward.ports import AnySettlement, Clock, Filter, Page, World
+from onceward.model.record import Answer, ClaimRequest, Done, Renewal, State, Verdict
+from onceward.ports import AnyRequest, Clock, Filter, Page, World
 from onceward.stores.clock import WallClock
+from onceward.stores.grouping import Grouping
 from onceward.stores.watchers import Watchers
 
 from . import upkeep
 from .joined import SQLiteJoined, check_connection
 from .link import MEMORY, Allowance, Cursor, Link
-from .table import OURS, Change, Request, create, free, ids_of, judge, write
+from .rows import GLIMPSE, Glimpse
+from .table import OURS, Found, create, free, ids_of, judge, swap, write
 from .url import absolute, checked_synchronous, name_of
 
 T = TypeVar("T")
 
 
-class SQLiteStore(Watchers):
+class SQLiteStore(Grouping, Watchers):
     """A SQLite file, in WAL mode. `synchronous="FULL"` keeps what was acknowledged through a power cut.
 
     `":memory:"` is one shared connection for one process, without joining.
@@ -73,6 +76,7 @@ class SQLiteStore(Watchers):
     async def open(self, world: World) -> None:
         await world.offload(self._link.open)
         self._world = world
+        self.group(world)
 
     async def close(self) -> None:
         world, self._world = self._world, None
@@ -81,16 +85,18 @@ class SQLiteStore(Watchers):
 
     # ── the verbs ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
-        return await self._turn(timeout, self._claim, requests, ids_of(requests))
+    def glance(self, id: bytes, fingerprint: bytes) -> Done | None:
+        row = self._link.peek(GLIMPSE, id)
+        if row is None:
+            return None
+        done = Glimpse(*row)
+        return done if transitions.replays(done, fingerprint, self._clock.now()) else None
 
-    async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
-        return await self._turn(timeout, self._write, transitions.renew, renewals, ids_of(renewals))
-
-    async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:
-        ids = ids_of(settlements)
-        answers = await self._turn(timeout, self._write, transitions.settle, settlements, ids)
-        self.wake(ids)
+    async def send(self, requests: Sequence[AnyRequest], timeout: float) -> list[Answer]:
+        """Claims, renewals and settlements, in one transaction."""
+        answers = await self._turn(timeout, self._apply, requests, ids_of(requests))
+        if self._waiting:
+            self.wake(one.id for one in requests if not isinstance(one, ClaimRequest | Renewal))
         return answers
 
     async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
@@ -138,30 +144,29 @@ class SQLiteStore(Watchers):
         offload = _at_once if self._world is None or self.inline else self._world.offload
         return offload(self._link.turn, allowance, work, *arguments)
 
-    def _claim(self, cursor: Cursor, requests: Sequence[ClaimRequest], ids: Sequence[bytes]) -> list[Answer]:
+    def _apply(self, cursor: Cursor, requests: Sequence[AnyRequest], ids: Sequence[bytes]) -> list[Answer]:
+        """Judged by what is seen without the lock first: what changes nothing takes none, and one record is swapped."""
         found = OURS.fetch(cursor, ids)
-        if len(ids) == 1 and not found:
-            return self._link.write(cursor, self._create, requests, ids)
-        answers, changes = judge(found, transitions.claim, requests, self._clock.now())
-        return self._write(cursor, transitions.claim, requests, ids) if changes else answers
+        answers, changes = judge(found, transitions.apply, requests, self._clock.now())
+        if not changes or self._written(cursor, found, answers):
+            return answers
+        return self._link.write(cursor, self._apply_locked, requests, ids)
 
-    def _create(self, cursor: Cursor, requests: Sequence[ClaimRequest], ids: Sequence[bytes]) -> list[Answer]:
-        """The key was new a moment ago: if it still is, it need not be looked for again."""
-        answers, _ = judge({}, transitions.claim, requests, self._clock.now())
-        return answers if create(cursor, answers) else self._apply(cursor, transitions.claim, requests, ids)
+    def _written(self, cursor: Cursor, found: Found, answers: Sequence[Answer]) -> bool:
+        """One statement writes one record, or nothing if it changed meanwhile. Several need a transaction."""
+        record = answers[0].record
+        if len(answers) > 1 or record is None:
+            return False
+        before = found.get(record.id)
+        done = create(cursor, record) if before is None else swap(cursor, before, record)
+        if done:
+            self._link.look_after_writing()
+        return done
 
-    def _write(
-        self, cursor: Cursor, change: Change[Request], requests: Sequence[Request], ids: Sequence[bytes]
-    ) -> list[Answer]:
-        return self._link.write(cursor, self._apply, change, requests, ids)
-
-    def _apply(
-        self, cursor: Cursor, change: Change[Request], requests: Sequence[Request], ids: Sequence[bytes]
-    ) -> list[Answer]:
+    def _apply_locked(self, cursor: Cursor, requests: Sequence[AnyRequest], ids: Sequence[bytes]) -> list[Answer]:
         found = OURS.fetch(cursor, ids)
-        answers, changes = judge(found, change, requests, self._clock.now())  # the time after waiting for the lock
-        if changes:
-            write(cursor, found, answers)
+        answers, _ = judge(found, transitions.apply, requests, self._clock.now())  # the time after waiting for the lock
+        write(cursor, found, answers)
         return answers
 
     def _read(self, cursor: Cursor, ids: Sequence[bytes]) -> list[Answer]:
