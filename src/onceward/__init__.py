@@ -38,6 +38,7 @@ from .errors import (
     VersionSkew,
     WrongWorld,
 )
+from .model.audit import AuditEntry
 from .model.content import content_key
 from .model.key import Key, Scope
 from .model.outcome import Executed, Failed, Mismatch, Outcome, Parked, Replayed, Running, Stale, Unknown
@@ -72,6 +73,7 @@ __all__ = [
     "AsyncClaim",
     "AsyncFunction",
     "AsyncOnce",
+    "AuditEntry",
     "Claim",
     "ClaimError",
     "ConfigurationError",

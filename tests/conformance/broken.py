@@ -47,7 +47,7 @@ class Altered(MemoryStore):
     async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
         return [self._alone(self._alter, self.on_renew, one) for one in renewals]
 
-    async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:
+    async def settle(self, settlements: Sequence[AnySettlement], **how: Any) -> list[Answer]:
         answers = [self._alone(self._alter, self.on_settle, one) for one in settlements]
         self.wake(one.id for one in settlements)
         return answers

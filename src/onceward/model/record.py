@@ -190,7 +190,10 @@ class Resolution(StrEnum):
 
 
 class Resolve(Struct, frozen=True, gc=False):
-    """The way out of PARKED: holds only if the record still has the token that was seen."""
+    """The way out of PARKED: holds only if the record still has the token and the state that were seen.
+
+    Whoever saw it PENDING or FAILED may resolve that, too: its owner is cut off, a live one only by `force`.
+    """
 
     id: bytes
     token_seen: int
@@ -200,6 +203,15 @@ class Resolve(Struct, frozen=True, gc=False):
     stored: bool = True
     validity: Validity = FOREVER
     note: dict[str, str] = {}
+    state_seen: State = State.PARKED
+    force: bool = False
+
+
+class Seen(Struct, frozen=True):
+    """What somebody saw before deciding. The state counts too: a late owner completes under the same token."""
+
+    token: int
+    state: State
 
 
 class Verdict(StrEnum):

@@ -63,6 +63,7 @@ from .record import (
     Renewal,
     Resolution,
     Resolve,
+    Seen,
     State,
     Verdict,
 )
@@ -146,6 +147,9 @@ TABLE: dict[Row, Cells] = {
 STARTS_AFRESH = frozenset({Row.FREE, Row.DONE_OVER, Row.REFUSED_OVER, Row.FAILED_OVER})
 """Rows in which the key's earlier life is over, so that its payload no longer matters."""
 
+RESOLVABLE = frozenset({Row.PARKED, Row.LIVE, Row.LAPSED, Row.FAILED, Row.REFUSED})
+"""Rows in which somebody who knows may say how the last attempt ended."""
+
 
 def claim(record: Record | None, request: ClaimRequest, now: int) -> Step:
     """May this caller own the key?"""
@@ -215,10 +219,19 @@ def settle(
 
 
 def resolve(record: Record | None, request: Resolve, now: int) -> tuple[Record | None, Verdict]:
-    """Somebody knows how a parked attempt ended. Compare-and-set on the token seen; the late owner is cut off."""
-    if record is None or record.state is not State.PARKED or record.token != request.token_seen:
+    """Somebody knows how an attempt ended. Compare-and-set on what was seen; the owner is cut off."""
+    row = row_of(record, now)
+    if record is None or row not in RESOLVABLE:
         return record, Verdict.LOST
-    cut_off = replace(record, token=next_token(record, now), nonce=NOBODY, ask_first=False)
+    if (record.token, record.state) != (request.token_seen, request.state_seen):
+        return record, Verdict.LOST
+    if row is Row.LIVE and not request.force:
+        return record, Verdict.REFUSED
+    cut_off = replace(
+        record, token=next_token(record, now), nonce=NOBODY, lease_until=None, ask_first=False, released=False
+    )
+    if record.state is State.PENDING:
+        cut_off = replace(cut_off, error_type="Released", error="its owner was cut off: somebody knew how it ended")
     if request.resolution is Resolution.APPLIED:
         return completed(cut_off, request, now)
     abandoned = request.resolution is Resolution.ABANDON
@@ -237,13 +250,20 @@ def resolve(record: Record | None, request: Resolve, now: int) -> tuple[Record |
     ), Verdict.OK
 
 
-def forget(record: Record | None, now: int, *, force: bool = False) -> tuple[Record | None, Verdict]:
-    """Back to FREE. A live owner is spared unless forced; only its token survives, so that no zombie passes."""
+def forget(
+    record: Record | None, now: int, *, force: bool = False, seen: Seen | None = None
+) -> tuple[Record | None, Verdict]:
+    """Back to FREE. A live owner is spared unless forced; only its token survives, so that no zombie passes.
+
+    With `seen`, a record that has become another since then is left alone: nobody forgets what they did not see.
+    """
     row = row_of(record, now)
     if record is None or row is Row.FREE:
         return record, Verdict.OK
     if row is Row.NEWER:
         return record, Verdict.SKEW
+    if seen is not None and (record.token, record.state) != (seen.token, seen.state):
+        return record, Verdict.LOST
     if row is Row.LIVE and not force:
         return record, Verdict.REFUSED
     return freed(record, now), Verdict.OK

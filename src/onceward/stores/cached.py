@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from onceward.errors import ConfigurationError
 from onceward.model import transitions
-from onceward.model.record import Answer, ClaimRequest, Record, Renewal, State, Verdict
+from onceward.model.audit import AuditEntry, AuditFilter, Signature
+from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Seen, State, Verdict
 from onceward.ports import AnySettlement, Clock, Filter, JoinedStore, JoinsTransaction, Notifies, Page, Store, World
 
 from .alone import Alone
@@ -62,17 +63,27 @@ class CachedStore:
     async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
         return await self._store.renew(renewals, timeout=timeout)
 
-    async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:
+    async def settle(
+        self, settlements: Sequence[AnySettlement], *, timeout: float, signed: Signature | None = None
+    ) -> list[Answer]:
         generation = self._results.generation
-        answers = await self._store.settle(settlements, timeout=timeout)
+        answers = await self._store.settle(settlements, timeout=timeout, signed=signed)
         return [self._results.remember(answer, generation) for answer in answers]
 
     async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
         return await self._store.read(ids, timeout=timeout)
 
-    async def forget(self, ids: Sequence[bytes], *, force: bool, timeout: float) -> list[Answer]:
+    async def forget(
+        self,
+        ids: Sequence[bytes],
+        *,
+        force: bool,
+        timeout: float,
+        seen: Mapping[bytes, Seen] | None = None,
+        signed: Signature | None = None,
+    ) -> list[Answer]:
         try:
-            return await self._store.forget(ids, force=force, timeout=timeout)
+            return await self._store.forget(ids, force=force, timeout=timeout, seen=seen, signed=signed)
         finally:  # not before, or a claim that begins meanwhile would bring the record back
             self._results.forget(ids)
 
@@ -82,8 +93,11 @@ class CachedStore:
     async def counts(self, *, timeout: float) -> dict[tuple[str, State], int]:
         return await self._store.counts(timeout=timeout)
 
-    async def purge(self, limit: int, *, timeout: float) -> int:
-        return await self._store.purge(limit, timeout=timeout)
+    async def purge(self, limit: int, *, timeout: float, signed: Signature | None = None) -> int:
+        return await self._store.purge(limit, timeout=timeout, signed=signed)
+
+    async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
+        return await self._store.audit(wanted, limit=limit, timeout=timeout)
 
     def watch(self, id: bytes, wake: Callable[[], None]) -> Callable[[], None]:
         if isinstance(self._store, Notifies):

@@ -6,17 +6,19 @@ import heapq
 import os
 import weakref
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import NoReturn, TypeVar
 
 from onceward.errors import ConfigurationError, StoreBroken, StoreFull
 from onceward.model import transitions
-from onceward.model.record import Answer, ClaimRequest, Record, Renewal, State, Verdict
-from onceward.ports import AnySettlement, Clock, Filter, Page, World
+from onceward.model.audit import AuditEntry, AuditFilter, Signature, entries_of, purge_entry
+from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Seen, State, Verdict
+from onceward.ports import PLACES, AnySettlement, Clock, Filter, Order, Page, World
 
 from .alone import Alone
 from .clock import SteadyClock
+from .trail import Trail
 from .watchers import Watchers
 
 T = TypeVar("T", ClaimRequest, Renewal, AnySettlement)
@@ -39,6 +41,7 @@ class MemoryStore(Watchers):
         self._clock = clock or SteadyClock()
         self._max = max_records
         self._records: dict[bytes, Record] = {}
+        self._trail = Trail()
         self._ending: list[tuple[int, int, bytes]] = []
         self._order = count()
         self._floor = 0  # above every token that was evicted young: claims are never given a time below it
@@ -69,8 +72,17 @@ class MemoryStore(Watchers):
     async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:  # noqa: ARG002 (never waits)
         return self._alone(self._apply, transitions.renew, renewals)
 
-    async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:  # noqa: ARG002 (never waits)
-        answers = self._alone(self._apply, transitions.settle, settlements)
+    async def settle(
+        self,
+        settlements: Sequence[AnySettlement],
+        *,
+        timeout: float,  # noqa: ARG002 (never waits)
+        signed: Signature | None = None,
+    ) -> list[Answer]:
+        if signed is None:
+            answers = self._alone(self._apply, transitions.settle, settlements)
+        else:
+            answers = self._alone(self._apply_signed, signed, settlements)
         if self._waiting:
             self.wake(one.id for one in settlements)
         return answers
@@ -78,19 +90,33 @@ class MemoryStore(Watchers):
     async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:  # noqa: ARG002 (never waits)
         return self._alone(self._read, ids)
 
-    async def forget(self, ids: Sequence[bytes], *, force: bool, timeout: float) -> list[Answer]:  # noqa: ARG002 (never waits)
-        answers = self._alone(self._forget, ids, force)
+    async def forget(
+        self,
+        ids: Sequence[bytes],
+        *,
+        force: bool,
+        timeout: float,  # noqa: ARG002 (never waits)
+        seen: Mapping[bytes, Seen] | None = None,
+        signed: Signature | None = None,
+    ) -> list[Answer]:
+        answers = self._alone(self._forget, ids, force, seen or {}, signed)
         self.wake(ids)
         return answers
 
     async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:  # noqa: ARG002 (never waits)
         return self._alone(self._scan, wanted, cursor, limit)
 
+    async def first(self, wanted: Filter, *, order: Order, limit: int, timeout: float) -> Page:  # noqa: ARG002 (never waits)
+        return self._alone(self._first, wanted, order, limit)
+
     async def counts(self, *, timeout: float) -> dict[tuple[str, State], int]:  # noqa: ARG002 (never waits)
         return self._alone(self._counts)
 
-    async def purge(self, limit: int, *, timeout: float) -> int:  # noqa: ARG002 (never waits)
-        return self._alone(self._purge, limit)
+    async def purge(self, limit: int, *, timeout: float, signed: Signature | None = None) -> int:  # noqa: ARG002 (never waits)
+        return self._alone(self._purge, limit, signed)
+
+    async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:  # noqa: ARG002 (never waits)
+        return self._alone(self._audit, wanted, limit)
 
     # ── the same, alone ──
 
@@ -129,15 +155,29 @@ class MemoryStore(Watchers):
         found = [self._records.get(id) for id in ids]
         return [Answer(Verdict.ABSENT if record is None else Verdict.OK, record, now) for record in found]
 
-    def _forget(self, ids: Sequence[bytes], force: bool) -> list[Answer]:  # noqa: FBT001 (handed on)
+    def _apply_signed(self, signed: Signature, settlements: Sequence[AnySettlement]) -> list[Answer]:
+        before = {one.id: self._records.get(one.id) for one in settlements}
+        answers = self._apply(transitions.settle, settlements)
+        self._trail.add(entries_of(signed, before.get, answers))
+        return answers
+
+    def _forget(
+        self,
+        ids: Sequence[bytes],
+        force: bool,  # noqa: FBT001 (handed on)
+        seen: Mapping[bytes, Seen],
+        signed: Signature | None,
+    ) -> list[Answer]:
         now = self._clock.now()
+        before = {id: self._records.get(id) for id in ids}
         answers = []
         for id in ids:
-            before = self._records.get(id)
-            record, verdict = transitions.forget(before, now, force=force)
-            if record is not None and record is not before:
+            record, verdict = transitions.forget(self._records.get(id), now, force=force, seen=seen.get(id))
+            if record is not None and record is not before[id]:
                 self._put(record)
             answers.append(Answer(verdict, record, now))
+        if signed is not None:
+            self._trail.add(entries_of(signed, before.get, answers))
         return answers
 
     def _scan(self, wanted: Filter, cursor: bytes | None, limit: int) -> Page:
@@ -146,14 +186,24 @@ class MemoryStore(Watchers):
         found = [self._records[id] for id in ids if _matches(self._records[id], wanted)][: limit + 1]
         return Page(found[:limit], found[limit - 1].id if len(found) > limit else None, now)
 
+    def _first(self, wanted: Filter, order: Order, limit: int) -> Page:
+        found = (record for record in self._records.values() if _matches(record, wanted))
+        return Page(heapq.nsmallest(limit, found, key=PLACES[order]), None, self._clock.now())
+
+    def _audit(self, wanted: AuditFilter, limit: int) -> list[AuditEntry]:
+        return self._trail.find(wanted, limit, self._clock.now())
+
     def _counts(self) -> dict[tuple[str, State], int]:
         return dict(Counter((record.scope, record.state) for record in self._records.values()))
 
-    def _purge(self, limit: int) -> int:
+    def _purge(self, limit: int, signed: Signature | None) -> int:
         now = self._clock.now()
         ids = [id for id, record in self._records.items() if transitions.purgeable(record, now)][:limit]
         for id in ids:
             del self._records[id]
+        self._trail.purge(now)
+        if signed is not None and ids:
+            self._trail.add([purge_entry(signed, len(ids), now)])
         return len(ids)
 
     def _put(self, record: Record) -> None:

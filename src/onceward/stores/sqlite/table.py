@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TypeVar
 
 from onceward.errors import ConfigurationError
 from onceward.model import transitions
-from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Verdict
+from onceward.model.audit import Signature, entries_of
+from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Seen, Verdict
 from onceward.ports import AnyRequest, AnySettlement
 
+from . import audit
 from .rows import (
     CLAIMED,
     COLUMNS,
@@ -96,16 +98,25 @@ def write(cursor: Cursor, found: Found, answers: Sequence[Answer]) -> None:
         _write(cursor, found, [storable(record) for record in records])
 
 
-def free(cursor: Cursor, ids: Sequence[bytes], now: int, *, force: bool) -> list[Answer]:
+def sign(cursor: Cursor, signed: Signature, found: Found, answers: Sequence[Answer]) -> None:
+    """Note who made those changes, in the transaction that makes them."""
+    audit.write(cursor, entries_of(signed, found.get, answers))
+
+
+def free(
+    cursor: Cursor, ids: Sequence[bytes], now: int, *, force: bool, seen: Mapping[bytes, Seen], signed: Signature | None
+) -> list[Answer]:
     """Forget them. By force even what cannot be read: nobody knows what differs there, so all columns are written."""
     found = OURS.fetch(cursor, ids, salvaged if force else record_of)
-    steps = [transitions.forget(found.get(id), now, force=force) for id in ids]
+    steps = [transitions.forget(found.get(id), now, force=force, seen=seen.get(id)) for id in ids]
     answers = [Answer(verdict, record, now) for record, verdict in steps]
     if force:
         changed = [record for record, _ in steps if record and record is not found[record.id]]
         cursor.executemany(_update(_EVERY), [(*bound(record), record.id) for record in changed])
     else:
         write(cursor, found, answers)
+    if signed is not None:
+        sign(cursor, signed, found, answers)
     return answers
 
 
