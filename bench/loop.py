@@ -129,13 +129,13 @@ async def number(x: int) -> int:
 async def ten_workers(once: AsyncOnce, each: int) -> None:
     async def worker(name: int) -> None:
         for x in range(20):
-            await once.run(("worker", each, name, x), number, x)
+            await once.run(f"worker:{each}:{name}:{x}", number, x)
 
     await asyncio.gather(*(worker(name) for name in range(10)))
 
 
 async def one_gather(once: AsyncOnce, each: int) -> None:
-    await asyncio.gather(*(once.run(("gather", each, x), number, x) for x in range(200)))
+    await asyncio.gather(*(once.run(f"gather:{each}:{x}", number, x) for x in range(200)))
 
 
 def hashed_file(path: Path, size: int) -> Call:

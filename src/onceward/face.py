@@ -215,6 +215,10 @@ class Face:
     ) -> tuple[Operation, Callable[[tuple[Any, ...], dict[str, Any]], Job | Exception]]:
         """What makes the job of a call, or the error that it has none. If `fn` is decorated, its own choices hold."""
         operation = getattr(fn, "operation", None)
+        if isinstance(operation, Operation) and isinstance(fn, MethodType):
+            fn = fn.__func__.__get__(
+                fn.__self__, type(fn.__self__)
+            )  # a class method, which Python 3.13 binds by itself
         if not isinstance(operation, Operation):
             operation = self.operation(fn, settings, key=key, name=name or name_of(fn), awaits=self._awaits)
             return operation, functools.partial(job_or_error, operation.job)

@@ -50,6 +50,7 @@ class Operation:
         self.awaits = awaits
         self.name = name or name_of(fn)
         self.binding = Binding(fn)
+        self._of_class = self.binding.receiver == "cls" and _is_in_class(fn)
         self.source = source_for(key)
         self._check_source()
         self._tenant = _tenant_source(tenant)
@@ -64,6 +65,11 @@ class Operation:
 
     def arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The call's arguments by name, defaults included. A class method's class counts by its name."""
+        if self._of_class and not (isinstance(args[0], type) if args else "cls" in kwargs):
+            raise ConfigurationError(
+                f"{self.name} is a class method, and nothing says of which class",
+                hint="since Python 3.13, @classmethod tells it to plain calls only: Class.method.outcome(Class, …)",
+            )
         arguments = self.binding.bind(*args, **kwargs)
         if self.binding.receiver is not None and self.binding.receiver == "cls" and isinstance(arguments["cls"], type):
             arguments["cls"] = f"{arguments['cls'].__module__}.{arguments['cls'].__qualname__}"
@@ -192,6 +198,11 @@ def _module_of(named: Any) -> str:
     spec = getattr(main, "__spec__", None)
     file = getattr(main, "__file__", None)
     return spec.name.removesuffix(".__main__") if spec else PurePath(file).stem if file else module
+
+
+def _is_in_class(fn: Any) -> bool:
+    """Whether it was defined in the body of a class, and not as a function that happens to have such a parameter."""
+    return "." in getattr(fn, "__qualname__", "").rpartition("<locals>.")[2]
 
 
 def result_annotation(fn: Callable[..., Any]) -> Any:
