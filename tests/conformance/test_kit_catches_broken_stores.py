@@ -97,7 +97,7 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
         "batches_in_different_orders_neither_deadlock_nor_share_a_key",
     ),
     broken_ways.AnswersNobody: ("nothing_asked_nothing_answered",),
-    broken_ways.PurgesYoungTokens: ("purge_spares_young_tokens", "random_histories_agree_with_the_state_table"),
+    broken_ways.PurgesYoungTokens: ("purge_spares_young_tokens",),
     broken_ways.PurgesByAge: ("purge_deletes_all_that_answers_for_nothing_in_batches",),
     broken_ways.PurgesNothing: (
         "purge_deletes_all_that_answers_for_nothing_in_batches",
