@@ -13,7 +13,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
+from onceward.model.cells import KEEP_UNFINISHED
 from onceward.model.record import Answer, Complete, Record, Resolve
+from onceward.model.transitions import CLOCK_MARGIN
 
 from .operation import Request
 
@@ -28,15 +30,18 @@ class Hints:
 
     def instants(self, low: int, high: int, record: Record | None, goal: Answer) -> list[int]:
         """Instants in [low, high] on the store's clock, for an effect on this record that must lead to this answer."""
-        if low > high:
-            return []
-        found = [*_shown(goal.record), low, high, *_thresholds(record)]
+        found = [*_shown(goal.record), *stretches(low, high, record)]
         found += self._tokens[bisect_left(self._tokens, low) : bisect_right(self._tokens, high)]
         ends = {goal.now}
         for _ in range(2):  # a completion and a replay may both have gone unanswered
             ends |= {end - length + 1 for end in ends for length in self._slides}
         found += ends
         return [now for now in dict.fromkeys(found) if low <= now <= high]
+
+
+def stretches(low: int, high: int, record: Record | None) -> list[int]:
+    """The first instant of each stretch in [low, high], and the last of all: what acts at none of them never acts."""
+    return [low, high, *(time for time in _thresholds(record) if low < time < high)] if low <= high else []
 
 
 def _slides(request: Request) -> set[int]:
@@ -69,10 +74,12 @@ def _shown(record: Record | None) -> tuple[int, ...]:
 
 
 def _thresholds(record: Record | None) -> list[int]:
-    """From when on the table decides otherwise."""
+    """From when on the table decides otherwise, or lets a purge take the record."""
     if record is None:
         return []
-    times = [record.lease_until, record.valid_until, record.retry_at]
+    times = [record.lease_until, record.valid_until, record.retry_at, record.token + CLOCK_MARGIN + 1]
+    if record.lease_until is not None:
+        times.append(record.lease_until + KEEP_UNFINISHED)
     if record.slide and record.valid_until is not None:
         times.append(record.valid_until - record.slide + record.slide // 8)
     return [time for time in times if time is not None]

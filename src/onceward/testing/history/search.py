@@ -25,7 +25,7 @@ from msgspec import Struct
 
 from onceward.model.record import Answer, Record
 
-from .instants import Hints
+from .instants import Hints, stretches
 from .operation import Operation, Scan, outcome, possible
 from .timeline import ALWAYS
 
@@ -149,10 +149,16 @@ class Search:
         for number in changing:
             stuck = False
             yield self._place(config, number, wrote=True)
-        for number in missing if self._optional else ():
-            for helped in self._helped(config, number, horizon):
-                stuck = False
-                yield self._place(helped, number, wrote=True)
+        helps = {number: self._helped(config, number, horizon) for number in missing} if self._optional else {}
+        while helps:  # first what one unanswered request explains, whichever operation that is, then what needs two
+            for number, ways in tuple(helps.items()):
+                for helped in ways:
+                    if helped is None:
+                        break
+                    stuck = False
+                    yield self._place(helped, number, wrote=True)
+                else:
+                    del helps[number]
         if stuck:
             self._turn_back(config, [self._required[one] for one in numbers])
 
@@ -215,8 +221,8 @@ class Search:
         last = bisect_left(self._sorted_ends, self._calls[number])
         return all(config.fired >> one & 1 for one in self._by_end[first:last])
 
-    def _helped(self, config: Config, number: int, horizon: int) -> Iterator[Config]:
-        """Orders of unanswered requests after which this operation fits; the shortest first, no more than needed."""
+    def _helped(self, config: Config, number: int, horizon: int) -> Iterator[Config | None]:
+        """Orders of unanswered requests after which this operation fits, the shortest first; None after each length."""
         goal = self._required[number]
         enough: list[int] = []
         tried: set[tuple[int, bytes]] = set()
@@ -240,6 +246,7 @@ class Search:
                         longer.append(helped)
                         self._turn_back(helped, [goal])
             steps = longer
+            yield None
 
     def _alive(self, config: Config, horizon: int) -> list[int]:
         """The optional ones that may take effect now."""
@@ -251,32 +258,37 @@ class Search:
 
     def _effects(self, config: Config, one: int, goal: Answer) -> Iterator[Config]:
         """What this request may have made of the record. Only what differs matters."""
-        maybe = self._optional[one]
-        operation = maybe.operation
-        for now in self._instants(maybe, config.record, goal):
-            for before in possible(config.record, now):
-                if self._too_early(before, now):
-                    continue
-                self._ask()
-                after, verdict = outcome(before, operation.request, now)
-                answer = operation.answer
-                if after is before or (
-                    answer is not None and (verdict is not answer.verdict or after != answer.record)
-                ):
-                    continue
+        operation = self._optional[one].operation
+        latest = max(config.latest, operation.called)
+        for now in self._instants(self._optional[one], config.record, goal):
+            for after in self._changes(config.record, operation, now):
                 self.effective |= 1 << one
-                latest = max(config.latest, operation.called)
                 placed = Placed(operation, now, config.placed)
                 yield config._replace(fired=config.fired | 1 << one, latest=latest, record=after, placed=placed)
 
+    def _changes(self, record: Record | None, operation: Operation, now: int) -> Iterator[Record | None]:
+        answer = operation.answer
+        for before in possible(record, now):
+            if self._too_early(before, now):
+                continue
+            self._ask()
+            after, verdict = outcome(before, operation.request, now)
+            right = answer is None or (verdict is answer.verdict and after == answer.record)
+            if right and after is not before:
+                yield after
+
     def _instants(self, maybe: Maybe, record: Record | None, goal: Answer) -> list[int]:
-        if maybe.operation.answer is not None:
-            return [maybe.operation.answer.now]
+        operation = maybe.operation
+        if operation.answer is not None:
+            return [operation.answer.now]
+        low, high = 0, ALWAYS
         tolerance = self._case.tolerance
-        if tolerance is None:
-            return self._hints.instants(0, ALWAYS, record, goal)
-        low = maybe.low if record is None else max(maybe.low, record.updated_at - tolerance)
-        return self._hints.instants(low, min(maybe.high, goal.now + tolerance), record, goal)
+        if tolerance is not None:
+            low = maybe.low if record is None else max(maybe.low, record.updated_at - tolerance)
+            high = min(maybe.high, goal.now + tolerance)
+        if not any(True for now in stretches(low, high, record) for _ in self._changes(record, operation, now)):
+            return []
+        return self._hints.instants(low, high, record, goal)
 
 
 def _end(operation: Operation) -> int:
