@@ -1,0 +1,190 @@
+"""Where a recorder writes: a list in memory, or a file that survives SIGKILL.
+
+A file has one line of JSON an event: a call before it is sent, its answer or error after it came. Each line is one
+`write` to a file opened for appending, so what a killed process had written is in the kernel's hands; a torn last line
+is that of a call that was never sent, or of an answer that nobody heard.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+from msgspec import Raw, Struct
+
+from onceward.errors import ConfigurationError
+from onceward.model.record import Answer
+
+from .operation import KINDS, VERBS, Operation, Request
+
+PERMISSIONS = 0o600
+"""A history holds results and notes."""
+
+
+class Log(Protocol):
+    """What a recorder needs. A number stands for one operation, `at` is an instant of `time.monotonic_ns`."""
+
+    def called(self, at: int, by: str, requests: Sequence[Request]) -> Sequence[int]: ...
+    def answered(self, at: int, numbers: Sequence[int], answers: Sequence[Answer]) -> None: ...
+    def raised(self, at: int, numbers: Sequence[int], error: str, *, lingers: bool) -> None:
+        """No answer. `lingers`: the request may still take effect after this."""
+
+
+class _Call(Struct, frozen=True):
+    by: str
+    at: int
+    request: Request
+
+
+class _End(Struct, frozen=True):
+    at: int | None
+    answer: Answer | None
+    error: str = ""
+
+
+class MemoryLog:
+    """Histories of one process, by any number of threads and tasks."""
+
+    def __init__(self) -> None:
+        self._numbers = count()
+        self._calls: dict[int, _Call] = {}
+        self._ends: dict[int, _End] = {}
+
+    def called(self, at: int, by: str, requests: Sequence[Request]) -> Sequence[int]:
+        numbers = [next(self._numbers) for _ in requests]
+        for number, request in zip(numbers, requests, strict=True):
+            self._calls[number] = _Call(by, at, request)
+        return numbers
+
+    def answered(self, at: int, numbers: Sequence[int], answers: Sequence[Answer]) -> None:
+        for number, answer in zip(numbers, answers, strict=True):
+            self._ends[number] = _End(at, answer)
+
+    def raised(self, at: int, numbers: Sequence[int], error: str, *, lingers: bool) -> None:
+        for number in numbers:
+            self._ends[number] = _End(None if lingers else at, None, error)
+
+    def operations(self) -> list[Operation]:
+        """The history so far; calls that are still under way have no answer."""
+        return _joined(dict(self._calls), dict(self._ends), None)
+
+
+class _Line(Struct, omit_defaults=True):
+    """One event. Which one is said by what is there: a verb and its request, an answer, an error, or `ended`."""
+
+    at: int
+    number: int = -1
+    by: str = ""
+    verb: str = ""
+    request: Request | None = None
+    answer: Answer | None = None
+    error: str = ""
+    lingers: bool = False
+    ended: bool = False
+
+
+class _StoredLine(Struct):
+    """The same as it is read. Of which kind the request is, is known only from the verb."""
+
+    at: int
+    number: int = -1
+    by: str = ""
+    verb: str = ""
+    request: Raw = Raw()
+    answer: Answer | None = None
+    error: str = ""
+    lingers: bool = False
+    ended: bool = False
+
+
+class FileLog:
+    """Histories of one process, in a file of its own."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._pid = os.getpid()
+        self._numbers = count()
+        self._encode = msgspec.json.Encoder().encode
+        self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, PERMISSIONS)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def called(self, at: int, by: str, requests: Sequence[Request]) -> Sequence[int]:
+        if os.getpid() != self._pid:
+            raise ConfigurationError(
+                "this log belongs to the parent process", hint="open one in the child, on a new path"
+            )
+        numbers = [next(self._numbers) for _ in requests]
+        self._write(
+            _Line(at, number, by, VERBS[type(request)], request)
+            for number, request in zip(numbers, requests, strict=True)
+        )
+        return numbers
+
+    def answered(self, at: int, numbers: Sequence[int], answers: Sequence[Answer]) -> None:
+        self._write(_Line(at, number, answer=answer) for number, answer in zip(numbers, answers, strict=True))
+
+    def raised(self, at: int, numbers: Sequence[int], error: str, *, lingers: bool) -> None:
+        self._write(_Line(at, number, error=error or "error", lingers=lingers) for number in numbers)
+
+    def _write(self, lines: Iterable[_Line]) -> None:
+        os.write(self._file, b"".join(self._encode(line) + b"\n" for line in lines))
+
+
+def mark_ended(path: str | os.PathLike[str]) -> None:
+    """Note that the process of this log is dead, and that what it had asked for takes no effect after this instant.
+
+    True for a store in a file. A server may still be busy with the request of a dead client: then do not say this.
+    """
+    line = msgspec.json.encode(_Line(time.monotonic_ns(), ended=True))
+    with Path(path).open("ab") as file:
+        file.write(b"\n" + line + b"\n")  # a line that was torn by the kill ends here
+
+
+def read_logs(paths: Iterable[str | os.PathLike[str]]) -> list[Operation]:
+    """The histories of several processes as one."""
+    return [operation for path in paths for operation in read_log(path)]
+
+
+def read_log(path: str | os.PathLike[str]) -> list[Operation]:
+    decode = msgspec.json.Decoder(_StoredLine).decode
+    calls: dict[int, _Call] = {}
+    ends: dict[int, _End] = {}
+    ended: int | None = None
+    lines = [line for line in Path(path).read_bytes().split(b"\n") if line]
+    for position, text in enumerate(lines):
+        try:
+            line = decode(text)
+        except msgspec.DecodeError:
+            if position + 1 == len(lines) or _says_ended(lines[position + 1]):
+                continue
+            raise
+        if line.verb:
+            request = msgspec.json.decode(line.request, type=KINDS[line.verb])
+            calls[line.number] = _Call(line.by, line.at, request)
+        elif line.ended:
+            ended = line.at
+        else:
+            ends[line.number] = _End(None if line.lingers else line.at, line.answer, line.error)
+    return _joined(calls, ends, ended)
+
+
+def _says_ended(text: bytes) -> bool:
+    try:
+        return msgspec.json.decode(text, type=_StoredLine).ended
+    except msgspec.DecodeError:
+        return False
+
+
+def _joined(calls: dict[int, _Call], ends: dict[int, _End], ended: int | None) -> list[Operation]:
+    never = _End(ended, None, "no answer")
+    return [
+        Operation(call.by, call.request, call.at, end.at, end.answer, end.error)
+        for call, end in ((call, ends.get(number, never)) for number, call in calls.items())
+    ]

@@ -1,0 +1,109 @@
+"""A store that writes down what it is asked and what it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from time import monotonic_ns
+from typing import Any
+
+from onceward.errors import StoreBroken
+from onceward.model.record import Answer, ClaimRequest, Renewal, State, Verdict
+from onceward.ports import AnySettlement, Filter, Notifies, Page, Store, World
+
+from .log import Log
+from .operation import Forget, Read, Request, Scan
+
+
+class Recorder:
+    """Any store, recorded: each request of each batch becomes one operation in the log.
+
+    `by` names the caller, else it is the task or thread. `lingers` says whether a request whose call raised may still
+    take effect later: a server's may, that of a file may not. A call that was interrupted (cancelled task, Ctrl-C)
+    always lingers. `purge` and `counts` are passed on unrecorded: a record that answers for nothing may be missing at
+    any time. Transactions of the caller's own are not offered: nobody here would see their commit.
+    """
+
+    def __init__(self, store: Store, log: Log, *, by: str = "", lingers: bool = True) -> None:
+        self.name = store.name
+        self.inline = store.inline
+        self._store = store
+        self._log = log
+        self._by = by
+        self._lingers = lingers
+
+    def twin(self) -> Store:
+        twin = self._store.twin()
+        if twin is self._store:
+            return self
+        return Recorder(twin, self._log, by=f"{self._by} (twin)" if self._by else "", lingers=self._lingers)
+
+    async def open(self, world: World) -> None:
+        await self._store.open(world)
+
+    async def close(self) -> None:
+        await self._store.close()
+
+    async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
+        return await self._recorded(requests, lambda: self._store.claim(requests, timeout=timeout))
+
+    async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
+        return await self._recorded(renewals, lambda: self._store.renew(renewals, timeout=timeout))
+
+    async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:
+        return await self._recorded(settlements, lambda: self._store.settle(settlements, timeout=timeout))
+
+    async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
+        return await self._recorded([Read(id) for id in ids], lambda: self._store.read(ids, timeout=timeout))
+
+    async def forget(self, ids: Sequence[bytes], *, force: bool, timeout: float) -> list[Answer]:
+        requests = [Forget(id, force) for id in ids]
+        return await self._recorded(requests, lambda: self._store.forget(ids, force=force, timeout=timeout))
+
+    async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
+        called = monotonic_ns()
+        page = await self._store.scan(wanted, cursor=cursor, limit=limit, timeout=timeout)
+        answered = monotonic_ns()
+        numbers = self._log.called(called, self._who(), [Scan(record.id) for record in page.records])
+        self._log.answered(answered, numbers, [Answer(Verdict.OK, record, page.now) for record in page.records])
+        return page
+
+    async def counts(self, *, timeout: float) -> dict[tuple[str, State], int]:
+        return await self._store.counts(timeout=timeout)
+
+    async def purge(self, limit: int, *, timeout: float) -> int:
+        return await self._store.purge(limit, timeout=timeout)
+
+    def watch(self, id: bytes, wake: Callable[[], None]) -> Callable[[], None]:
+        return self._store.watch(id, wake) if isinstance(self._store, Notifies) else _nothing
+
+    async def _recorded(
+        self, requests: Sequence[Request], call: Callable[[], Coroutine[Any, Any, list[Answer]]]
+    ) -> list[Answer]:
+        numbers = self._log.called(monotonic_ns(), self._who(), requests)
+        try:
+            answers = await call()
+        except BaseException as error:
+            lingers = self._lingers or not isinstance(error, Exception)
+            self._log.raised(monotonic_ns(), numbers, f"{type(error).__name__}: {error}", lingers=lingers)
+            raise
+        if len(answers) != len(requests):
+            wrong = f"{self.name}: {len(answers)} answers to {len(requests)} requests"
+            self._log.raised(monotonic_ns(), numbers, wrong, lingers=self._lingers)
+            raise StoreBroken(wrong, hint="a store answers each request of a batch, in order")
+        self._log.answered(monotonic_ns(), numbers, answers)
+        return answers
+
+    def _who(self) -> str:
+        if self._by:
+            return self._by
+        try:
+            task = asyncio.current_task()
+        except RuntimeError:
+            task = None
+        return f"{os.getpid()} {task.get_name() if task else threading.current_thread().name}"
+
+
+def _nothing() -> None: ...

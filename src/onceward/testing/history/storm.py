@@ -1,0 +1,74 @@
+"""A storm: several workers at once on the same few keys, recorded."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from random import Random
+
+from onceward.ports import Store, World
+from onceward.testing.conformance.colours import COLOURS, Colour
+
+from .load import MOMENT, Pause, Worker
+from .log import MemoryLog
+from .operation import Operation
+from .recorder import Recorder
+
+
+def storm(
+    open_store: Callable[[], Store],
+    *,
+    seed: int,
+    workers: int = 4,
+    steps: int = 200,
+    keys: int = 4,
+    moment: int = MOMENT,
+    colour: str = "blocking",
+    lingers: bool = True,
+    pause: Pause | None = None,
+) -> list[Operation]:
+    """The history of that many workers, each with a store of its own, on the same data.
+
+    `colour` is "blocking" (threads) or "asyncio" (tasks). `moment` is the unit of leases and windows in µs: large
+    enough that a call fits into it. `pause` waits that many µs, or turns a fake clock. For `lingers` see `Recorder`.
+    The seed decides what each worker wants; what they get depends on the race, so a history comes but once.
+    """
+    log = MemoryLog()
+    chosen = COLOURS[colour]
+
+    async def work(number: int) -> None:
+        recorder = Recorder(open_store(), log, by=f"worker {number}", lingers=lingers)
+        async with opened(recorder, chosen) as (store, keeper, world):
+            dice = Random(f"{seed} {number}")
+            worker = Worker(store, keeper, dice, pause or partial(_sleep, world), keys=keys, moment=moment)
+            for _ in range(steps):
+                await worker.step()
+                await world.sleep(0)  # lets the others in, in either colour
+
+    async def all_at_once() -> None:
+        await chosen.together([partial(work, number) for number in range(1, workers + 1)])
+
+    chosen.run(all_at_once())
+    return log.operations()
+
+
+@asynccontextmanager
+async def opened(store: Store, colour: Colour) -> AsyncIterator[tuple[Store, Store, World]]:
+    """The store and its twin for renewals, each in a world of its own, as a client has them."""
+    keeper = store.twin()
+    places = [(store, colour.world())]
+    if keeper is not store:
+        places.append((keeper, colour.world()))
+    for one, world in places:
+        await one.open(world)
+    try:
+        yield store, keeper, places[0][1]
+    finally:
+        for one, world in places:
+            await one.close()
+            colour.leave(world)
+
+
+async def _sleep(world: World, microseconds: int) -> None:
+    await world.sleep(microseconds / 1_000_000)

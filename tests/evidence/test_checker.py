@@ -1,0 +1,266 @@
+"""The checker of histories, itself checked: with made-up histories whose truth is known, and against brute force."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from onceward.model.record import AfterCrash, Answer, ClaimRequest, Complete, Record, Renewal, Verdict
+from onceward.testing.history import Operation, Read, Request, assert_linearizable, check
+from onceward.testing.history.check import case_of
+from onceward.testing.history.operation import outcome
+from onceward.testing.history.search import Search
+from onceward.testing.history.timeline import Timeline
+from tests.evidence.brute_force import has_an_order
+from tests.evidence.made_up import ID, corrupted, sequential
+
+dice = st.integers(0, 2**32).map(Random)
+
+# ── properties ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@given(dice, st.integers(1, 60))
+def test_what_happened_one_after_the_other_has_an_order(dice: Random, length: int) -> None:
+    assert_linearizable(sequential(dice, length))
+
+
+@given(dice, st.integers(1, 40), st.integers(1, 60))
+def test_what_overlaps_has_the_order_in_which_it_happened(dice: Random, length: int, stretch: int) -> None:
+    assert_linearizable(sequential(dice, length, stretch=stretch))
+
+
+@given(dice, st.integers(1, 12), st.integers(0, 30))
+def test_what_got_no_answer_may_have_happened_or_not(dice: Random, length: int, stretch: int) -> None:
+    report = check(sequential(dice, length, stretch=stretch, unheard=0.4))
+    assert not report.violations, report
+    assert not report.undecided
+
+
+@given(dice, st.integers(1, 40))
+def test_a_wrong_answer_among_sequential_ones_is_found(dice: Random, length: int) -> None:
+    right = sequential(dice, length)
+    wrong = corrupted(dice, right)
+    if wrong != right:  # another answer with the same record is no wrong one
+        [found] = check(wrong).violations
+        assert set(map(id, found.operations)) <= set(map(id, wrong))
+        assert "no order explains" in found.story
+
+
+@given(dice, st.integers(1, 5), st.sampled_from([0, 4, 12, 30]), st.sampled_from([0.0, 0.35]))
+def test_the_checker_agrees_with_brute_force(dice: Random, length: int, stretch: int, unheard: float) -> None:
+    history = sequential(dice, length, stretch=stretch, unheard=unheard, hours=False)
+    if any(one.answer is not None for one in history):
+        assert has_an_order(history)
+        wrong = corrupted(dice, history)
+        assert check(wrong).linearizable == has_an_order(wrong)
+
+
+@given(dice, st.integers(1, 20), st.integers(0, 30))
+def test_the_order_that_is_found_really_explains_the_answers(dice: Random, length: int, stretch: int) -> None:
+    history = sequential(dice, length, stretch=stretch, unheard=0.2)
+    order = Search(case_of(history, Timeline(history, 0), None)).run()
+    assert order is not None
+    assert sum(one.answer is not None for one, _ in order) == sum(one.answer is not None for one in history)
+    record: Record | None = None
+    for place, (one, now) in enumerate(order):
+        assert all(later.returned is None or later.returned >= one.called for later, _ in order[place:])
+        shown = None if one.answer is None else (one.answer.record, one.answer.verdict)
+        steps = [outcome(before, one.request, now) for before in (record, None)]  # None: purged meanwhile
+        record = next(after for after, verdict in steps if shown is None or (after, verdict) == shown)
+
+
+@settings(max_examples=15)
+@given(dice)
+def test_a_long_history_takes_few_questions_an_operation(dice: Random) -> None:
+    history = sequential(dice, 300, stretch=12)
+    assert check(history).asked < 20 * len(history)
+
+
+# ── stories ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def a_claim(nonce: bytes, lease: int = 10) -> ClaimRequest:
+    return ClaimRequest(ID, "shop", "order 7", nonce, lease)
+
+
+def told(
+    record: Record | None, request: Request, called: int, returned: int, now: int
+) -> tuple[Operation, Record | None]:
+    """An operation with the right answer, and the record after it."""
+    after, verdict = outcome(record, request, now)
+    return Operation(f"caller at {called}", request, called, returned, Answer(verdict, after, now)), after
+
+
+def silence(request: Request, called: int, returned: int | None) -> Operation:
+    return Operation(f"caller at {called}", request, called, returned, None, "StoreUnavailable: connection reset")
+
+
+@pytest.mark.rival(18)
+def test_two_owners_at_once_have_no_order_and_the_story_names_them() -> None:
+    one, _ = told(None, a_claim(b"one"), 0, 50, 1_010)
+    two, _ = told(None, a_claim(b"two"), 20, 60, 1_015)
+    reader, _ = told(None, Read(ID), 70, 80, 1_030)
+    report = check([one, two, reader])
+    [found] = report.violations
+    assert found.operations == [one, two]
+    assert str(report).startswith("NOT LINEARIZABLE: 3 operations on 1 keys, 2 overlapping")
+    assert (
+        found.story.splitlines()[0] == "'order 7' of scope 'shop' (id 746865206b65…): no order explains these answers."
+    )
+    assert "With [1] there is PENDING" in found.story
+    assert "[2] had to be answered running, not acquired" in found.story
+    assert "[1] was judged at 0, before the record was written" in found.story
+    with pytest.raises(AssertionError, match="no order explains"):
+        assert_linearizable([one, two, reader])
+
+
+def test_a_stale_read_is_fine_while_the_write_is_under_way_and_wrong_after_it() -> None:
+    write, _ = told(None, a_claim(b"one"), 0, 50, 1_010)
+    overlapping, _ = told(None, Read(ID), 40, 60, 1_020)
+    assert check([write, overlapping]).linearizable
+    after, _ = told(None, Read(ID), 51, 60, 1_020)
+    [found] = check([write, after]).violations
+    assert "[1] had to be answered ok, not absent" in found.story
+    assert "as caller at 0's claim was shown before" in found.story
+
+
+@pytest.mark.fault("F53")
+def test_a_request_without_an_answer_explains_what_others_saw() -> None:
+    lost = silence(a_claim(b"lost"), 0, 10)
+    _, held = told(None, a_claim(b"lost"), 0, 10, 1_004)
+    seen, _ = told(held, Read(ID), 20, 30, 1_020)
+    assert check([lost, seen]).linearizable
+    assert not check([seen]).linearizable
+
+
+def test_a_request_without_an_answer_takes_effect_once() -> None:
+    lost = silence(Renewal(ID, 1_004, b"one", 10), 11, None)
+    first, held = told(None, a_claim(b"one"), 0, 10, 1_004)
+    _, renewed = told(held, lost.request, 0, 0, 1_012)
+    seen, _ = told(renewed, Read(ID), 20, 30, 1_013)
+    _, again = told(renewed, lost.request, 0, 0, 1_015)
+    twice, _ = told(again, Read(ID), 40, 50, 1_016)
+    assert check([first, lost, seen]).linearizable
+    assert not check([first, lost, seen, twice]).linearizable
+
+
+@pytest.mark.parametrize(("end", "explains"), [(None, True), (25, True), (15, False)])
+def test_when_a_request_may_still_take_effect_depends_on_when_it_ended(end: int | None, explains: bool) -> None:
+    lost = silence(a_claim(b"lost"), 0, end)
+    absent, _ = told(None, Read(ID), 20, 30, 1_010)
+    _, held = told(None, lost.request, 0, 0, 1_011)
+    seen, _ = told(held, Read(ID), 40, 50, 1_012)
+    assert check([lost, absent, seen]).linearizable is explains
+
+
+def test_an_unanswered_take_over_is_found_though_only_its_attempt_is_seen() -> None:
+    first, held = told(None, a_claim(b"one"), 0, 10, 1_004)
+    lost = silence(a_claim(b"lost"), 11, 500)
+    _, taken = told(held, lost.request, 0, 0, 1_020)
+    third, _ = told(taken, a_claim(b"three"), 600, 700, 1_100)
+    assert third.answer is not None
+    assert third.answer.record is not None
+    assert third.answer.record.attempt == 3
+    assert check([first, lost, third]).linearizable
+    assert not check([first, third]).linearizable
+
+
+def test_a_record_that_answers_for_nothing_may_have_been_purged_and_others_may_not() -> None:
+    done = Complete(ID, 1_004, b"one", result=b"it")
+    first, held = told(None, a_claim(b"one"), 0, 10, 1_004)
+    second, _ = told(held, replace(done, validity=replace(done.validity, lasting=5)), 11, 20, 1_010)
+    kept, _ = told(held, done, 11, 20, 1_010)
+    gone, _ = told(None, Read(ID), 30, 40, 10_000_000_000)
+    assert check([first, second, gone]).linearizable
+    assert not check([first, kept, gone]).linearizable
+
+
+@pytest.mark.fault("F44")
+def test_a_clock_that_goes_back_is_told_unless_it_may() -> None:
+    first, held = told(None, a_claim(b"one", lease=100), 0, 10, 1_004)
+    second, _ = told(held, a_claim(b"two"), 20, 30, 1_000)
+    report = check([first, second])
+    assert "The store's clock went back by 4 µs" in report.violations[0].story
+    assert report.violations[0].id is None
+    assert check([first, second], tolerance=4).linearizable
+    assert check([first, second], tolerance=None).linearizable
+
+
+def test_a_change_is_not_judged_by_a_time_before_the_last_one() -> None:
+    """Though the calls overlap: whoever waits for a lock must look at the clock afterwards."""
+    first, held = told(None, a_claim(b"one", lease=100), 0, 10, 1_004)
+    assert held is not None
+    early, renewed = told(held, Renewal(ID, held.token, b"one", 100, {"page": "1"}), 11, 50, 1_020)
+    stale, _ = told(renewed, Renewal(ID, held.token, b"one", 90), 11, 50, 1_010)
+    [found] = check([first, early, stale]).violations
+    assert "[2] was judged at 6, before the record was written" in found.story
+
+
+def test_a_refusal_may_have_read_the_record_first_and_the_clock_later() -> None:
+    first, held = told(None, a_claim(b"one", lease=100), 0, 10, 1_004)
+    refused, _ = told(held, a_claim(b"two"), 11, 50, 1_030)
+    done, _ = told(held, Complete(ID, 1_004, b"one", result=b"it"), 11, 40, 1_020)
+    assert refused.answer is not None
+    assert refused.answer.verdict is Verdict.RUNNING
+    assert check([first, refused, done]).linearizable
+
+
+def test_keys_are_judged_each_by_itself_and_a_start_may_be_given() -> None:
+    one, held = told(None, a_claim(b"one"), 0, 10, 1_004)
+    other, _ = told(None, replace(a_claim(b"two"), id=b"another key"), 0, 10, 1_004)
+    assert check([one, other]).keys == 2
+    seen, _ = told(held, Read(ID), 20, 30, 1_020)
+    assert held is not None
+    assert check([seen], start={ID: held}).linearizable
+    assert not check([seen]).linearizable
+
+
+def test_a_search_that_takes_too_long_says_neither_yes_nor_no() -> None:
+    history = sequential(Random(7), 40, stretch=12)
+    report = check(history, budget=10)
+    assert not report.linearizable
+    assert not report.violations
+    assert report.undecided == [ID]
+    assert str(report).startswith("UNDECIDED")
+    with pytest.raises(AssertionError, match="undecided within the budget"):
+        assert_linearizable(history, budget=10)
+
+
+def test_of_a_long_history_only_the_operations_that_matter_are_told() -> None:
+    history, record = [], None
+    for number in range(300):  # a hundred owners, each seen by others and handing over
+        nonce = b"%d" % (number // 3)
+        at = 1_000 + 20 * number
+        request = (a_claim(nonce, 50), Read(ID), Complete(ID, 0 if record is None else record.token, nonce))[number % 3]
+        if isinstance(request, Complete):
+            request = replace(request, validity=replace(request.validity, lasting=1))
+        operation, record = told(record, request, at, at + 10, at)
+        history.append(operation)
+    assert record is not None
+    assert check(history).linearizable
+    wrong = replace(history[150], answer=Answer(Verdict.REPLAY, record, 1_000 + 20 * 150))
+    [found] = check([*history[:150], wrong, *history[151:]]).violations
+    assert found.operations == [wrong]
+    assert "answer 151 in a history of 300 operations" in found.story
+
+
+def test_a_take_over_of_a_live_lease_is_told_in_two_lines() -> None:
+    first, held = told(None, a_claim(b"one", lease=1_000), 0, 10, 1_004)
+    assert held is not None
+    taken = replace(held, token=1_020, nonce=b"two", attempt=2, claimed_at=1_020, updated_at=1_020, renewed_at=1_020)
+    request = replace(a_claim(b"two"), after_crash=AfterCrash.RERUN)
+    thief = Operation("thief", request, 20, 30, Answer(Verdict.ACQUIRED, replace(taken, lease_until=1_030), 1_020))
+    [found] = check([first, thief]).violations
+    assert found.operations == [thief]
+    before = "PENDING token 0, nonce 6f6e65, attempt 1, updated_at 0, lease_until 1,000"
+    after = "PENDING token 16, nonce 74776f, attempt 2, updated_at 16, lease_until 26"
+    assert found.story.splitlines()[2:] == [
+        f"  There was {before}, as caller at 0's claim was shown before.",
+        f"  [1] thief: claim (nonce 74776f, lease 10), 0 to 0 µs: acquired at 16, {after}",
+        "  Beginning with that:",
+        "    [1] had to be answered running, not acquired",
+    ]

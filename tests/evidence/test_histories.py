@@ -1,0 +1,64 @@
+"""Recorded histories of real concurrent runs are linearizable, key by key. The long version is `histories`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onceward.model.record import Verdict
+from onceward.stores.memory import MemoryStore
+from onceward.testing.history import assert_linearizable, check
+from tests.evidence.planted import get_then_put_by_threads, hunt, storms
+from tests.evidence.runs import RUNS
+
+SEED = 3
+QUICK = {name for name in RUNS if name.startswith("memory") and "distance" not in name}
+"""A store in memory answers at once: whether calls overlap is up to chance, and among tasks they never do."""
+
+UNHEARD = [name for name in RUNS if "lost" in name or "wait for" in name]
+KILLED = [name for name in RUNS if "killed" in name]
+
+
+@pytest.mark.mission("A3", "A7", "B2", "B7", "C2")
+@pytest.mark.rival(18, 20)
+@pytest.mark.fault("F30", "F40", "F41", "F53")
+@pytest.mark.parametrize("name", RUNS)
+def test_a_real_concurrent_run_is_linearizable(name: str, tmp_path: Path) -> None:
+    recorded = RUNS[name](tmp_path, SEED, 1)
+    report = assert_linearizable(recorded.operations)
+    assert report.operations > 200
+    assert recorded.taken_over, "a run without take-overs shows little"
+    assert name in QUICK or report.overlapping > 50, "nothing was raced"
+    if name in UNHEARD:
+        assert report.unanswered > 10
+    if name in KILLED:
+        assert recorded.kills > 5
+
+
+@pytest.mark.fault("F30")
+def test_some_processes_are_killed_between_a_request_and_its_answer(tmp_path: Path) -> None:
+    for seed in range(10):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        recorded = RUNS["sqlite, processes killed"](folder, seed, 1)
+        report = assert_linearizable(recorded.operations)
+        if report.unanswered:
+            break
+    assert report.unanswered
+
+
+def test_the_load_gets_every_verdict_that_there_is_but_that_of_a_newer_version() -> None:
+    verdicts = set()
+    for history in storms(MemoryStore, seeds=8):
+        assert_linearizable(history)
+        verdicts |= {one.answer.verdict for one in history if one.answer is not None}
+    assert verdicts == set(Verdict) - {Verdict.SKEW}
+
+
+def test_a_tiny_store_is_linearizable_as_long_as_it_holds_its_lock(tmp_path: Path) -> None:
+    assert not hunt(get_then_put_by_threads(tmp_path, seeds=2, locked=True)).found
+
+
+def test_nothing_recorded_is_nothing_wrong() -> None:
+    assert check([]).linearizable

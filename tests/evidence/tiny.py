@@ -1,0 +1,102 @@
+"""A store in a hundred lines, right with its lock and wrong without: what the lock is worth, seen by the checker."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from onceward.model.record import Answer, ClaimRequest, Record, Renewal, State
+from onceward.model.transitions import purgeable
+from onceward.ports import AnySettlement, Clock, Filter, Page, World
+from onceward.testing.history import Forget, Read, Request
+from onceward.testing.history.operation import outcome
+
+HESITATION = 0.0005
+"""Seconds between the look and the write: what a round trip to a server takes."""
+
+
+class TinyStore:
+    """Records as msgpack in a SQLite file. `locked` False: get, think, put, as if nobody else were there."""
+
+    inline = False
+
+    def __init__(self, path: Path, clock: Clock, *, locked: bool) -> None:
+        self.name = f"tiny store in {path.name}"
+        self._path = path
+        self._clock = clock
+        self._locked = locked
+        self._connection: sqlite3.Connection
+
+    def twin(self) -> TinyStore:
+        return TinyStore(self._path, self._clock, locked=self._locked)
+
+    async def open(self, world: World) -> None:
+        self._connection = sqlite3.connect(self._path, isolation_level=None, timeout=30, check_same_thread=False)
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._connection.execute("PRAGMA synchronous = NORMAL")
+        self._connection.execute("CREATE TABLE IF NOT EXISTS records (id BLOB PRIMARY KEY, record BLOB)")
+
+    async def close(self) -> None:
+        self._connection.close()
+
+    async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
+        return [self._apply(request) for request in requests]
+
+    async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
+        return [self._apply(request) for request in renewals]
+
+    async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:
+        return [self._apply(request) for request in settlements]
+
+    async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
+        return [self._apply(Read(id)) for id in ids]
+
+    async def forget(self, ids: Sequence[bytes], *, force: bool, timeout: float) -> list[Answer]:
+        return [self._apply(Forget(id, force)) for id in ids]
+
+    async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
+        rows = self._connection.execute("SELECT record FROM records ORDER BY id LIMIT ?", (limit,)).fetchall()
+        return Page([_record(row) for row in rows], None, self._clock.now())
+
+    async def counts(self, *, timeout: float) -> dict[tuple[str, State], int]:
+        rows = self._connection.execute("SELECT record FROM records").fetchall()
+        return dict(Counter((record.scope, record.state) for record in map(_record, rows)))
+
+    async def purge(self, limit: int, *, timeout: float) -> int:
+        with self._exclusive():
+            rows = self._connection.execute("SELECT record FROM records").fetchall()
+            old = [record.id for record in map(_record, rows) if purgeable(record, self._clock.now())][:limit]
+            self._connection.executemany("DELETE FROM records WHERE id = ?", [(id,) for id in old])
+        return len(old)
+
+    def _apply(self, request: Request) -> Answer:
+        with self._exclusive():
+            row = self._connection.execute("SELECT record FROM records WHERE id = ?", (request.id,)).fetchone()
+            before = None if row is None else _record(row)
+            now = self._clock.now()
+            after, verdict = outcome(before, request, now)
+            if after is not None and after is not before:
+                time.sleep(HESITATION)
+                row = (request.id, msgspec.msgpack.encode(after))
+                self._connection.execute("INSERT OR REPLACE INTO records VALUES (?, ?)", row)
+            return Answer(verdict, after, now)
+
+    @contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        if not self._locked:
+            yield
+            return
+        self._connection.execute("BEGIN IMMEDIATE")
+        yield
+        self._connection.execute("COMMIT")
+
+
+def _record(row: tuple[Any, ...]) -> Record:
+    return msgspec.msgpack.decode(row[0], type=Record)
