@@ -29,7 +29,7 @@ def row(name: str, found: Finding) -> str:
     verdict = judge(bar, found) if bar else None
     return (
         f"{name:<{WIDTH}}{found.a.wall * MICRO:>11,.1f}{found.b.wall * MICRO:>12,.1f}  "
-        f"{shown(verdict.ratio if verdict else found.wall):<21}{shown(found.noise):<19}"
+        f"{shown(verdict.ratio if verdict else found.wall):<20} {shown(found.noise):<18} "
         f"{bar or 'no bar'!s:<8}{verdict or ''!s}"
     ).rstrip()
 
