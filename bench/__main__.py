@@ -1,24 +1,22 @@
-"""Measure: `python -m bench [--quick] [-o json] [--only WORDS]`."""
+"""Measure: `python -m bench [--quick] [-o json] [--only WORDS]`. Not in pairs: `--only import`, `--only loop`."""
 
 from __future__ import annotations
 
 import argparse
-import importlib
-import importlib.util
 import json
 import sys
 import tempfile
 from pathlib import Path
 
-from bench import cases_crowd, cases_keys, cases_many, cases_memory, cases_sqlite
+from bench import cases_crowd, cases_keys, cases_many, cases_memory, cases_sqlite, imports, loop
 from bench.case import QUICK, THOROUGH, Case, Cases, Plan
 from bench.paired import compare
 from bench.report import HEADER, LEGEND, Finding, document, row
 
 SUBJECTS = (cases_memory, cases_sqlite, cases_crowd, cases_keys, cases_many)
 
-BESIDE = {"loop": "bench.loop", "import": "bench.imports"}
-"""Measurements that are not ratios of two: each is a module with a `main(arguments)` of its own, run by `--only`."""
+ALONE = {"import": imports.main, "loop": loop.main}
+"""What is compared with nothing: run by its name only."""
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -39,8 +37,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def main(arguments: list[str]) -> int:
     chosen = parse(arguments)
-    if chosen.only in BESIDE:
-        return beside(BESIDE[chosen.only], chosen)
+    if chosen.only in ALONE:
+        return ALONE[chosen.only](quick=chosen.quick, as_json=chosen.output == "json")
     effort = QUICK if chosen.quick else THOROUGH
     table = chosen.output == "table"
     found: dict[str, Finding] = {}
@@ -67,15 +65,6 @@ def cases(plan: Plan) -> Cases:
 
 def measured(case: Case, rounds: int | None) -> Finding:
     return compare(case.ours, case.theirs, case.pace._replace(rounds=rounds) if rounds else case.pace)
-
-
-def beside(module: str, chosen: argparse.Namespace) -> int:
-    if importlib.util.find_spec(module) is None:
-        print(f"{module} is not there", file=sys.stderr)
-        return 1
-    passed_on = ["--quick"] * chosen.quick + ["-o", "json"] * (chosen.output == "json")
-    code: int = importlib.import_module(module).main(passed_on)
-    return code
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import typing
 from collections.abc import Callable, Mapping
-from pathlib import PurePath
 from typing import Any
 
 from .binding import Binding
@@ -24,6 +23,7 @@ from .model.weight import is_light
 KeySource = str | list[str] | Callable[..., Any] | Source | None
 TenantSource = str | Callable[..., Any] | None
 VERSION_MARK = "#"
+NO_MARKS: dict[str, str] = {}
 
 
 class Operation:
@@ -59,11 +59,13 @@ class Operation:
         self.codec = codec_for(policy, ResultType(result_annotation(fn)), cipher, accept_plain=accept_plain)
         self._fields = _fingerprint_fields(self.source, policy, explicit=explicit_fingerprint)
         self._check_fingerprint()
+        if not explicit_fingerprint and self._key_says_all():
+            self._fields = None
 
     def arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The call's arguments by name, defaults included. A class method's class counts by its name."""
         arguments = self.binding.bind(*args, **kwargs)
-        if self.binding.receiver == "cls" and isinstance(arguments["cls"], type):
+        if self.binding.receiver is not None and self.binding.receiver == "cls" and isinstance(arguments["cls"], type):
             arguments["cls"] = f"{arguments['cls'].__module__}.{arguments['cls'].__qualname__}"
         return arguments
 
@@ -78,9 +80,9 @@ class Operation:
             if self.policy.on_missing_key == "raise":
                 raise
             return Job(NO_KEY, self.policy, self.codec, call=self.fn, args=args, kwargs=kwargs, awaits=self.awaits)
-        payload = self.payload(arguments)
-        if payload is None:
-            return Job(key, self.policy, self.codec, b"", {}, self.fn, args, kwargs, self.awaits)
+        if self._fields is None:
+            return Job(key, self.policy, self.codec, b"", NO_MARKS, self.fn, args, kwargs, self.awaits)
+        payload = self.payload(arguments) or {}
         try:
             mark, marks = fingerprint(payload), parts(payload, key.id)
         except InvalidKey as error:
@@ -119,6 +121,12 @@ class Operation:
         if self._fields == ():
             return {name: value for name, value in arguments.items() if name != receiver}
         return {name: arguments[name] for name in self._fields}
+
+    def _key_says_all(self) -> bool:
+        """Whether one key can only ever mean one payload, so that there is nothing left to compare."""
+        names = self._fields or [name for name in self.binding.names if name != self.binding.receiver]
+        covered = isinstance(self.source, Template | FirstOf) and self.source.covers(names)
+        return self._fields is not None and covered and not self.binding.has_var_keywords
 
     def _check_source(self) -> None:
         try:
@@ -178,6 +186,8 @@ def _module_of(named: Any) -> str:
     module: str = getattr(named, "__module__", None) or ""
     if module != "__main__":
         return module
+    from pathlib import PurePath  # here, because only functions of the script itself need it
+
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
     file = getattr(main, "__file__", None)

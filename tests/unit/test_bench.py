@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -346,12 +347,15 @@ def test_the_table_and_the_json_are_complete(
     assert {entry["bar"]["limit"] for entry in document["cases"].values() if entry.get("bar")} >= {1.2, 1.5, 3.5, 20}
 
 
-def test_the_command_works_from_a_shell_and_takes_words() -> None:
-    words = "memory ready"
-    arguments = [sys.executable, "-m", "bench", "--quick", "--rounds", "1", "--only", words, "-o", "json"]
+def bench(*options: str) -> Any:
+    arguments = [sys.executable, "-m", "bench", "--quick", "-o", "json", *options]
     done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
-    cases = json.loads(done.stdout)["cases"]
-    assert set(cases) == {name for name in NAMES if name.startswith(words)}
+    return json.loads(done.stdout)
+
+
+def test_the_command_works_from_a_shell_and_takes_words() -> None:
+    cases = bench("--rounds", "1", "--only", "memory ready")["cases"]
+    assert set(cases) == {name for name in NAMES if name.startswith("memory ready")}
     assert all(one["pairs"] == 2 for one in cases.values())
 
 
@@ -360,18 +364,15 @@ def test_words_that_name_no_case_are_an_error(capsys: pytest.CaptureFixture[str]
     assert "no case is named like 'sqlite dogpile'" in capsys.readouterr().err
 
 
-def test_measurements_beside_the_ratios_are_run_by_their_word(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    passed_on: list[str] = []
+def test_the_cost_of_the_import_is_told_beside_that_of_what_it_needs() -> None:
+    alone, ours, awaited = bench("--only", "import")["imports"]
+    assert ours["statement"] == "import onceward"
+    assert alone["modules"] < ours["modules"] < awaited["modules"]
+    assert 0 < ours["least"] <= ours["median"]
 
-    def main(arguments: list[str]) -> int:
-        passed_on.extend(arguments)
-        return 3
 
-    monkeypatch.setitem(sys.modules, "bench.there", SimpleNamespace(main=main, __spec__=SimpleNamespace()))
-    monkeypatch.setattr(command, "BESIDE", {"loop": "bench.there", "import": "bench.absent"})
-    assert command.main(["--quick", "-o", "json", "--only", "loop"]) == 3
-    assert passed_on == ["--quick", "-o", "json"]
-    assert command.main(["--only", "import"]) == 1
-    assert capsys.readouterr().err == "bench.absent is not there\n"
+def test_the_gaps_of_the_loop_are_told_beside_those_of_an_idle_one() -> None:
+    gaps = bench("--only", "loop")["gaps"]
+    assert [one["case"] for one in gaps][:2] == ["nothing", "200 claims by ten workers"]
+    assert all(0 <= one["least"] <= one["median"] for one in gaps)
+    assert all(one["computing"] > 0 for one in gaps), "the ticking itself takes some"
