@@ -114,7 +114,7 @@ def kills(*, small: bool, minutes: float) -> Section:
     report = barrage(small=small, minutes=minutes, seed=SEED)
     print(*report.wrong, sep="\n", file=sys.stderr, end="\n" if report.wrong else "")
     options = "--small" if small else f"--minutes {minutes:g}"
-    figures = [*sorted(report.counts.items()), ("violations", len(report.wrong))]
+    figures: list[tuple[str, object]] = [*sorted(report.counts.items()), ("violations", len(report.wrong))]
     return Section(
         "Killed at every call", f"python -m tests.chaos.barrage {options} --seed {SEED}", not report.wrong, figures
     )
