@@ -90,7 +90,9 @@ def test_wherever_a_file_is_torn_what_is_before_is_read(tmp_path: Path) -> None:
         answered = [one.answer for one in found if one.answer is not None]
         assert answered == [one.answer for one in whole[: len(answered)]]
         mark_ended(torn)
-        assert [one.answer for one in read_log(torn)] == [one.answer for one in found]
+        ended = read_log(torn)
+        assert [one.answer for one in ended] == [one.answer for one in found]
+        assert all(one.returned is not None for one in ended), "the torn line must not swallow the end"
 
 
 def test_a_file_that_is_broken_in_the_middle_is_not_taken_for_torn(tmp_path: Path) -> None:
