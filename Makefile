@@ -9,6 +9,7 @@ PY := $(VENV)/bin/python
 UV := $(VENV)/bin/uv
 RUNTIME := $(VENV)/.runtime-installed
 DEV := $(VENV)/.dev-installed
+PEERS := $(VENV)/.peers-installed
 INSTALL := $(UV) pip install --quiet --python $(PY) --constraint constraints.txt --build-constraint constraints.txt
 
 # The build of pyright that constraints.txt names is the one we want: no word about newer ones.
@@ -35,7 +36,7 @@ lint: $(DEV) ## ruff and the direction of dependence
 types: $(DEV) ## mypy --strict and pyright
 	$(run-types)
 
-bench: $(DEV) ## measure (ARGS goes to the benchmark)
+bench: $(PEERS) ## measure, beside peers and bare storage (ARGS=--quick, "--only sqlite", "-o json")
 	$(PY) -m bench $(ARGS)
 
 soak: $(DEV) ## the long, random tests (ARGS goes to the soak)
@@ -79,4 +80,9 @@ $(RUNTIME): $(UV) pyproject.toml constraints.txt
 # Waits for the runtime, so that `make -j demo test` never installs twice at the same time.
 $(DEV): $(RUNTIME)
 	$(INSTALL) --editable '.[dev]'
+	@touch $@
+
+# Waits like $(DEV): one installation at a time.
+$(PEERS): $(DEV)
+	$(INSTALL) --editable '.[bench]'
 	@touch $@

@@ -1,8 +1,8 @@
 """The method: only paired figures hold on a noisy machine.
 
 Small blocks run in the order A B B A, again and again; each is compared with its neighbour, so that whatever slows the
-machine for a while slows both. Told are the median of the ratios and a bootstrap interval around it. An A/A pair, the
-same work twice, shows how far from 1 a ratio can get by chance alone.
+machine for a while slows both. Told are the median of the ratios and a bootstrap interval around it. A pair of the same
+work, B against itself, shows how far from 1 a ratio can get by chance alone.
 """
 
 from __future__ import annotations
@@ -10,16 +10,32 @@ from __future__ import annotations
 import gc
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import cycle
 from statistics import median
 from typing import NamedTuple
 
-Block = Callable[[int], None]
-"""Does the work so many times."""
+Run = Callable[[], object]
+"""Does the work; what is timed."""
+
+Block = Callable[[int], Run]
+"""Prepares the work, so many times, and returns what does it. The preparation is not timed."""
 
 RESAMPLES = 2_000
 CONFIDENCE = 0.95
 LARGEST_BLOCK = 1 << 20
+
+TURNS_OF_A = (0, 1, 1, 0)
+TURNS_OF_B = (0, 1)
+"""Of two files a side: in two rounds of A B B A each file of A meets each file of B once, wherever the turns begin."""
+
+
+class Pace(NamedTuple):
+    """How often A B B A, and about how many seconds and at least how many operations a block."""
+
+    rounds: int
+    seconds: float
+    smallest: int = 1
 
 
 class Reading(NamedTuple):
@@ -36,9 +52,12 @@ class Ratio(NamedTuple):
     low: float
     high: float
 
+    def inverse(self) -> Ratio:
+        return Ratio(1 / self.median, 1 / self.high, 1 / self.low)
+
 
 class Comparison(NamedTuple):
-    """`blocks`: operations in a block of A, of B. `noise` is the A/A pair: a ratio inside its interval says nothing."""
+    """`blocks`: operations in a block of A, of B. `noise` is B against B: a ratio inside its interval says nothing."""
 
     blocks: tuple[int, int]
     pairs: int
@@ -49,24 +68,36 @@ class Comparison(NamedTuple):
     noise: Ratio
 
 
-def measure(work: Block, times: int) -> Reading:
+def measure(block: Block, times: int) -> Reading:
+    run = block(times)
     wall, cpu = time.perf_counter(), time.process_time()
-    work(times)
+    run()
     return Reading((time.perf_counter() - wall) / times, (time.process_time() - cpu) / times)
 
 
-def block_size(work: Block, seconds: float) -> int:
-    """How often it takes place in a block of about that length; a power of two."""
-    times = 1
-    while times < LARGEST_BLOCK and measure(work, times).wall * times < seconds:
+def block_size(block: Block, seconds: float, smallest: int = 1) -> int:
+    """How often it takes place in a block of about that length: `smallest` times a power of two."""
+    times = smallest
+    while times < LARGEST_BLOCK and measure(block, times).wall * times < seconds:
         times *= 2
     return times
 
 
-def compare(a: Block, b: Block, *, rounds: int, seconds: float, seed: int = 1) -> Comparison:
-    size_a, size_b = block_size(a, seconds), block_size(b, seconds)
-    pairs = _pairs((a, size_a), (b, size_b), rounds)
-    noise = _pairs((b, size_b), (b, size_b), rounds)
+def in_turn(turns: Sequence[int], *blocks: Block) -> Block:
+    """One block after the other, as the turns say: two files on one disk differ, so no side has only one."""
+    order = cycle(turns)
+
+    def block(times: int) -> Run:
+        return blocks[next(order)](times)
+
+    return block
+
+
+def compare(a: Block, b: Block, pace: Pace, *, seed: int = 1) -> Comparison:
+    size_a = block_size(a, pace.seconds, pace.smallest)
+    size_b = block_size(b, pace.seconds, pace.smallest)
+    pairs = _pairs((a, size_a), (b, size_b), pace.rounds)
+    noise = _pairs((b, size_b), (b, size_b), pace.rounds)
     return Comparison(
         (size_a, size_b),
         len(pairs),

@@ -70,6 +70,8 @@ A cell reads *verdict → state afterwards*; without an arrow nothing changed. I
 owner. `claim` is somebody else's, with the same payload. In the rows from "PENDING, live" on, a claim with another
 payload is a `mismatch` and changes nothing. A claim that is repeated with its own nonce (its reply was lost) gets the
 same answer again: `acquired` while PENDING, `replay` when COMPLETED, else `settled`; it never acquires a second time.
+`resolve` is somebody's who saw the record in that state, with that token; `forget` may say what was seen, too. If the
+record has become another since, both answer `lost`.
 """
 
 
@@ -153,7 +155,15 @@ def apply(verb: str, sample: Sample) -> list[tuple[str, Record | None, Verdict]]
         case "release":
             return [("", *settle(record, Release(b"", token, MINE), NOW))]
         case "resolve":
-            return [(f"{how}: ", *settle(record, Resolve(b"", token, how), NOW)) for how in Resolution]
+            seen = State.PARKED if record is None else record.state
+            return [
+                (
+                    f"{forced}{how}: ",
+                    *settle(record, Resolve(b"", token, how, state_seen=seen, force=bool(forced)), NOW),
+                )
+                for forced in ("", "forced ")
+                for how in Resolution
+            ]
         case _:
             return [(how, *forget(record, NOW, force=bool(how))) for how in ("", "forced: ")]
 
@@ -187,7 +197,17 @@ def cell(verb: str, sample: Sample) -> str:
     texts = {text for _, text in answers}
     if len(texts) == 1:  # however it was called, the answer is the same
         return texts.pop()
+    if verb == "resolve":
+        answers = shortened(answers)
     return "<br>".join(how + text for how, text in answers)
+
+
+def shortened(answers: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Without the forced answers, where force makes no difference; else one refusal stands for all."""
+    plain, forced = answers[: len(Resolution)], answers[len(Resolution) :]
+    if [text for _, text in plain] == [text for _, text in forced]:
+        return plain
+    return [("", plain[0][1]), *forced]
 
 
 def changes() -> dict[tuple[str, str], list[str]]:
@@ -200,7 +220,7 @@ def changes() -> dict[tuple[str, str], list[str]]:
             for how, record, _ in apply(verb, sample):
                 if record is None or record is before:
                     continue
-                label = f"{verb} ({how.removesuffix(': ')})" if verb == "resolve" else verb
+                label = f"{verb} ({how.removeprefix('forced ').removesuffix(': ')})" if verb == "resolve" else verb
                 labels = found.setdefault((start, record.state.value), [])
                 if label not in labels:
                     labels.append(label)

@@ -23,7 +23,7 @@ from typing import Any, Literal, overload
 
 import pytest
 
-from onceward import AsyncOnce, Event, MemoryStore, Once, StoreUnavailable
+from onceward import AsyncOnce, AuditEntry, Event, MemoryStore, Once, StoreUnavailable
 from onceward.bridge import run
 from onceward.ports import Store
 from onceward.stores.sqlite import SQLiteStore
@@ -198,9 +198,13 @@ class Face:
     def resolve(self, key: Any, finding: Any, **details: Any) -> None:
         self._wait(self.once.resolve(key, finding, **details))
 
-    def purge(self, limit: int = 10_000) -> int:
-        purged: int = self._wait(self.once.purge(limit))
+    def purge(self, limit: int = 10_000, **details: Any) -> int:
+        purged: int = self._wait(self.once.purge(limit, **details))
         return purged
+
+    def audit(self, *key: Any, **details: Any) -> list[AuditEntry]:
+        entries: list[AuditEntry] = self._wait(self.once.audit(*key, **details))
+        return entries
 
     @contextlib.contextmanager
     def claim(self, key: Any, **settings: Any) -> Iterator[HeldClaim]:

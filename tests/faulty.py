@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal
 
 from onceward.errors import StoreUnavailable
+from onceward.model.audit import AuditEntry, AuditFilter
 from onceward.model.record import Answer, ClaimRequest, Renewal, State
 from onceward.ports import AnySettlement, Filter, JoinedStore, Page, Store, World
 from tests.faces import Place
@@ -93,17 +95,17 @@ class FaultyStore:
         answers: list[Answer] = await self._through("renew", self.inner.renew, renewals, timeout)
         return answers
 
-    async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:
+    async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float, **how: Any) -> list[Answer]:
         self.wire.nonces["settle"] += [getattr(one, "nonce", b"") for one in settlements]
-        answers: list[Answer] = await self._through("settle", self.inner.settle, settlements, timeout)
+        answers: list[Answer] = await self._through("settle", partial(self.inner.settle, **how), settlements, timeout)
         return answers
 
     async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
         answers: list[Answer] = await self._through("read", self.inner.read, ids, timeout)
         return answers
 
-    async def forget(self, ids: Sequence[bytes], *, force: bool, timeout: float) -> list[Answer]:
-        answers: list[Answer] = await self.inner.forget(ids, force=force, timeout=timeout)
+    async def forget(self, ids: Sequence[bytes], **how: Any) -> list[Answer]:
+        answers: list[Answer] = await self.inner.forget(ids, **how)
         return answers
 
     async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
@@ -114,9 +116,13 @@ class FaultyStore:
         counts: dict[tuple[str, State], int] = await self.inner.counts(timeout=timeout)
         return counts
 
-    async def purge(self, limit: int, *, timeout: float) -> int:
-        purged: int = await self.inner.purge(limit, timeout=timeout)
+    async def purge(self, limit: int, **how: Any) -> int:
+        purged: int = await self.inner.purge(limit, **how)
         return purged
+
+    async def audit(self, wanted: AuditFilter, **how: Any) -> list[AuditEntry]:
+        entries: list[AuditEntry] = await self.inner.audit(wanted, **how)
+        return entries
 
     def watch(self, id: bytes, wake: Callable[[], None]) -> Callable[[], None]:
         stop: Callable[[], None] = self.inner.watch(id, wake)

@@ -38,6 +38,7 @@ from .errors import (
     VersionSkew,
     WrongWorld,
 )
+from .model.audit import AuditEntry
 from .model.content import content_key
 from .model.key import Key, Scope
 from .model.outcome import Executed, Failed, Mismatch, Outcome, Parked, Replayed, Running, Stale, Unknown
@@ -47,21 +48,19 @@ from .model.sources import Content, JsonKey, OncewardWarning, Payload
 from .model.view import Entry
 from .model.window import Window, calendar, forever, lasting, sliding
 from .observe.events import Event
-from .stores.memory import MemoryStore
 from .stores.registry import open_store
 
 if TYPE_CHECKING:
     from .aio import AsyncFunction, AsyncOnce
+    from .stores.memory import MemoryStore
 
-_LATER = {"AsyncOnce", "AsyncFunction"}
+_LATER = {"AsyncFunction": "onceward.aio", "AsyncOnce": "onceward.aio", "MemoryStore": "onceward.stores.memory"}
 
 
 def __getattr__(name: str) -> Any:
-    """The async face is imported by those who use it, so that a blocking program never pays for asyncio."""
+    """The async face, and each store, is imported by those who use it: a blocking program never pays for asyncio."""
     if name in _LATER:
-        from . import aio
-
-        return getattr(aio, name)
+        return getattr(import_module(_LATER[name]), name)
     if name == "testing":
         return import_module("onceward.testing")
     raise AttributeError(f"module 'onceward' has no attribute {name!r}")
@@ -74,6 +73,7 @@ __all__ = [
     "AsyncClaim",
     "AsyncFunction",
     "AsyncOnce",
+    "AuditEntry",
     "Claim",
     "ClaimError",
     "ConfigurationError",

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Concatenate, Literal, Protocol, Self, Unpack, overload
 
-from .blocks import AsyncClaimBlock, AsyncWithin
+from .blocks import AsyncClaimBlock
 from .bridge import run
 from .core import inspect as records
 from .core.bulk import execute_all
@@ -17,15 +17,19 @@ from .core.execute import execute
 from .decorator import Guarded, Item, P, Rest, T, answer_of
 from .errors import ConfigurationError
 from .face import Face, by_text
+from .model.audit import AuditEntry
 from .model.cipher import Cipher
+from .model.duration import Duration, microseconds
 from .model.outcome import Outcome
 from .model.policy import Choices, Defaults, Finding, OnDone, OnRunning, Settings, applied
 from .model.view import Entry
 from .model.weight import is_light
 from .operation import KeySource, TenantSource
+from .person import signed
 from .ports import Store
 from .prepare import given_key, is_quick, job_of, job_under, jobs_of, key_of
 from .stores.cached import CachedStore
+from .transactions import AsyncWithin
 from .worlds.aio import EventLoop
 from .worlds.threads import Threads
 
@@ -215,14 +219,32 @@ class AsyncOnce(Face):
             self.engine, await given_key(self, key, name), self.codec(), by_text=by_text(key, name)
         )
 
-    async def forget(self, key: Any, *, name: str | None = None, force: bool = False) -> bool:
-        """Make the key free again; tells whether there was anything. A live owner is spared unless forced."""
+    async def forget(
+        self,
+        key: Any,
+        *,
+        name: str | None = None,
+        force: bool = False,
+        seen: Entry | None = None,
+        why: str | None = None,
+    ) -> bool:
+        """Make the key free again; tells whether there was anything. A live owner is spared unless forced.
+
+        `seen` is what `read` gave: what has become another record since is left alone. With `why`, it is audited.
+        """
         return await records.forget(
-            self.engine, await given_key(self, key, name), force=force, by_text=by_text(key, name)
+            self.engine,
+            await given_key(self, key, name),
+            force=force,
+            by_text=by_text(key, name),
+            seen=seen,
+            signed=signed("forget", why, "forced" if force else ""),
         )
 
-    async def resolve(self, key: Any, finding: applied | Finding, *, name: str | None = None) -> None:
-        """Say how a PARKED attempt ended: `applied(value)`, `not_applied` or `abandon`."""
+    async def resolve(
+        self, key: Any, finding: applied | Finding, *, name: str | None = None, why: str | None = None
+    ) -> None:
+        """Say how a PARKED attempt ended: `applied(value)`, `not_applied` or `abandon`. With `why`, it is audited."""
         await records.resolve(
             self.engine,
             await given_key(self, key, name),
@@ -230,11 +252,24 @@ class AsyncOnce(Face):
             self.codec(),
             self.policy,
             by_text=by_text(key, name),
+            signed=signed("resolve", why),
         )
 
-    async def purge(self, limit: int = 10_000) -> int:
-        """Delete up to `limit` records that answer for nothing any more."""
-        return await records.purge(self.engine, limit)
+    async def purge(self, limit: int = 10_000, *, why: str | None = None) -> int:
+        """Delete up to `limit` records that answer for nothing any more. With `why`, it is audited."""
+        return await records.purge(self.engine, limit, signed("purge", why))
+
+    async def audit(
+        self, key: Any = None, *, name: str | None = None, within: Duration | None = None, limit: int = 100
+    ) -> list[AuditEntry]:
+        """What was changed by hand and why, the newest first: under this key, or under all."""
+        return await records.audit(
+            self.engine,
+            None if key is None else await given_key(self, key, name),
+            within=None if within is None else microseconds(within, "within"),
+            limit=limit,
+            by_text=by_text(key, name),
+        )
 
     async def close(self, timeout: float = 10.0) -> None:
         """Stop claiming, let running work finish (up to `timeout` seconds), join the keeper, close the store."""

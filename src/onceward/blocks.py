@@ -1,10 +1,9 @@
-"""`with` blocks, in both colours: a claim, and work inside the caller's own transaction."""
+"""The `with` block of a claim, in both colours."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable
 
 from .bridge import run
 from .claims import AsyncClaim, Claim
@@ -12,15 +11,7 @@ from .core.block import enter, leave, left
 from .core.engine import Engine
 from .core.held import Held
 from .core.job import Job
-from .core.within import Transaction, execute_within, join, part
-from .decorator import P, T, answer_of
 from .errors import ConfigurationError, Reentrant
-from .model.outcome import Outcome
-from .prepare import job_of, job_under
-
-if TYPE_CHECKING:
-    from .aio import AsyncFunction, AsyncOnce
-    from .client import Function, Once
 
 
 class OneUse:
@@ -94,88 +85,3 @@ class AsyncClaimBlock:
         except BaseException as interrupt:
             await left(held, error, interrupt)
             raise
-
-
-class Joined:
-    """What a transaction block knows, in both colours."""
-
-    def __init__(self, engine: Engine, connection: Any) -> None:
-        self.engine = engine
-        self.connection = connection
-        self._transaction: Transaction | None = None
-
-    @property
-    def transaction(self) -> Transaction:
-        if self._transaction is None:
-            raise ConfigurationError("within() works as a block", hint="with once.within(connection) as tx: …")
-        return self._transaction
-
-    async def enter(self) -> None:
-        self._transaction = await join(self.engine, self.connection)
-
-    async def leave(self, error: BaseException | None) -> None:
-        transaction, self._transaction = self.transaction, None
-        if error is None:
-            await part(self.engine, transaction)
-
-
-class Within:
-    """The caller's own transaction. Nothing is committed here: that is the caller's word."""
-
-    def __init__(self, once: Once, connection: Any) -> None:
-        self._once = once
-        self._joined = Joined(once.engine, connection)
-
-    def __enter__(self) -> Self:
-        run(self._joined.enter())
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        run(self._joined.leave(error))
-
-    def run(self, key: Any, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """fn(*args) once under this key, in this transaction."""
-        return answer_of(self.outcome(key, fn, *args, **kwargs), self._once.policy)
-
-    def outcome(self, key: Any, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
-        """As `run`, but the `Outcome`."""
-        return run(execute_within(self._joined.engine, self._joined.transaction, self._once.job(key, fn, args, kwargs)))
-
-    def call(self, fn: Function[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """A decorated function, with its own key and choices, in this transaction."""
-        value: T = answer_of(
-            run(execute_within(self._joined.engine, self._joined.transaction, fn.job(args, kwargs))), fn.policy
-        )
-        return value
-
-
-class AsyncWithin:
-    """The caller's own transaction. Nothing is committed here: that is the caller's word."""
-
-    def __init__(self, once: AsyncOnce, connection: Any) -> None:
-        self._once = once
-        self._joined = Joined(once.engine, connection)
-
-    async def __aenter__(self) -> Self:
-        await self._joined.enter()
-        return self
-
-    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        await self._joined.leave(error)
-
-    async def run(self, key: Any, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Await fn(*args) once under this key, in this transaction."""
-        return answer_of(await self.outcome(key, fn, *args, **kwargs), self._once.policy)
-
-    async def outcome(
-        self, key: Any, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Outcome[T]:
-        """As `run`, but the `Outcome`."""
-        job = await job_under(self._once, key, fn, args, kwargs)
-        return await execute_within(self._joined.engine, self._joined.transaction, job)
-
-    async def call(self, fn: AsyncFunction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """A decorated function, with its own key and choices, in this transaction."""
-        job = await job_of(fn, args, kwargs)
-        value: T = answer_of(await execute_within(self._joined.engine, self._joined.transaction, job), fn.policy)
-        return value

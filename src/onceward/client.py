@@ -6,25 +6,28 @@ import inspect
 from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, Protocol, Self, Unpack, overload
 
-from .blocks import ClaimBlock, Within
+from .blocks import ClaimBlock
 from .bridge import run
 from .core import inspect as records
-from .core.bulk import execute_all
 from .core.engine import Engine
 from .core.execute import execute
 from .decorator import Guarded, Item, P, Rest, T, answer_of
 from .errors import ConfigurationError
 from .face import Face, by_text
+from .model.audit import AuditEntry
 from .model.cipher import Cipher
+from .model.duration import Duration, microseconds
 from .model.outcome import Outcome
 from .model.policy import Choices, Defaults, Finding, OnDone, OnRunning, Settings, applied
 from .model.view import Entry
 from .operation import KeySource, TenantSource
+from .person import signed
 from .ports import Store
 from .worlds.threads import Threads
 
 if TYPE_CHECKING:
     from .aio import AsyncFunction, AsyncOnce
+    from .transactions import Within
 
 
 class Function(Guarded[P, T]):
@@ -198,6 +201,8 @@ class Once(Face):
         **settings: Unpack[Settings],
     ) -> list[Outcome[T]]:
         """fn(item) once per key, claimed in bulk. Outcomes in input order; one that fails stops no other."""
+        from .core.bulk import execute_all  # not at the top: what few programs call does not slow the import of all
+
         _, make = self.job_maker(fn, key, name, settings)
         return run(execute_all(self.engine, [make((item,), {}) for item in items]))
 
@@ -215,27 +220,69 @@ class Once(Face):
 
     def within(self, connection: Any) -> Within:
         """`with once.within(connection) as tx:` claim, effect and result in your own transaction."""
+        from .transactions import Within  # not at the top, for the same reason as in `map`
+
         return Within(self, connection)
 
     def read(self, key: Any, *, name: str | None = None) -> Entry | None:
         """The record under the key, or None."""
         return run(records.read(self.engine, self.key(key, name=name), self.codec(), by_text=by_text(key, name)))
 
-    def forget(self, key: Any, *, name: str | None = None, force: bool = False) -> bool:
-        """Make the key free again; tells whether there was anything. A live owner is spared unless forced."""
-        return run(records.forget(self.engine, self.key(key, name=name), force=force, by_text=by_text(key, name)))
+    def forget(
+        self,
+        key: Any,
+        *,
+        name: str | None = None,
+        force: bool = False,
+        seen: Entry | None = None,
+        why: str | None = None,
+    ) -> bool:
+        """Make the key free again; tells whether there was anything. A live owner is spared unless forced.
 
-    def resolve(self, key: Any, finding: applied | Finding, *, name: str | None = None) -> None:
-        """Say how a PARKED attempt ended: `applied(value)`, `not_applied` or `abandon`."""
-        run(
-            records.resolve(
-                self.engine, self.key(key, name=name), finding, self.codec(), self.policy, by_text=by_text(key, name)
+        `seen` is what `read` gave: what has become another record since is left alone. With `why`, it is audited.
+        """
+        return run(
+            records.forget(
+                self.engine,
+                self.key(key, name=name),
+                force=force,
+                by_text=by_text(key, name),
+                seen=seen,
+                signed=signed("forget", why, "forced" if force else ""),
             )
         )
 
-    def purge(self, limit: int = 10_000) -> int:
-        """Delete up to `limit` records that answer for nothing any more."""
-        return run(records.purge(self.engine, limit))
+    def resolve(self, key: Any, finding: applied | Finding, *, name: str | None = None, why: str | None = None) -> None:
+        """Say how a PARKED attempt ended: `applied(value)`, `not_applied` or `abandon`. With `why`, it is audited."""
+        run(
+            records.resolve(
+                self.engine,
+                self.key(key, name=name),
+                finding,
+                self.codec(),
+                self.policy,
+                by_text=by_text(key, name),
+                signed=signed("resolve", why),
+            )
+        )
+
+    def purge(self, limit: int = 10_000, *, why: str | None = None) -> int:
+        """Delete up to `limit` records that answer for nothing any more. With `why`, it is audited."""
+        return run(records.purge(self.engine, limit, signed("purge", why)))
+
+    def audit(
+        self, key: Any = None, *, name: str | None = None, within: Duration | None = None, limit: int = 100
+    ) -> list[AuditEntry]:
+        """What was changed by hand and why, the newest first: under this key, or under all."""
+        return run(
+            records.audit(
+                self.engine,
+                None if key is None else self.key(key, name=name),
+                within=None if within is None else microseconds(within, "within"),
+                limit=limit,
+                by_text=by_text(key, name),
+            )
+        )
 
     def close(self, timeout: float = 10.0) -> None:
         """Stop claiming, let running work finish (up to `timeout` seconds), join the keeper, close the store."""

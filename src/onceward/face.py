@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import os
 import warnings
 from collections.abc import Callable, Mapping
 from types import MethodType
@@ -26,9 +25,9 @@ from .model.sources import OncewardWarning
 from .observe.events import Listener
 from .operation import KeySource, Operation, codec_for, label_of, name_of
 from .ports import Store, World
-from .stores.cached import CachedStore
 from .stores.registry import open_store, store_url
 from .worlds.keeper import Keeper
+from .worlds.ourselves import OURSELVES
 
 FUNCTION = "function()"
 """Under this name, which no parameter can have, the fingerprint of `run` holds the function."""
@@ -81,14 +80,14 @@ class Face:
         self._defaults = dict(defaults)
         self._operations: WeakKeyDictionary[Callable[..., Any], Operation] = WeakKeyDictionary()
         self._names: dict[tuple[Scope, bool], str] = {}  # who declared an operation first
-        self._connect(CachedStore(opened, cache) if cache else opened)
+        self._connect(_cached(opened, cache) if cache else opened)
 
     def _connect(self, store: Store) -> None:
         from .observe.log import logging_bus  # logging is a twentieth of our import time
 
         bus = logging_bus()
         self.keeper = Keeper(store, bus)
-        self.engine = Engine(store, self._world(), self.keeper, bus, Owner())
+        self.engine = Engine(store, self._world(), self.keeper, bus, OURSELVES)
 
     def _world(self) -> World:
         raise NotImplementedError
@@ -216,6 +215,10 @@ class Face:
     ) -> tuple[Operation, Callable[[tuple[Any, ...], dict[str, Any]], Job | Exception]]:
         """What makes the job of a call, or the error that it has none. If `fn` is decorated, its own choices hold."""
         operation = getattr(fn, "operation", None)
+        if isinstance(operation, Operation) and isinstance(fn, MethodType):
+            fn = fn.__func__.__get__(
+                fn.__self__, type(fn.__self__)
+            )  # a class method, which Python 3.13 binds by itself
         if not isinstance(operation, Operation):
             operation = self.operation(fn, settings, key=key, name=name or name_of(fn), awaits=self._awaits)
             return operation, functools.partial(job_or_error, operation.job)
@@ -288,24 +291,14 @@ def refuse_of_block(settings: Mapping[str, Any]) -> None:
             )
 
 
+def _cached(store: Store, most: int) -> Store:
+    from .stores.cached import CachedStore  # for those who ask for it
+
+    return CachedStore(store, most)
+
+
 def _remake(face: type[Face], url: str, settings: dict[str, Any]) -> Face:
     return face(url, **settings)
-
-
-class Owner:
-    """Who we are, for people: host and process. Made anew after a fork."""
-
-    def __init__(self) -> None:
-        self._pid = -1
-        self._text = ""
-
-    def __call__(self) -> str:
-        pid = os.getpid()
-        if pid != self._pid:
-            import socket  # not at the top: only those who claim need it
-
-            self._pid, self._text = pid, f"{socket.gethostname()}:{pid}"
-        return self._text
 
 
 __all__ = ["Defaults", "Face", "Settings"]

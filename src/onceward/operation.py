@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import typing
 from collections.abc import Callable, Mapping
-from pathlib import PurePath
 from typing import Any
 
 from .binding import Binding
@@ -24,6 +23,7 @@ from .model.weight import is_light
 KeySource = str | list[str] | Callable[..., Any] | Source | None
 TenantSource = str | Callable[..., Any] | None
 VERSION_MARK = "#"
+NO_MARKS: dict[str, str] = {}
 
 
 class Operation:
@@ -50,6 +50,7 @@ class Operation:
         self.awaits = awaits
         self.name = name or name_of(fn)
         self.binding = Binding(fn)
+        self._of_class = self.binding.receiver == "cls" and _is_in_class(fn)
         self.source = source_for(key)
         self._check_source()
         self._tenant = _tenant_source(tenant)
@@ -59,11 +60,18 @@ class Operation:
         self.codec = codec_for(policy, ResultType(result_annotation(fn)), cipher, accept_plain=accept_plain)
         self._fields = _fingerprint_fields(self.source, policy, explicit=explicit_fingerprint)
         self._check_fingerprint()
+        if not explicit_fingerprint and self._key_says_all():
+            self._fields = None
 
     def arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The call's arguments by name, defaults included. A class method's class counts by its name."""
+        if self._of_class and not (isinstance(args[0], type) if args else "cls" in kwargs):
+            raise ConfigurationError(
+                f"{self.name} is a class method, and nothing says of which class",
+                hint="since Python 3.13, @classmethod tells it to plain calls only: Class.method.outcome(Class, …)",
+            )
         arguments = self.binding.bind(*args, **kwargs)
-        if self.binding.receiver == "cls" and isinstance(arguments["cls"], type):
+        if self.binding.receiver is not None and self.binding.receiver == "cls" and isinstance(arguments["cls"], type):
             arguments["cls"] = f"{arguments['cls'].__module__}.{arguments['cls'].__qualname__}"
         return arguments
 
@@ -78,9 +86,9 @@ class Operation:
             if self.policy.on_missing_key == "raise":
                 raise
             return Job(NO_KEY, self.policy, self.codec, call=self.fn, args=args, kwargs=kwargs, awaits=self.awaits)
-        payload = self.payload(arguments)
-        if payload is None:
-            return Job(key, self.policy, self.codec, b"", {}, self.fn, args, kwargs, self.awaits)
+        if self._fields is None:
+            return Job(key, self.policy, self.codec, b"", NO_MARKS, self.fn, args, kwargs, self.awaits)
+        payload = self.payload(arguments) or {}
         try:
             mark, marks = fingerprint(payload), parts(payload, key.id)
         except InvalidKey as error:
@@ -119,6 +127,12 @@ class Operation:
         if self._fields == ():
             return {name: value for name, value in arguments.items() if name != receiver}
         return {name: arguments[name] for name in self._fields}
+
+    def _key_says_all(self) -> bool:
+        """Whether one key can only ever mean one payload, so that there is nothing left to compare."""
+        names = self._fields or [name for name in self.binding.names if name != self.binding.receiver]
+        covered = isinstance(self.source, Template | FirstOf) and self.source.covers(names)
+        return self._fields is not None and covered and not self.binding.has_var_keywords
 
     def _check_source(self) -> None:
         try:
@@ -178,10 +192,17 @@ def _module_of(named: Any) -> str:
     module: str = getattr(named, "__module__", None) or ""
     if module != "__main__":
         return module
+    from pathlib import PurePath  # here, because only functions of the script itself need it
+
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
     file = getattr(main, "__file__", None)
     return spec.name.removesuffix(".__main__") if spec else PurePath(file).stem if file else module
+
+
+def _is_in_class(fn: Any) -> bool:
+    """Whether it was defined in the body of a class, and not as a function that happens to have such a parameter."""
+    return "." in getattr(fn, "__qualname__", "").rpartition("<locals>.")[2]
 
 
 def result_annotation(fn: Callable[..., Any]) -> Any:

@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from enum import StrEnum
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Struct
 
-from .model.record import Answer, ClaimRequest, Complete, Fail, Park, Record, Release, Renewal, Resolve, State
+from .model.audit import AuditEntry, AuditFilter, Signature
+from .model.record import (
+    Answer,
+    ClaimRequest,
+    Complete,
+    Done,
+    Fail,
+    Park,
+    Record,
+    Release,
+    Renewal,
+    Resolve,
+    Seen,
+    State,
+)
 
 T = TypeVar("T")
 
 AnySettlement = Complete | Fail | Park | Release | Resolve
+AnyRequest = ClaimRequest | Renewal | AnySettlement
+
+Send = Callable[[Sequence[AnyRequest], float], Coroutine[Any, Any, list[Answer]]]
+"""Requests of any kind, each for another key, to the store in one call; the timeout in seconds."""
 
 
 class Clock(Protocol):
@@ -27,6 +46,22 @@ class Filter(Struct, frozen=True):
     scope: str | None = None
     key: str | None = None
     updated_before: int | None = None
+
+
+class Order(StrEnum):
+    """Which records come first: those touched or made last, or by their readable keys."""
+
+    UPDATED = "updated"
+    CREATED = "created"
+    KEY = "key"
+
+
+PLACES: dict[Order, Callable[[Record], tuple[Any, bytes]]] = {
+    Order.UPDATED: lambda record: (-record.updated_at, record.id),
+    Order.CREATED: lambda record: (-record.created_at, record.id),
+    Order.KEY: lambda record: (record.key, record.id),
+}
+"""Where a record stands in each order."""
 
 
 class Page(Struct, frozen=True):
@@ -55,6 +90,14 @@ class Canceller(Protocol):
         ...
 
 
+class Lane(Protocol):
+    """Group commit: what arrives while a call is under way goes to the store together, in the next one."""
+
+    def __call__(self, request: AnyRequest, timeout: float) -> Awaitable[list[Answer]]:
+        """The answer to one request, in a list of one."""
+        ...
+
+
 class World(Protocol):
     """What differs between threads and an event loop."""
 
@@ -75,6 +118,10 @@ class World(Protocol):
         ...
 
     def gate(self) -> Gate: ...
+    def lane(self, send: Send) -> Lane:
+        """Group commit for a store that takes requests of any kind in one call."""
+        ...
+
     async def sleep(self, seconds: float) -> None: ...
     async def offload(self, call: Callable[..., T], *arguments: Any) -> T:
         """Run a call that may block for long where it blocks nobody else."""
@@ -85,7 +132,7 @@ class World(Protocol):
         ...
 
     async def finish(
-        self, work: Coroutine[Any, Any, T], hurry: Callable[[], None] | None = None
+        self, work: Awaitable[T], hurry: Callable[[], None] | None = None
     ) -> tuple[T, BaseException | None]:
         """Run to the end even if the caller is cancelled meanwhile; the cancellation comes back beside the result.
 
@@ -99,6 +146,9 @@ class Store(Protocol):
 
     Each method applies the function of the same name in `model.transitions` to each record. `timeout` bounds the
     call in seconds; a store that cannot answer in time raises StoreUnavailable, which means *unknown*, not *no*.
+
+    What is `signed` is a change by hand: it enters the audit trail in the same step as the change. A store that has no
+    such step writes the entry first: never a change without its entry. What changes nothing leaves no entry.
     """
 
     name: str
@@ -117,16 +167,45 @@ class Store(Protocol):
 
     async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]: ...
     async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]: ...
-    async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]: ...
+    async def settle(
+        self, settlements: Sequence[AnySettlement], *, timeout: float, signed: Signature | None = None
+    ) -> list[Answer]: ...
     async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
         """Verdict OK with the record, or ABSENT."""
         ...
 
-    async def forget(self, ids: Sequence[bytes], *, force: bool, timeout: float) -> list[Answer]: ...
+    async def forget(
+        self,
+        ids: Sequence[bytes],
+        *,
+        force: bool,
+        timeout: float,
+        seen: Mapping[bytes, Seen] | None = None,
+        signed: Signature | None = None,
+    ) -> list[Answer]:
+        """Those of which it is known what was `seen` are spared if they have become another record since."""
+        ...
+
     async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page: ...
     async def counts(self, *, timeout: float) -> dict[tuple[str, State], int]: ...
-    async def purge(self, limit: int, *, timeout: float) -> int:
-        """Delete up to `limit` records that answer for nothing any more; tells how many went."""
+    async def purge(self, limit: int, *, timeout: float, signed: Signature | None = None) -> int:
+        """Delete up to `limit` records that answer for nothing any more; tells how many went.
+
+        Also audit entries older than KEEP_AUDIT, which are not counted.
+        """
+        ...
+
+    async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
+        """What was changed by hand: the newest first, at most `limit`."""
+        ...
+
+
+@runtime_checkable
+class Glances(Protocol):
+    """A store that can show what is done without being asked for a claim: no write, and no waiting for one."""
+
+    def glance(self, id: bytes, fingerprint: bytes) -> Done | None:
+        """The record, if `transitions.replays` holds for it now; None: the key has to be claimed. May block."""
         ...
 
 
@@ -136,6 +215,38 @@ class Notifies(Protocol):
 
     def watch(self, id: bytes, wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake` (from any thread) when the record changes; returns how to stop watching."""
+        ...
+
+
+@runtime_checkable
+class Sorts(Protocol):
+    """A store that finds the first records of an order without handing out all of them. For people: it may be slow."""
+
+    async def first(self, wanted: Filter, *, order: Order, limit: int, timeout: float) -> Page:
+        """One page, in that order; there is no next one."""
+        ...
+
+
+class Schema(Struct, frozen=True):
+    """The version of a store's tables, the one that this code writes, and the statements that lead there."""
+
+    version: int
+    latest: int
+    min_reader: int
+    statements: tuple[str, ...]
+    """To be executed in one transaction. Empty if there is nothing to do."""
+
+
+@runtime_checkable
+class Migrates(Protocol):
+    """A store with tables that grow from version to version. Both work before `open`."""
+
+    async def schema(self, world: World, *, timeout: float) -> Schema:
+        """Only looks: makes no file and changes nothing."""
+        ...
+
+    async def migrate(self, world: World) -> None:
+        """Bring it up to date; does nothing if it is."""
         ...
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextvars
+import json
 import os
 import subprocess
 import sys
@@ -12,15 +14,40 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
-from onceward.cli import acting, checkup, reading, running
+from onceward import Once
+from onceward.cli import acting, auditing, checkup, migrating, reading, running
 from onceward.cli.program import program
 
-COMMANDS = (acting, checkup, reading, running)  # importing them is what adds them
+COMMANDS = (acting, auditing, checkup, migrating, reading, running)  # importing them is what adds them
 
 
 def call(*words: object) -> Result:
     """The command in this process, its output captured (and so piped: JSON unless asked otherwise)."""
     return CliRunner().invoke(program, [str(word) for word in words], prog_name="onceward")
+
+
+def as_json(*words: object) -> Any:
+    """What the command tells a program."""
+    result = call(*words)
+    assert result.exit_code == 0, (result.output, result.exception)
+    return json.loads(result.stdout)
+
+
+def raising(error: Exception) -> Callable[[], None]:
+    def raises() -> None:
+        raise error
+
+    return raises
+
+
+def silent_claims(once: Once, leases: dict[str, str]) -> None:
+    """Owners elsewhere that are not heard of again, as if killed; leases of milliseconds have lapsed."""
+    for key, lease in leases.items():
+        silent = once.claim(key, lease=lease, note={"page": "3"})
+        contextvars.Context().run(silent.__enter__)
+    once.keeper.close()  # nobody renews any more
+    time.sleep(0.06)
+    once.keeper._holds.clear()
 
 
 def line(result: Result) -> str:
@@ -74,3 +101,25 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def on_a_terminal(folder: Path, *words: str, typed: bytes = b"", **variables: str) -> tuple[int, bytes]:
+    """The command on a pseudo-terminal: what a person would see."""
+    import pty
+
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(folder)
+        os.execve(sys.executable, [sys.executable, "-m", "onceward.cli", *words], {**environment(), **variables})
+    seen = b""
+    os.write(terminal, typed)
+    while True:
+        try:
+            chunk = os.read(terminal, 65536)
+        except OSError:
+            break
+        if not chunk:
+            break
+        seen += chunk
+    os.close(terminal)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), seen

@@ -11,19 +11,22 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from onceward import Once
+from onceward.cli import acting
 from onceward.cli.codes import MEANINGS, Exit, code_of
-from onceward.cli.display import cut, width_of
+from onceward.cli.display import LONGEST_FACT, cut, width_of
 from onceward.cli.program import program
 from onceward.cli.settings import DEFAULTS, VARIABLES, masked
 from onceward.errors import OncewardError
-from tests.cli.calls import call, environment, line
+from onceward.stores.sqlite import link, schema
+from tests.cli.calls import call, environment, line, on_a_terminal
 
-READING = (("ls",), ("show", "k"), ("explain", "k"), ("stats",), ("doctor",))
+READING = (("ls",), ("show", "k"), ("explain", "k"), ("stats",), ("audit",), ("doctor",))
 ACTING = (("release", "k"), ("retry", "k"), ("resolve", "k", "--applied"), ("forget", "k"), ("purge",))
 
 
@@ -147,15 +150,21 @@ def test_a_file_that_is_no_database_is_one_line(folder: Path, words: tuple[str, 
     assert not (folder / "ran").exists()
 
 
-def test_a_damaged_database_is_one_line(filled: Path) -> None:
+DAMAGED = [*READING, ("forget", "k", "--yes"), ("purge", "--yes"), ("run", "--key", "k", "--", "touch", "ran")]
+
+
+@pytest.mark.fault("F60")
+@pytest.mark.parametrize("words", DAMAGED, ids=lambda words: words[0])
+def test_a_damaged_database_is_one_line(filled: Path, words: tuple[str, ...]) -> None:
     file = filled / "onceward.db"
     size = file.stat().st_size
     with file.open("r+b") as content:
         content.seek(4096)
         content.write(b"\xff" * (size - 4096))
-    result = call("ls")
-    assert result.exit_code == Exit.BROKEN
+    result = call(*words)
+    assert (result.exit_code, result.stdout) == (Exit.BROKEN, "")
     assert "damaged" in line(result)
+    assert not (filled / "ran").exists()
 
 
 @pytest.fixture
@@ -167,16 +176,31 @@ def locked(filled: Path) -> Iterator[Path]:
 
 
 def test_a_locked_store_can_be_read_but_a_command_is_not_run(locked: Path) -> None:
-    assert call("ls").exit_code == 0
+    for words in READING:
+        assert call(*words).exit_code == 0
     result = call("run", "--key", "new", "--lease", "300ms", "--", "touch", "ran")
     assert result.exit_code == Exit.DOWN
     assert "another writer holds the file" in line(result)
     assert not (locked / "ran").exists()
 
 
+@pytest.mark.fault("F60")
+@pytest.mark.parametrize("words", [("forget", "k", "--yes"), ("migrate", "--yes")], ids=lambda words: words[0])
+def test_a_locked_store_is_not_changed_and_that_is_one_line(
+    locked: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(acting, "TIMEOUT", 0.2)
+    monkeypatch.setattr(schema, "LATEST", schema.LATEST + (words[0] == "migrate"))
+    monkeypatch.setattr(link, "OPENING", 0.2)
+    result = call(*words)
+    assert (result.exit_code, result.stdout) == (Exit.DOWN, "")
+    assert "another writer holds the file" in result.stderr.splitlines()[-1]
+    assert "Traceback" not in result.stderr
+
+
 AS_NOBODY = """
-import os, sqlite3
-from onceward.cli import acting, checkup, program, reading, running
+import getpass, os, pwd, socket, sqlite3
+from onceward.cli import acting, auditing, checkup, migrating, program, reading, running
 from onceward.stores import sqlite
 if os.geteuid() == 0:  # who may write to everything
     os.seteuid(65534)
@@ -185,7 +209,7 @@ program.start({words!r})
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs file permissions")
-@pytest.mark.parametrize("words", [["run", "--key", "new", "--", "true"], ["ls"], ["forget", "k", "--yes"]])
+@pytest.mark.parametrize("words", [["run", "--key", "new", "--", "true"], ["ls"], ["forget", "k", "--yes"], ["audit"]])
 def test_a_read_only_store_is_one_line(words: list[str]) -> None:
     home = Path(tempfile.mkdtemp())  # not below a folder that only its owner may enter
     try:
@@ -217,11 +241,15 @@ NASTY = {
 
 
 @pytest.mark.parametrize("key", NASTY.values(), ids=NASTY)
-@pytest.mark.parametrize("words", [("ls",), ("show",), ("explain",), ("stats",)], ids=lambda words: words[0])
+@pytest.mark.parametrize(
+    "words", [("ls",), ("show",), ("explain",), ("stats",), ("audit",)], ids=lambda words: words[0]
+)
 def test_no_key_breaks_the_terminal(filled: Path, key: str, words: tuple[str, ...]) -> None:
     raw = sqlite3.connect("onceward.db")  # past the library, which would have escaped it
     raw.execute("UPDATE onceward_records SET key = ?, scope = ?, owner = ?, error_type = ?, error = ?", [key] * 5)
     identity = raw.execute("SELECT hex(id) FROM onceward_records").fetchone()[0]
+    signed = "INSERT INTO onceward_audit (at, verb, who, why, detail, id, scope, key, state_before) SELECT token,"
+    raw.execute(f"{signed} ?, ?, ?, ?, id, ?, ?, ? FROM onceward_records", [key] * 7)
     raw.commit()
     raw.close()
     one = [f"id:{identity}"] if words[0] in ("show", "explain") else []
@@ -230,13 +258,42 @@ def test_no_key_breaks_the_terminal(filled: Path, key: str, words: tuple[str, ..
     assert result.exit_code == 0, result.output
     assert all(char.isprintable() for char in result.output.replace("\n", "")), ascii(result.output)
     rows = result.stdout.splitlines()
-    if words[0] in ("ls", "stats"):
-        assert len(rows) == {"ls": 2, "stats": 3}[words[0]]
-        assert all(width_of(row) <= 90 for row in rows)
+    if words[0] in ("ls", "stats", "audit"):
+        assert len(rows) == {"ls": 2, "stats": 3, "audit": 2}[words[0]]
+        room = 90 if words[0] != "audit" else 90 + LONGEST_FACT  # a reason is shown in full
+        assert all(width_of(row) <= room for row in rows)
     assert len(result.output) < 20_000
     piped = call(*words, *one)
     assert piped.stdout.isascii()
     json.loads(piped.stdout)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a pseudo-terminal")
+@pytest.mark.parametrize("key", [NASTY[name] for name in ("newline", "escape", "bidi", "emoji")] + ["x" * 100_000])
+def test_a_key_from_the_command_line_breaks_no_terminal_on_its_way(folder: Path, key: str) -> None:
+    """Through run, its replay, what changes the record, and what tells of it: on a terminal, as a person sees it."""
+    plain: Any = {"TERM": "xterm", "NO_COLOR": "1", "COLUMNS": "100", "PYTHONUTF8": "1"}
+    done: list[tuple[int, bytes]] = [
+        on_a_terminal(folder, *words, **plain)
+        for words in (
+            ("run", "--key", key, "--", "echo", "hi"),
+            ("run", "--key", key, "--", "echo", "hi"),
+            ("run", "--key", key, "--", "echo", "another"),
+            ("ls",),
+            ("show", key),
+            ("explain", key),
+            ("forget", key, "--yes", "--why", key[:500]),
+            ("show", key),
+            ("audit", key),
+            ("stats",),
+        )
+    ]
+    assert [code for code, _ in done] == [0, 0, Exit.MISMATCH, 0, 0, 0, 0, Exit.ABSENT, 0, 0]
+    for _, seen in done:
+        lines = seen.decode().split("\r\n")
+        assert all(char.isprintable() for row in lines for char in row), ascii(seen[:300])
+        assert max(map(len, lines)) < 1_200
+    assert len(done[3][1].splitlines()) == len(done[8][1].splitlines()) == 2, "a title and a row"
 
 
 def test_a_text_is_cut_to_columns_not_to_characters() -> None:
@@ -244,28 +301,6 @@ def test_a_text_is_cut_to_columns_not_to_characters() -> None:
     assert cut("abc", 3) == "abc"
     assert cut("abcd", 3) == "ab…"
     assert width_of("e\u0301") == 1
-
-
-def on_a_terminal(folder: Path, *words: str, typed: bytes = b"", **variables: str) -> tuple[int, bytes]:
-    """The command on a pseudo-terminal: what a person would see."""
-    import pty
-
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.chdir(folder)
-        os.execve(sys.executable, [sys.executable, "-m", "onceward.cli", *words], {**environment(), **variables})
-    seen = b""
-    os.write(terminal, typed)
-    while True:
-        try:
-            chunk = os.read(terminal, 65536)
-        except OSError:
-            break
-        if not chunk:
-            break
-        seen += chunk
-    os.close(terminal)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), seen
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a pseudo-terminal")

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from onceward import Once
+from onceward.cli import running
 from onceward.model.record import State
 from tests.cli.calls import alive, call, finish, line, process, start, until
 
@@ -160,6 +161,13 @@ def test_a_command_that_outlives_its_lease_is_not_taken_over(tmp_path: Path) -> 
     assert runs(tmp_path) == 1
 
 
+def listens(pid: int, number: int) -> bool:
+    """Whether the process has a handler of its own for the signal."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(caught, 16) >> (number - 1) & 1)
+
+
 ENDS_WELL = """
 import signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -190,19 +198,32 @@ def test_a_command_that_dies_of_the_signal_is_failed_or_parked(
     assert state(tmp_path) is left
 
 
-def test_a_caller_that_waits_can_be_stopped_and_nothing_is_run(tmp_path: Path) -> None:
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs to see who listens to a signal")
+@pytest.mark.parametrize("delay", [0.0, 0.02, 1.0], ids=["at once", "soon", "while it waits"])
+def test_a_caller_that_waits_can_be_stopped_and_nothing_is_run(tmp_path: Path, delay: float) -> None:
     os.mkfifo(tmp_path / "gate")
     words = ("run", "--key", "k", "--", "sh", "-c", "echo ran >> runs; read x < gate")
     owner = start(tmp_path, *words)
     until(lambda: runs(tmp_path) == 1)
     waiting = start(tmp_path, "--store", "sqlite:///onceward.db", *words)
-    with pytest.raises(Exception, match="timed out"):
-        waiting.wait(1.0)
+    until(lambda: listens(waiting.pid, signal.SIGTERM))
+    time.sleep(delay)
     waiting.terminate()
     code, _, err = finish(waiting)
     assert (code, err) == (143, b"onceward: stopped by SIGTERM; nothing was run\n")
     (tmp_path / "gate").write_text("go\n")
     assert finish(owner)[0] == 0
+
+
+def test_a_signal_before_the_store_is_even_opened_is_told_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def signalled(*_: object, **__: object) -> Once:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return Once("memory://")
+
+    monkeypatch.setattr(running, "Once", signalled)
+    result = call("run", "--key", "k", "--", "touch", "ran")
+    assert result.exit_code == 128 + signal.SIGTERM
+    assert line(result) == "onceward: stopped by SIGTERM; nothing was run"
 
 
 def test_a_store_that_is_silent_when_the_command_ends_is_told_and_the_record_left_to_lapse(tmp_path: Path) -> None:

@@ -41,24 +41,24 @@ class Altered(MemoryStore):
     def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
         return transitions.settle(record, request, now)
 
-    def _claim(self, request: ClaimRequest, now: int) -> Answer:
-        return self._alter(self.on_claim, request, now)
+    def _claim(self, requests: Sequence[ClaimRequest]) -> list[Answer]:
+        return [self._alter(self.on_claim, request) for request in requests]
 
     async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
-        with self._exclusive():
-            return [self._alter(self.on_renew, one, self._clock.now()) for one in renewals]
+        return [self._alone(self._alter, self.on_renew, one) for one in renewals]
 
-    async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:
-        with self._exclusive():
-            answers = [self._alter(self.on_settle, one, self._clock.now()) for one in settlements]
+    async def settle(self, settlements: Sequence[AnySettlement], **how: Any) -> list[Answer]:
+        answers = [self._alone(self._alter, self.on_settle, one) for one in settlements]
         self.wake(one.id for one in settlements)
         return answers
 
-    def _alter(self, change: Callable[[Record | None, Any, int], Applied], request: Any, now: int) -> Answer:
+    def _alter(self, change: Callable[[Record | None, Any, int], Applied], request: Any) -> Answer:
+        now = self._clock.now()
         record, verdict = change(self._records.get(request.id), request, now)
         if record is None:
             self._records.pop(request.id, None)
-        self._put(record)
+        else:
+            self._put(record)
         return Answer(verdict, record, now)
 
 
@@ -314,8 +314,8 @@ class TrimsNames(Altered):
 class CollatesKeys(Altered):
     """Compares ids as a case-blind collation does."""
 
-    def _claim(self, request: ClaimRequest, now: int) -> Answer:
-        return super()._claim(replace(request, id=request.id.lower()), now)
+    def _claim(self, requests: Sequence[ClaimRequest]) -> list[Answer]:
+        return super()._claim([replace(request, id=request.id.lower()) for request in requests])
 
 
 class TokenResetByPurge(Altered):

@@ -6,14 +6,14 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from onceward.model import cells, transitions
 from onceward.model.record import Answer, ClaimRequest, Record, Renewal, State, Verdict
-from onceward.ports import AnySettlement, Clock, Filter, Page, World
+from onceward.ports import PLACES, AnySettlement, Clock, Filter, Order, Page, World
 from onceward.stores.memory import MemoryStore
 
 A_MOMENT = 0.002
@@ -49,11 +49,10 @@ class BatchJoinsOnTheKeyAlone(MemoryStore):
     """Judges a whole batch by what was there before it, so that two requests for one key both win."""
 
     async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
-        with self._exclusive():
-            now = self._clock.now()
-            steps = [transitions.claim(self._records.get(request.id), request, now) for request in requests]
-            for record, _ in steps:
-                self._put(record)
+        now = self._clock.now()
+        steps = [transitions.claim(self._records.get(request.id), request, now) for request in requests]
+        for record, _ in steps:
+            self._put(record)
         return [Answer(verdict, record, now) for record, verdict in steps]
 
 
@@ -67,7 +66,7 @@ class AnswersInKeyOrder(MemoryStore):
 class PurgesYoungTokens(MemoryStore):
     """Knows no margin for clocks that are set back."""
 
-    async def purge(self, limit: int, *, timeout: float) -> int:
+    async def purge(self, limit: int, **how: Any) -> int:
         now = self._clock.now()
         gone = [
             id for id, record in self._records.items() if transitions.row_of(record, now) in transitions.STARTS_AFRESH
@@ -80,7 +79,7 @@ class PurgesYoungTokens(MemoryStore):
 class PurgesByAge(MemoryStore):
     """Deletes whatever nobody has touched for a month."""
 
-    async def purge(self, limit: int, *, timeout: float) -> int:
+    async def purge(self, limit: int, **how: Any) -> int:
         now = self._clock.now()
         gone = [id for id, record in self._records.items() if record.updated_at < now - cells.KEEP_UNFINISHED]
         for id in gone[:limit]:
@@ -91,7 +90,7 @@ class PurgesByAge(MemoryStore):
 class PurgesByAnEarlierLife(MemoryStore):
     """Remembers when a key is over, and does not look again whether it came back."""
 
-    async def purge(self, limit: int, *, timeout: float) -> int:
+    async def purge(self, limit: int, **how: Any) -> int:
         gone = {
             id
             for end, _, id in self._ending
@@ -107,7 +106,7 @@ class PurgesByAnEarlierLife(MemoryStore):
 class PurgesNothing(MemoryStore):
     """Grows for ever."""
 
-    async def purge(self, limit: int, *, timeout: float) -> int:
+    async def purge(self, limit: int, **how: Any) -> int:
         return 0
 
 
@@ -116,7 +115,7 @@ class PurgeDecidesThenDeletes(Hesitant):
 
     def _sweep(self, now: int, most: int) -> None: ...
 
-    async def purge(self, limit: int, *, timeout: float) -> int:
+    async def purge(self, limit: int, **how: Any) -> int:
         now = self._clock.now()
         gone = [id for id, record in list(self._records.items()) if transitions.purgeable(record, now)][:limit]
         await self.hesitate()
@@ -126,8 +125,8 @@ class PurgeDecidesThenDeletes(Hesitant):
 class ForgetDeletes(MemoryStore):
     """Forgets the token too."""
 
-    async def forget(self, ids: Sequence[bytes], *, force: bool, timeout: float) -> list[Answer]:
-        answers = await super().forget(ids, force=force, timeout=timeout)
+    async def forget(self, ids: Sequence[bytes], **how: Any) -> list[Answer]:
+        answers = await super().forget(ids, **how)
         for id, answer in zip(ids, answers, strict=True):
             if answer.verdict is Verdict.OK:
                 self._records.pop(id, None)
@@ -137,8 +136,8 @@ class ForgetDeletes(MemoryStore):
 class ForgetsTheLiving(MemoryStore):
     """Forgets what is being worked on, forced or not."""
 
-    async def forget(self, ids: Sequence[bytes], *, force: bool, timeout: float) -> list[Answer]:
-        return await super().forget(ids, force=True, timeout=timeout)
+    async def forget(self, ids: Sequence[bytes], **how: Any) -> list[Answer]:
+        return await super().forget(ids, **{**how, "force": True})
 
 
 class ScanSkipsAtPageEnds(MemoryStore):
@@ -165,6 +164,14 @@ class ScanIgnoresAge(MemoryStore):
 
     async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
         return await super().scan(replace(wanted, updated_before=None), cursor=cursor, limit=limit, timeout=timeout)
+
+
+class SortsWhatItFoundFirst(MemoryStore):
+    """Takes as many as are wanted, and sorts those."""
+
+    async def first(self, wanted: Filter, *, order: Order, limit: int, timeout: float) -> Page:
+        page = await self.scan(wanted, cursor=None, limit=limit, timeout=timeout)
+        return Page(sorted(page.records, key=PLACES[order]), None, page.now)
 
 
 class CountsWithoutScopes(MemoryStore):
@@ -224,8 +231,8 @@ class UnlockedFiles(MemoryStore):
     async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
         return self._written_down(await super().claim(self._refreshed(requests), timeout=timeout))
 
-    async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:
-        return self._written_down(await super().settle(self._refreshed(settlements), timeout=timeout))
+    async def settle(self, settlements: Sequence[AnySettlement], **how: Any) -> list[Answer]:
+        return self._written_down(await super().settle(self._refreshed(settlements), **how))
 
     def _refreshed(self, requests: Sequence[T]) -> Sequence[T]:
         for one in requests:

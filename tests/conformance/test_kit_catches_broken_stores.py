@@ -11,7 +11,7 @@ from hypothesis import Phase, settings
 
 from onceward.ports import Clock
 from onceward.stores.memory import MemoryStore
-from tests.conformance import broken, broken_ways
+from tests.conformance import broken, broken_trails, broken_ways
 from tests.conformance.in_memory import InMemory
 
 CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
@@ -51,10 +51,7 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
         "a_claim_of_a_record_in_each_row_answers_as_the_table_says",
     ),
     broken.SkipsThePayloadOnTakeOver: ("another_payload_is_a_mismatch_in_every_state",),
-    broken.ReplaysExtendNothing: (
-        "a_sliding_window_moves_with_its_replays",
-        "random_histories_agree_with_the_state_table",
-    ),
+    broken.ReplaysExtendNothing: ("a_sliding_window_moves_with_its_replays",),
     broken.ReplaysWrite: ("what_changes_nothing_writes_nothing",),
     broken.RegrantIgnoresTheNonce: (
         "a_claim_repeated_with_its_nonce_gives_the_same_grant",
@@ -100,7 +97,7 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
         "batches_in_different_orders_neither_deadlock_nor_share_a_key",
     ),
     broken_ways.AnswersNobody: ("nothing_asked_nothing_answered",),
-    broken_ways.PurgesYoungTokens: ("purge_spares_young_tokens", "random_histories_agree_with_the_state_table"),
+    broken_ways.PurgesYoungTokens: ("purge_spares_young_tokens",),
     broken_ways.PurgesByAge: ("purge_deletes_all_that_answers_for_nothing_in_batches",),
     broken_ways.PurgesNothing: (
         "purge_deletes_all_that_answers_for_nothing_in_batches",
@@ -116,16 +113,36 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
     broken_ways.ScanSkipsAtPageEnds: ("pages_of_any_size_show_each_record_once",),
     broken_ways.ScanByOffset: ("a_scan_survives_what_others_do_meanwhile",),
     broken_ways.ScanIgnoresAge: ("filters_choose_by_state_scope_key_and_age",),
+    broken_ways.SortsWhatItFoundFirst: ("the_first_of_an_order_are_found_whatever_their_ids",),
     broken_ways.CountsWithoutScopes: ("counts_are_by_scope_and_state",),
     broken_ways.WakesNobody: ("a_watcher_is_woken_when_the_owner_settles",),
     broken_ways.SaysButDoesNotStore: ("what_the_store_says_lies_in_the_database", "the_hook_sees_what_is_written"),
     broken_ways.TwinOfItsOwn: ("a_twin_has_the_same_data_and_a_life_of_its_own",),
     broken_ways.Nameless: ("a_store_has_a_name_for_people",),
+    broken_trails.ForgetsToSign: ("what_is_signed_is_in_the_audit_trail_with_what_it_changed",),
+    broken_trails.ForgetsToSignPurges: ("a_signed_purge_is_one_entry_that_counts",),
+    broken_trails.SignsEveryChange: ("what_changed_nothing_or_was_not_signed_is_not_in_the_trail",),
+    broken_trails.SignsRefusals: ("what_changed_nothing_or_was_not_signed_is_not_in_the_trail",),
+    broken_trails.SignsAtItsOwnTime: ("what_is_signed_is_in_the_audit_trail_with_what_it_changed",),
+    broken_trails.CutsReasons: ("what_is_signed_is_in_the_audit_trail_with_what_it_changed",),
+    broken_trails.OldestFirst: ("the_trail_is_searched_by_record_scope_key_age_and_number",),
+    broken_trails.IgnoresTheAgeOfEntries: ("the_trail_is_searched_by_record_scope_key_age_and_number",),
+    broken_trails.KeepsTheTrailForEver: ("the_trail_is_kept_for_long_but_not_for_ever",),
+    broken_trails.PurgesTheTrailWithTheRecord: ("the_trail_is_kept_for_long_but_not_for_ever",),
+    broken_trails.CountsPurgesOneByOne: ("a_signed_purge_is_one_entry_that_counts",),
+    broken_trails.SignsThenTries: ("of_many_who_resolve_at_once_only_the_one_who_did_is_in_the_trail",),
+    broken_trails.ForgetsUnseen: (
+        "nobody_forgets_or_resolves_what_they_did_not_see",
+        "resolve_and_forget_in_each_row_do_as_the_table_says",
+        "what_changed_nothing_or_was_not_signed_is_not_in_the_trail",
+    ),
+    broken_trails.ResolvesUnseen: ("nobody_forgets_or_resolves_what_they_did_not_see",),
 }
 
 NEED_ANOTHER_FACTORY = {
     "two_stores_on_one_place_see_each_other",
     "what_was_written_outlives_the_store",
+    "the_trail_outlives_the_store",
     "processes_on_one_place_never_own_a_key_at_the_same_time",
 }
 """Caught further down: what is broken there is not one store, but how several share a place."""
@@ -159,7 +176,12 @@ def test_the_kit_catches(kind: type[MemoryStore], name: str, colour: str, tmp_pa
 
 def test_every_broken_store_is_shown_to_the_kit_and_every_check_is_shown_a_broken_store() -> None:
     checks = {name.removeprefix("test_") for name in dir(InMemory) if name.startswith("test_")}
-    stores = {kind for module in (broken, broken_ways) for kind in vars(module).values() if isinstance(kind, type)}
+    stores = {
+        kind
+        for module in (broken, broken_trails, broken_ways)
+        for kind in vars(module).values()
+        if isinstance(kind, type)
+    }
     kinds = {kind for kind in stores if issubclass(kind, MemoryStore) and not kind.__subclasses__()}
     assert set(CAUGHT_BY) | {broken_ways.UnlockedFiles} == kinds
     assert {name for _, name in CASES} | NEED_ANOTHER_FACTORY == checks
@@ -175,7 +197,14 @@ class Strangers(InMemory):
 
 
 @both_colours
-@pytest.mark.parametrize("name", ["two_stores_on_one_place_see_each_other", "what_was_written_outlives_the_store"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "two_stores_on_one_place_see_each_other",
+        "what_was_written_outlives_the_store",
+        "the_trail_outlives_the_store",
+    ],
+)
 def test_the_kit_catches_stores_that_share_nothing(name: str, colour: str, tmp_path: Path) -> None:
     assert_caught(Strangers(), name, colour, tmp_path)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from onceward.model.record import ClaimRequest, Record, Renewal, Resolution, Resolve, Verdict
+from onceward.model.record import ClaimRequest, Record, Renewal, Resolution, Resolve, Seen, Verdict
 from onceward.model.transitions import claim, forget, renew, settle
 
 SECOND = 1_000_000
@@ -48,6 +48,6 @@ class Key:
         assert verdict is expected
         return self.is_
 
-    def forget(self, *, force: bool = False) -> None:
-        self.record, verdict = forget(self.record, self.now, force=force)
-        assert verdict is Verdict.OK
+    def forget(self, expected: Verdict = Verdict.OK, *, force: bool = False, seen: Seen | None = None) -> None:
+        self.record, verdict = forget(self.record, self.now, force=force, seen=seen)
+        assert verdict is expected

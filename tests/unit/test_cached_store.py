@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -27,8 +28,8 @@ class CountingStore(MemoryStore):
         self.asked += len(requests)
         return await super().claim(requests, timeout=timeout)
 
-    async def forget(self, ids: Sequence[bytes], *, force: bool, timeout: float) -> list[Answer]:
-        answers = await super().forget(ids, force=force, timeout=timeout)
+    async def forget(self, ids: Sequence[bytes], **how: Any) -> list[Answer]:
+        answers = await super().forget(ids, **how)
         if self.down:
             raise StoreUnavailable("the reply was lost")
         return answers
@@ -246,8 +247,8 @@ async def test_an_answer_on_its_way_does_not_bring_back_what_was_forgotten_meanw
         async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
             return await self.late("claim", await super().claim(requests, timeout=timeout))
 
-        async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:
-            return await self.late("settle", await super().settle(settlements, timeout=timeout))
+        async def settle(self, settlements: Sequence[AnySettlement], **how: Any) -> list[Answer]:
+            return await self.late("settle", await super().settle(settlements, **how))
 
         async def late(self, verb: str, answers: list[Answer]) -> list[Answer]:
             if verb == self.slow:

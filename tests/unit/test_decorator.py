@@ -255,6 +255,32 @@ def test_class_methods_know_their_class(face: Face) -> None:
 
     assert [face._wait(Till.make("A")), face._wait(Till().make("A"))] == ["Till A"] * 2
     assert face._wait(Desk.make("A")) == "Desk A"  # the class is part of the default key
+    # Since Python 3.13, @classmethod gives a bound method whose attributes are those of the function: no class in them.
+    of_desk = (Desk,) if sys.version_info >= (3, 13) else ()
+    assert face._wait(Desk.make.outcome(*of_desk, "A")).replayed
+    assert face._wait(Desk.make.forget(*of_desk, "A"))
+    assert [one.value for one in face._wait(face.once.map(Desk.make, ["A", "B"]))] == ["Desk A", "Desk B"]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="there, @classmethod asks the function for its bound form")
+def test_a_class_method_that_was_told_no_class_runs_nothing(face: Face) -> None:
+    class Till:
+        @classmethod
+        @functools.partial(decorated, face)
+        def make(cls, order: str = "A") -> str:
+            pytest.fail("nothing may run")
+
+    for call in (Till.make.outcome, Till.make.read, Till.make.forget):
+        for arguments in ((), ("B",)):
+            with pytest.raises(ConfigurationError, match=r"Class\.method\.outcome\(Class"):
+                face._wait(call(*arguments))
+
+
+def test_a_parameter_called_cls_of_a_plain_function_is_any_parameter(face: Face) -> None:
+    def book(cls: str) -> str:
+        return cls
+
+    assert face._wait(decorated(face, book)("economy")) == "economy"
 
 
 @pytest.mark.parametrize("kind", [staticmethod, classmethod])

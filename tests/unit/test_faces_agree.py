@@ -21,8 +21,9 @@ from onceward import (
     Once,
     Stopping,
 )
-from onceward.blocks import AsyncClaimBlock, AsyncWithin, ClaimBlock, Within
+from onceward.blocks import AsyncClaimBlock, ClaimBlock
 from onceward.encryption import AesGcm
+from onceward.transactions import AsyncWithin, Within
 from tests.faces import Face
 
 PAIRS = [
@@ -33,7 +34,7 @@ PAIRS = [
     (Within, AsyncWithin),
 ]
 OF_ONE_FACE = {"aio"}  # how a blocking client reaches its async face
-STORE_VERBS = {"run", "outcome", "map", "read", "forget", "resolve", "purge", "close"}
+STORE_VERBS = {"run", "outcome", "map", "read", "forget", "resolve", "purge", "audit", "close"}
 STORE_VERBS |= {"call", "complete", "complete_in", "annotate"}
 INTERNAL = {"claim_job", "codec", "job", "job_maker", "operation"}  # without a leading underscore, for our own modules
 SPECIAL = {"__call__", "__enter__", "__exit__", "__get__", "__init__"}

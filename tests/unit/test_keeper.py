@@ -68,13 +68,13 @@ class Bench:
         return self.keeper.take(self.record(name, lease), round(lease * SECOND), self.now())
 
     def stored(self, hold: Hold) -> Record:
-        record = run(self.memory.read([hold.id], timeout=1))[0].record
+        record = run(self.memory.read([hold.record.id], timeout=1))[0].record
         assert record is not None
         return record
 
     def taken_over(self, hold: Hold) -> None:
         """Somebody else claims the key, whose lease has lapsed."""
-        request = ClaimRequest(hold.id, "app/op", hold.key, b"another", hold.lease)
+        request = ClaimRequest(hold.record.id, "app/op", hold.record.key, b"another", hold.lease)
         assert run(self.memory.claim([request], timeout=1))[0].verdict is Verdict.ACQUIRED
 
     def after(self, seconds: float) -> None:
@@ -390,7 +390,7 @@ def test_a_canceller_that_fails_does_not_end_the_thread() -> None:
                 raise RuntimeError("Event loop is closed")
 
             hold.on_lost = closed
-            run(store.forget([hold.id], force=True, timeout=1))
+            run(store.forget([hold.record.id], force=True, timeout=1))
             wait_until(lambda: hold.lost)
         time.sleep(0.2)
         kept.check()

@@ -9,10 +9,9 @@ import pytest
 
 from onceward.bridge import run
 from onceward.errors import StoreBroken, VersionSkew
-from onceward.model.record import (
-    Renewal,
-    Verdict,
-)
+from onceward.model.audit import AuditFilter, signature
+from onceward.model.record import Renewal, Resolution, Resolve, Verdict
+from onceward.ports import Migrates
 from onceward.stores.sqlite import SQLiteStore, schema
 from onceward.testing.clock import FakeClock
 from onceward.worlds.threads import Threads
@@ -25,6 +24,9 @@ from tests.unit.sqlite_calls import (
     look,
     made,
 )
+
+NEXT = schema.LATEST + 1
+"""The version of an Onceward that does not exist yet."""
 
 
 @pytest.fixture
@@ -54,7 +56,7 @@ def test_columns_that_a_newer_version_has_added_survive_our_writes(
         path,
         "ALTER TABLE onceward_records ADD COLUMN flavour TEXT",
         "UPDATE onceward_records SET flavour = 'vanilla'",
-        "UPDATE onceward_meta SET value = 2 WHERE name = 'schema_version'",
+        f"UPDATE onceward_meta SET value = {NEXT} WHERE name = 'schema_version'",
     )
     run(store.renew([Renewal(mine.id, mine.token, b"n", LEASE)], timeout=5))
     complete(store, mine, lasting=1)
@@ -64,7 +66,7 @@ def test_columns_that_a_newer_version_has_added_survive_our_writes(
     assert look(path, "SELECT state, flavour FROM onceward_records") == [("FREE", "vanilla")]
     twin = store.twin()
     run(twin.open(Threads()))  # min_reader allows it
-    assert look(path, "SELECT value FROM onceward_meta WHERE name = 'schema_version'") == [(2,)], "never set back"
+    assert look(path, "SELECT value FROM onceward_meta WHERE name = 'schema_version'") == [(NEXT,)], "never set back"
     run(twin.close())
 
 
@@ -97,18 +99,19 @@ def test_an_older_schema_is_migrated_at_open_in_one_transaction_or_not_at_all(
 ) -> None:
     made(path)
     added = "ALTER TABLE onceward_records ADD COLUMN flavour TEXT"
-    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, f"{added}\n;\nCREATE TABLE broken ("))
-    monkeypatch.setattr(schema, "LATEST", 2)
+    known = schema.MIGRATIONS
+    monkeypatch.setattr(schema, "MIGRATIONS", (*known, f"{added}\n;\nCREATE TABLE broken ("))
+    monkeypatch.setattr(schema, "LATEST", NEXT)
     with pytest.raises(StoreBroken, match="migrate=True"):
         run(SQLiteStore(path, migrate=False).open(Threads()))
     with pytest.raises(StoreBroken):
         made(path)
     assert "flavour" not in [row[1] for row in look(path, "PRAGMA table_info(onceward_records)")]
-    monkeypatch.setattr(schema, "MIGRATIONS", (schema.TABLES, added))
+    monkeypatch.setattr(schema, "MIGRATIONS", (*known, added))
     made(path)
     made(path)
     assert "flavour" in [row[1] for row in look(path, "PRAGMA table_info(onceward_records)")]
-    assert look(path, "SELECT value FROM onceward_meta WHERE name = 'schema_version'") == [(2,)]
+    assert look(path, "SELECT value FROM onceward_meta WHERE name = 'schema_version'") == [(NEXT,)]
 
 
 @pytest.mark.fault("F67")
@@ -135,4 +138,65 @@ def test_the_tables_live_beside_those_of_the_user(path: Path) -> None:
     made(path)
     assert look(path, "SELECT id FROM orders") == [(1,)]
     tables = {row[0] for row in look(path, "SELECT name FROM sqlite_master WHERE type = 'table'")}
-    assert tables == {"orders", "onceward_meta", "onceward_records"}
+    assert tables == {"orders", "onceward_audit", "onceward_meta", "onceward_records"}
+
+
+def make_first_version(path: Path) -> None:
+    noted = "INSERT INTO onceward_meta VALUES ('schema_version', 1), ('min_reader', 1)"
+    change(path, *schema.TABLES.split("\n;\n"), noted)
+
+
+@pytest.mark.fault("F67")
+def test_a_look_at_the_schema_makes_and_changes_nothing_and_tells_what_is_missing(path: Path) -> None:
+    store = SQLiteStore(path)
+    assert isinstance(store, Migrates)
+    absent = run(store.schema(Threads(), timeout=5))
+    assert (absent.version, absent.latest, bool(absent.statements)) == (0, schema.LATEST, True)
+    assert not path.exists()
+    make_first_version(path)
+    before = path.read_bytes()
+    old = run(store.schema(Threads(), timeout=5))
+    assert (old.version, old.min_reader) == (1, 1)
+    assert [one.split("(")[0].strip() for one in old.statements[:2]] == [
+        "CREATE TABLE onceward_audit",
+        "CREATE INDEX onceward_audit_at ON onceward_audit",
+    ]
+    assert path.read_bytes() == before
+    change(path, *old.statements)  # as somebody else would, by hand
+    run(SQLiteStore(path, migrate=False).open(Threads()))
+    assert run(store.schema(Threads(), timeout=5)).statements == ()
+
+
+def test_to_migrate_is_what_opening_does_and_may_be_repeated(path: Path) -> None:
+    make_first_version(path)
+    store = SQLiteStore(path, migrate=False)
+    for _ in range(2):
+        run(store.migrate(Threads()))
+        assert run(store.schema(Threads(), timeout=5)).version == schema.LATEST
+    run(store.open(Threads()))
+    run(store.close())
+    memory = SQLiteStore(":memory:")
+    assert run(memory.schema(Threads(), timeout=5)).statements == ()
+
+
+@pytest.mark.fault("F60")
+def test_the_schema_of_what_is_no_database_is_an_error_of_ours(path: Path) -> None:
+    path.write_bytes(b"not a database " * 100)
+    with pytest.raises(StoreBroken, match="not a SQLite database"):
+        run(SQLiteStore(path).schema(Threads(), timeout=5))
+
+
+@pytest.mark.fault("F67")
+def test_a_file_of_the_first_version_keeps_its_records_and_gets_an_audit_trail(path: Path, clock: FakeClock) -> None:
+    make_first_version(path)
+    change(path, "INSERT INTO onceward_records (id, scope, key, state, token) VALUES (x'01', 's', 'k', 'PARKED', 7)")
+    store = SQLiteStore(path, clock=clock)
+    run(store.open(Threads()))
+    resolve = Resolve(b"\1", 7, Resolution.ABANDON)
+    assert run(store.settle([resolve], timeout=5, signed=signature("resolve", "me")))[0].verdict is Verdict.OK
+    assert [entry.token_before for entry in run(store.audit(AuditFilter(), limit=9, timeout=5))] == [7]
+    run(store.close())
+    assert look(path, "SELECT name, value FROM onceward_meta ORDER BY name") == [
+        ("min_reader", 1),  # so that one who knows version 1 only goes on working beside us
+        ("schema_version", schema.LATEST),
+    ]

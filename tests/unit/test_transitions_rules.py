@@ -17,6 +17,7 @@ from onceward.model.record import (
     Park,
     Release,
     Resolution,
+    Seen,
     State,
     Validity,
     Verdict,
@@ -193,6 +194,61 @@ def test_resolved_as_not_applied_is_due_now_even_if_all_attempts_were_used() -> 
     assert parked.error_type == "AttemptsUsedUp"
     key.resolve(parked.token, Resolution.NOT_APPLIED)
     key.claim(b"c", Verdict.ACQUIRED, max_attempts=1)
+
+
+def test_whoever_saw_a_silent_owner_may_cut_it_off_and_one_that_lives_only_by_force() -> None:
+    key = Key()
+    grant = key.claim(b"a")
+    seen: dict[str, Any] = {"state_seen": State.PENDING}
+    assert key.resolve(grant.token, Resolution.NOT_APPLIED, Verdict.REFUSED, **seen) is grant
+    key.now += LEASE
+    key.resolve(grant.token - 1, Resolution.NOT_APPLIED, Verdict.LOST, **seen)
+    key.renew(grant)  # alive after all, while somebody thought about it
+    key.resolve(grant.token, Resolution.NOT_APPLIED, Verdict.REFUSED, **seen)
+    cut_off = key.resolve(grant.token, Resolution.NOT_APPLIED, **seen, force=True)
+    assert (cut_off.state, cut_off.final, cut_off.lease_until) == (State.FAILED, False, None)
+    assert (cut_off.cycle, cut_off.attempt, cut_off.error_type) == (grant.cycle, 1, "Released")
+    assert cut_off.token > grant.token
+    for kind in (Complete, Fail, Park, Release):
+        key.settle(kind, grant, Verdict.LOST)
+    assert key.claim(b"b").attempt == 2
+
+
+def test_a_late_owner_that_completes_first_keeps_its_result_from_whoever_saw_it_silent() -> None:
+    key = Key()
+    grant = key.claim(b"a")
+    key.now += LEASE
+    done = key.settle(Complete, grant)
+    assert done.token == grant.token
+    key.resolve(grant.token, Resolution.NOT_APPLIED, Verdict.LOST, state_seen=State.PENDING)
+    key.forget(Verdict.LOST, seen=Seen(grant.token, State.PENDING))
+    assert key.is_ is done
+    key.resolve(grant.token, Resolution.NOT_APPLIED, Verdict.LOST, state_seen=State.COMPLETED)  # there is no way back
+
+
+@pytest.mark.parametrize("final", [True, False])
+def test_a_failure_that_was_seen_is_made_due_now_in_the_same_cycle(final: bool) -> None:
+    key = Key()
+    grant = key.claim(b"a", max_attempts=1)
+    failed = key.settle(Fail, grant, final=final, retry_in=HOUR, note={"page": "3"})
+    key.resolve(failed.token, Resolution.NOT_APPLIED, Verdict.LOST)  # which was seen parked, they say
+    key.resolve(failed.token, Resolution.NOT_APPLIED, state_seen=State.FAILED)
+    again = key.claim(b"b", max_attempts=1)
+    assert (again.cycle, again.note) == (grant.cycle, {"page": "3"})
+
+
+def test_what_became_another_record_since_it_was_seen_is_not_forgotten() -> None:
+    key = Key()
+    grant = key.claim(b"a")
+    failed = key.settle(Fail, grant)
+    shown = Seen(failed.token, State.FAILED)
+    again = key.claim(b"b")
+    key.forget(Verdict.LOST, seen=shown, force=True)
+    assert key.is_ is again
+    key.forget(Verdict.REFUSED, seen=Seen(again.token, State.PENDING))
+    key.forget(seen=Seen(again.token, State.PENDING), force=True)
+    assert key.is_.state is State.FREE
+    key.forget(seen=shown)  # free already, which is what was wanted
 
 
 # ── rule 3: the stricter of record and claimant ─────────────────────────────────────────────────────────────────

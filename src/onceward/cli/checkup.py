@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import NamedTuple
+
+import click
 
 from onceward.bridge import run
 from onceward.model.record import State
@@ -17,6 +20,8 @@ from .codes import Exit
 from .finding import each
 from .place import SEARCH, file_facts, is_sqlite, opened
 from .program import common, program, store_url, wants_json
+from .settings import retry_spans
+from .spans import Finding, findings, parsed
 
 SKEW = 2.0  # seconds; below it, leases and windows are as they should be
 OK, NOTE, ATTENTION = "ok", "note", "attention"
@@ -31,25 +36,40 @@ class Check(NamedTuple):
 
 
 @program.command()
+@click.option(
+    "--retry-span",
+    "declared",
+    multiple=True,
+    metavar="SCOPE=DURATION",
+    help="For how long a sender redelivers; may be repeated. Better kept in a file: see below.",
+)
 @common
-def doctor() -> int:
+def doctor(declared: tuple[str, ...]) -> int:
     r"""Look at the store and at what waits for a person.
 
     Exit code 0: all is well. 1: something needs attention. 69, 74: the store cannot be used, one line says why.
+
+    Where a sender redelivers for longer than a record answers, a late delivery runs again. Declare how long that is, by
+    scope or by operation, and windows that are shorter are told:
+
+    \b
+      [tool.onceward.retry_spans]      in pyproject.toml, or [retry_spans] in onceward.toml
+      "shop/charge" = "3d"
 
     \b
     Example, for cron, which mails what it prints:
       onceward doctor -o table || true
     """
     url = store_url()
+    spans = {name: setting.value for name, setting in retry_spans(parsed(declared)).items()}
     checks = _durability(url) if is_sqlite(url) else []
     begun = time.monotonic()
     with opened(url) as store:
-        checks = [*_clock(store, begun), *checks, *_records(store)]
+        checks = [*_clock(store, begun), *checks, *_records(store, spans)]
     if wants_json():
         display.print_json([check._asdict() for check in checks])
     else:
-        display.table(("CHECK", "STATUS", "DETAIL"), checks, elastic=(2,))
+        display.table(("CHECK", "STATUS", "DETAIL"), checks, elastic=(0, 2), whole=True)
     return Exit.ATTENTION if any(check.status == ATTENTION for check in checks) else Exit.OK
 
 
@@ -81,7 +101,7 @@ def _clock(store: Store, begun: float) -> list[Check]:
     ]
 
 
-def _records(store: Store) -> list[Check]:
+def _records(store: Store, spans: Mapping[str, str]) -> list[Check]:
     counts = run(store.counts(timeout=SEARCH))
     total = sum(counts.values())
     parked = sum(number for (_, state), number in counts.items() if state is State.PARKED)
@@ -91,4 +111,10 @@ def _records(store: Store) -> list[Check]:
         Check("records", OK, f"{total}"),
         Check("lapsed", ATTENTION if lapsed else OK, f"{lapsed}" + (f"; {look} PENDING" if lapsed else "")),
         Check("parked", ATTENTION if parked else OK, f"{parked}" + (f"; {look} PARKED" if parked else "")),
+        *(_window(finding) for finding in findings(store, counts, spans)),
     ]
+
+
+def _window(finding: Finding) -> Check:
+    status = ATTENTION if finding.short else OK if finding.known else NOTE
+    return Check(f"window {finding.declared}", status, finding.detail)

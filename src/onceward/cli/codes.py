@@ -36,7 +36,7 @@ MEANINGS = {
     Exit.DOWN: "the store is locked, unreachable or too slow: try again",
     Exit.UNKNOWN: "run: the command ran, but its record was not confirmed",
     Exit.REFUSED: "refused: the record is not in a state for this, or --yes is missing",
-    Exit.FULL: "the store is full; nothing was claimed",
+    Exit.FULL: "the store is full; nothing was claimed or changed",
     Exit.BROKEN: "the store is missing, damaged, read-only or of another version",
     Exit.RUNNING: "run: another owner is at it (still, after --wait)",
     Exit.PARKED: "run: nobody knows how an earlier attempt ended; see onceward resolve",

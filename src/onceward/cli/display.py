@@ -63,8 +63,11 @@ def cut(text: str, width: int) -> str:
     return "".join(kept) + "…"
 
 
-def table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, elastic: Sequence[int]) -> None:
-    """Columns side by side. The elastic ones share what the others leave of the terminal's width."""
+def table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, elastic: Sequence[int], whole: bool = False) -> None:
+    """Columns side by side. The elastic ones share what the others leave of the terminal's width.
+
+    `whole`: the last column is shown in full, though the terminal has to wrap it: it says what to do.
+    """
     terminal = shutil.get_terminal_size().columns
     widths = [
         max(width_of(cell) for cell in (title, *(cut(row[n], terminal) for row in rows)))
@@ -74,6 +77,8 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, elastic: Sequ
     for left, n in enumerate(sorted(elastic, key=lambda n: widths[n])):  # short ones leave their room to long ones
         widths[n] = min(widths[n], max(room // (len(elastic) - left), NARROWEST))
         room -= widths[n]
+    if whole:
+        widths[-1] = LONGEST_FACT
     click.secho(_line(titles, widths), bold=True, color=colours())
     for row in rows:
         click.echo(_line(row, widths))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import heapq
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from onceward.bridge import run
 from onceward.model.readable import MAX_TEXT, escape
 from onceward.model.record import Record, State
-from onceward.ports import Filter, Store
+from onceward.ports import PLACES, Filter, Order, Sorts, Store
 
 from .codes import Exit
 from .display import cut
@@ -37,22 +39,53 @@ def each(store: Store, wanted: Filter) -> Iterator[tuple[Record, int]]:
             return
 
 
+def first(store: Store, wanted: Filter, order: Order, limit: int) -> list[tuple[Record, int]]:
+    """The first records of an order. A store that cannot sort hands all of them out, and only those are kept."""
+    if isinstance(store, Sorts):
+        page = run(store.first(wanted, order=order, limit=limit, timeout=SEARCH))
+        return [(record, page.now) for record in page.records]
+    return heapq.nsmallest(limit, each(store, wanted), key=lambda one: PLACES[order](one[0]))
+
+
+class Pattern(NamedTuple):
+    """What a person typed, as far as a store can search for it, and the rest."""
+
+    id: bytes | None
+    key: str | None
+    start: str
+    of_id: bool
+
+    @classmethod
+    def of(cls, typed: str) -> Pattern:
+        hexadecimal = _ID.fullmatch(typed)
+        if hexadecimal:
+            digits = hexadecimal[1].lower()
+            return cls(bytes.fromhex(digits) if len(digits) == _WHOLE_ID else None, None, digits, of_id=True)
+        if typed.startswith("id:"):
+            raise Refusal("an id is written id: and 4 to 64 hexadecimal digits, as `onceward ls` shows it", Exit.USAGE)
+        text = escape(typed)
+        return cls(None, None if len(text) > MAX_TEXT else text, text[: MAX_TEXT - _MARK_AND_DOTS], of_id=False)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the store finds just what is meant."""
+        return self.id is not None or self.key is not None
+
+    def fits(self, id: bytes, key: str) -> bool:
+        return (id.hex() if self.of_id else key).startswith(self.start)
+
+
 def find(store: Store, key: str, scope: str | None) -> list[tuple[Record, int]]:
     """Records whose readable key is this text, or whose id begins like this; a few at most."""
-    hexadecimal = _ID.fullmatch(key)
-    if hexadecimal and len(hexadecimal[1]) == _WHOLE_ID:
-        answer = run(store.read([bytes.fromhex(hexadecimal[1])], timeout=TIMEOUT))[0]
+    pattern = Pattern.of(key)
+    if pattern.id is not None:
+        answer = run(store.read([pattern.id], timeout=TIMEOUT))[0]
         record = answer.record
         fits = record is not None and record.state in WORK and scope in (None, record.scope)
         return [(record, answer.now)] if record is not None and fits else []
-    if key.startswith("id:") and not hexadecimal:
-        raise Refusal("an id is written id: and 4 to 64 hexadecimal digits, as `onceward ls` shows it", Exit.USAGE)
-    text = escape(key)
-    wanted = Filter(states=WORK, scope=scope, key=None if hexadecimal or len(text) > MAX_TEXT else text)
-    start = hexadecimal[1].lower() if hexadecimal else text[: MAX_TEXT - _MARK_AND_DOTS]
     found = []
-    for record, now in each(store, wanted):
-        if (record.id.hex() if hexadecimal else record.key).startswith(start):
+    for record, now in each(store, Filter(states=WORK, scope=scope, key=pattern.key)):
+        if pattern.fits(record.id, record.key):
             found.append((record, now))
             if len(found) > MOST_MATCHES:
                 break

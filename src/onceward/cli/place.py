@@ -15,6 +15,7 @@ from onceward.stores.registry import open_store
 from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite.faults import explain
 from onceward.stores.sqlite.link import MEMORY
+from onceward.stores.sqlite.schema import LATEST
 from onceward.stores.sqlite.url import parse
 from onceward.worlds.threads import Threads
 
@@ -40,7 +41,9 @@ def existing(url: str) -> Store:
     if not is_sqlite(url):
         return open_store(url)
     path, settings = parse(url)
-    file_facts(path)
+    version = file_facts(path).get("schema_version", 0)
+    if isinstance(version, int) and version < LATEST:
+        raise StoreBroken(f"{path} has schema version {version}, and {LATEST} is needed", hint="run: onceward migrate")
     return SQLiteStore(path, synchronous=settings.get("synchronous", "FULL"), migrate=False)
 
 

@@ -12,16 +12,17 @@ from onceward.model.codec import PLAIN
 from onceward.model.duration import microseconds
 from onceward.model.record import AfterCrash, Record, State
 from onceward.model.transitions import Row, row_of
-from onceward.ports import Filter
+from onceward.ports import Filter, Order
 
-from . import display
-from .finding import WORK, each, the_one
+from . import auditing, display
+from .finding import WORK, first, the_one
 from .place import SEARCH, opened
 from .program import APP, SCOPE, TENANT, chosen, common, program, scope, store_url, wants_json
 from .sentences import sentences
-from .settings import masked
+from .settings import masked, retry_spans
 
 STATES = click.Choice([state.value for state in State], case_sensitive=False)
+ORDERS = click.Choice([order.value for order in Order])
 KEY = click.argument("key", metavar="KEY")
 SHORT_ID = 12
 _PLAIN_ROWS = {Row.LAPSED: "PENDING lapsed", Row.HANDED_BACK: "PENDING back", Row.REFUSED: "FAILED final"}
@@ -80,16 +81,16 @@ def _row(record: Record, now: int) -> list[str]:
 @click.option("--state", "states", type=STATES, multiple=True, help="Only this state; may be repeated.")
 @SCOPE
 @click.option("--older-than", metavar="DURATION", help="Not touched for so long, such as 1h or 7d.")
+@click.option("--sort", "order", type=ORDERS, default="updated", show_default=True, help="Newest first, or by key.")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many.")
 @common
-def ls(states: tuple[str, ...], older_than: str | None, limit: int) -> None:
+def ls(states: tuple[str, ...], older_than: str | None, order: str, limit: int) -> None:
     r"""List records; those last touched first. FREE ones only on demand.
-
-    A store has no order of its own: where more match than --limit, it is not said which are shown.
 
     \b
     Examples:
       onceward ls --state PENDING --older-than 1h
+      onceward ls --sort created --limit 10
       onceward ls --scope shop/charge --limit 500 -o json
     """
     with opened(store_url()) as store:
@@ -100,13 +101,8 @@ def ls(states: tuple[str, ...], older_than: str | None, limit: int) -> None:
         wanted = Filter(
             states=tuple(State(one.upper()) for one in states) or WORK, scope=scope(), updated_before=before
         )
-        found = []
-        for one in each(store, wanted):
-            found.append(one)
-            if len(found) > limit:
-                break
-    more = len(found) > limit
-    found = sorted(found[:limit], key=lambda one: one[0].updated_at, reverse=True)
+        found = first(store, wanted, Order(order), limit + 1)
+    more, found = len(found) > limit, found[:limit]
     if wants_json():
         display.print_json([brief(*one) for one in found])
     elif found:
@@ -135,13 +131,16 @@ def show(*, key: str, value: bool) -> None:
     """
     with opened(store_url()) as store:
         record, now = the_one(store, key, scope())
+        trail = auditing.trail_of(store, record)
     document = brief(record, now)
     if value:
         document["value"] = _value(record)
     if wants_json():
-        display.print_json(document)
+        display.print_json({**document, "audit": [auditing.as_json(entry) for entry in trail]})
         return
     display.facts({name: _plain(fact) for name, fact in document.items() if fact not in (None, "", {})})
+    for entry in trail:
+        click.echo(display.cut(f"by hand  {auditing.line(entry)}", display.LONGEST_FACT))
 
 
 def _value(record: Record) -> Any:
@@ -171,7 +170,8 @@ def explain(key: str) -> None:
     """
     with opened(store_url()) as store:
         record, now = the_one(store, key, scope())
-    story = sentences(record, now)
+        trail = auditing.trail_of(store, record)
+    story = [*sentences(record, now), *(auditing.sentence(entry, now) for entry in trail)]
     if wants_json():
         display.print_json({**brief(record, now), "now": display.iso(now), "explanation": story})
         return
@@ -207,6 +207,7 @@ def config() -> None:
         name: (masked(setting.value) if name == "store" else setting.value, setting.source)
         for name, setting in chosen().items()
     }
+    settings |= {f"retry_spans.{name}": setting for name, setting in retry_spans({}).items()}
     if wants_json():
         display.print_json({name: {"value": value, "source": source} for name, (value, source) in settings.items()})
         return

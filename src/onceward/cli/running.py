@@ -6,10 +6,12 @@ import errno
 import os
 import signal
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import click
 
+from onceward.blocks import ClaimBlock
 from onceward.client import Once
 from onceward.errors import (
     AlreadyDone,
@@ -139,17 +141,30 @@ def run_command(
     }
     payload = None if any_command else {"command": [os.fsencode(word) for word in command]}
     stops = Stops(give_up)
-    with stops.heard(), Once(settings["store"], app=settings["app"], tenant=settings["tenant"] or None) as once:
+
+    def perform(claim: Any) -> int:
+        return _perform(claim, command, stops, max_output, keep_failures=keep_failures)
+
+    with stops.heard():
         try:
-            with once.claim(key, name=name, payload=payload, **choices) as claim:
-                return _perform(claim, command, stops, max_output, keep_failures=keep_failures)
-        except AlreadyDone as done:
-            return replay(done)
-        except Interrupted as stop:
+            once = Once(settings["store"], app=settings["app"], tenant=settings["tenant"] or None)
+            block = once.claim(key, name=name, payload=payload, **choices)
+            return _once(once, block, perform, parks=settings["after_crash"] == "park")
+        except Interrupted as stop:  # wherever it came, but not while the command ran or was recorded
             complain(f"stopped by {_name(stop.number)}; nothing was run")
             return SIGNALLED + stop.number
+
+
+def _once(once: Once, block: ClaimBlock, perform: Callable[[Any], int], *, parks: bool) -> int:
+    """Perform it, or tell why not; the exit code."""
+    with once:
+        try:
+            with block as claim:
+                return perform(claim)
+        except AlreadyDone as done:
+            return replay(done)
         except (CommandFailed, CommandStopped) as error:
-            parked = isinstance(error, CommandStopped) and settings["after_crash"] == "park" and not error.lost
+            parked = parks and isinstance(error, CommandStopped) and not error.lost
             complain(f"{error}{'; parked → find out how far it came, then: onceward resolve' if parked else ''}")
             return Exit.PARKED if parked else error.code
         except NotAcquired as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from onceward.errors import ConfigurationError
+from onceward.model.duration import microseconds
 from onceward.stores.registry import DEFAULT, ENVIRONMENT
 
 FILES = ("onceward.toml", "pyproject.toml")
@@ -27,6 +28,9 @@ DEFAULTS: dict[str, str] = {
     "after_crash": "rerun",
 }
 VARIABLES = {name: ENVIRONMENT if name == "store" else f"ONCEWARD_{name.upper()}" for name in DEFAULTS}
+SPANS = "retry_spans"
+"""A table, so it lives in a file only: for each scope or operation, how long its sender redelivers."""
+
 MAY_BE_EMPTY = ("tenant", "scope")  # which then mean: none, and all
 CHOICES = {"output": ("auto", "table", "json"), "after_crash": ("rerun", "park")}
 
@@ -41,9 +45,17 @@ class Setting(NamedTuple):
     source: str
 
 
+class Filed(NamedTuple):
+    """What a file says, and its name."""
+
+    settings: dict[str, str]
+    spans: dict[str, str]
+    file: str
+
+
 def effective(flags: Mapping[str, str | None]) -> dict[str, Setting]:
     """Every setting, each from the nearest place that has it. An empty variable counts as none."""
-    filed, file = from_file(Path.cwd())
+    filed, _, file = from_file(Path.cwd())
     found = {}
     for name, default in DEFAULTS.items():
         flag, variable = flags.get(name), VARIABLES[name]
@@ -59,8 +71,15 @@ def effective(flags: Mapping[str, str | None]) -> dict[str, Setting]:
     return found
 
 
-def from_file(folder: Path) -> tuple[dict[str, str], str]:
-    """The settings of the first file that has any, and its name."""
+def retry_spans(flags: Mapping[str, str]) -> dict[str, Setting]:
+    """The retry spans that are declared, by scope or operation."""
+    _, filed, file = from_file(Path.cwd())
+    spans = {name: Setting(value, file) for name, value in filed.items()}
+    return spans | {name: Setting(value, "--retry-span") for name, value in flags.items()}
+
+
+def from_file(folder: Path) -> Filed:
+    """The settings of the first file that has any."""
     for name in FILES:
         path = folder / name
         if not path.is_file():
@@ -69,8 +88,10 @@ def from_file(folder: Path) -> tuple[dict[str, str], str]:
         tool = content.get("tool", {})
         table = content if name == FILES[0] else tool.get("onceward") if isinstance(tool, dict) else None
         if table is not None:
-            return _checked_table(table, name), name
-    return {}, ""
+            if not isinstance(table, dict):
+                raise ConfigurationError(f"{name}: tool.onceward is no table")
+            return Filed(_checked_table(table, name), _checked_spans(table, name), name)
+    return Filed({}, {}, "")
 
 
 def _parsed(path: Path) -> dict[str, Any]:
@@ -80,20 +101,32 @@ def _parsed(path: Path) -> dict[str, Any]:
         raise ConfigurationError(f"{path.name} cannot be read: {error}") from error
 
 
-def _checked_table(table: object, file: str) -> dict[str, str]:
-    if not isinstance(table, dict):
-        raise ConfigurationError(f"{file}: tool.onceward is no table")
+def _checked_table(table: Mapping[str, Any], file: str) -> dict[str, str]:
     settings = {}
     for written, value in table.items():
         name = written.replace("-", "_")
+        if name == SPANS:
+            continue
         if name not in DEFAULTS:
             raise ConfigurationError(
-                f"{file}: there is no setting {written!r}", hint="settings are: " + ", ".join(sorted(DEFAULTS))
+                f"{file}: there is no setting {written!r}",
+                hint="settings are: " + ", ".join(sorted([*DEFAULTS, SPANS])),
             )
         if not isinstance(value, str):
             raise ConfigurationError(f"{file}: {written} must be text, not {value!r}", hint=f'write {written} = "…"')
         settings[name] = value
     return settings
+
+
+def _checked_spans(table: Mapping[str, Any], file: str) -> dict[str, str]:
+    spans = table.get(SPANS, table.get(SPANS.replace("_", "-"), {}))
+    if not isinstance(spans, dict) or not all(isinstance(value, str) for value in spans.values()):
+        raise ConfigurationError(
+            f"{file}: {SPANS} is no table of scopes and durations", hint=f'write {SPANS} = {{ "shop/charge" = "3d" }}'
+        )
+    for name, value in spans.items():
+        microseconds(value, f"{file}: the retry span of {name}")
+    return spans
 
 
 def _check(name: str, setting: Setting) -> None:

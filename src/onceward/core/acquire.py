@@ -11,17 +11,19 @@ from contextlib import suppress
 
 from onceward.errors import ClaimError, Reentrant, StoreError, VersionSkew
 from onceward.model.fingerprint import differing
-from onceward.model.outcome import Failed, Mismatch, Outcome, Parked, Replayed, Running
+from onceward.model.outcome import Failed, Mismatch, Outcome, Parked, Running
 from onceward.model.policy import SECOND
 from onceward.model.record import Answer, ClaimRequest, Record, Release, State, Verdict
 from onceward.ports import Notifies
 
 from .engine import Engine
+from .glance import replayed
 from .held import Held, current
 from .job import Job
 
-TRIES = 3  # a lost reply is repeated with the same nonce; a store that is down must still fail quickly
+TRIES_LEFT = (2, 1, 0)  # a lost reply is repeated with the same nonce; a store that is down must still fail quickly
 FIRST_PAUSE = 0.005
+ACQUIRED = Verdict.ACQUIRED
 LONGEST_PAUSE = 0.5  # a thousand waiters then ask two thousand times a second at most
 
 
@@ -38,39 +40,43 @@ class Asked:
         self.held: Held | None = None
 
     def request(self) -> ClaimRequest:
-        self.nonce = self.engine.world.nonce()
-        return self.job.request(self.nonce, self.engine.owner())
+        self.nonce = nonce = self.engine.world.nonce()
+        return self.job.request(nonce, self.engine.owner.name)
 
     def answered(self, answer: Answer) -> None:
-        if answer.verdict is Verdict.ACQUIRED:
+        if answer.verdict is ACQUIRED:
             self.record = answer.record
         else:
             self.nonce = b""
 
 
 async def acquire(asked: Asked) -> Held | Outcome[object]:
-    """The claim, or the outcome that stands in its way."""
+    """The claim, or the outcome that stands in its way. The engine is ready."""
     engine, job = asked.engine, asked.job
-    await engine.ready()
-    refuse_reentry(engine, job)
+    if current() is not None:
+        refuse_reentry(engine, job)
     since = engine.world.monotonic()
     answer = await ask(asked)
+    if answer.verdict is ACQUIRED and answer.record is not None:
+        return take(asked, answer.record, since)
     waited = answer.verdict is Verdict.RUNNING and job.policy.on_running == "wait"
     if waited:
         since, answer = await wait(asked)
-    if answer.verdict is Verdict.ACQUIRED and answer.record is not None:
-        return take(asked, answer.record, since)
+        if answer.verdict is ACQUIRED and answer.record is not None:
+            return take(asked, answer.record, since)
     return await outcome_of(engine, job, answer, waited=waited)
 
 
 async def ask(asked: Asked) -> Answer:
     """One claim. Repeated with the same nonce if no reply came, so that our own grant is recognised as ours."""
-    engine, request = asked.engine, asked.request()
-    for left in reversed(range(TRIES)):
+    engine, request, timeout = asked.engine, asked.request(), asked.job.policy.call_timeout
+    store, cancelled = engine.store, None
+    for left in TRIES_LEFT:
         try:
-            answers, cancelled = await engine.world.finish(
-                engine.store.claim([request], timeout=asked.job.policy.call_timeout)
-            )
+            if store.inline:
+                answers = await store.claim([request], timeout=timeout)
+            else:
+                answers, cancelled = await engine.finish(store.claim([request], timeout=timeout))
         except StoreError:
             if not left:
                 raise
@@ -186,14 +192,10 @@ async def _outcome(engine: Engine, job: Job, answer: Answer, *, waited: bool) ->
         )
     match answer.verdict:
         case Verdict.REPLAY:
-            declared = not job.policy.store_result
             value = None
-            if record.result is not None and not declared:
+            if record.result is not None and job.policy.store_result:
                 value = await engine.decode(job.codec, record.result, record.id)
-            stored = record.stored and record.result is not None
-            return Replayed(
-                key=text, value=value, attempt=record.attempt, token=record.token, stored=stored, declared=declared
-            )
+            return replayed(job, record, value)
         case Verdict.RUNNING:
             return Running(
                 key=text,

@@ -29,6 +29,7 @@ async def enter(engine: Engine, job: Job) -> Held:
 
 
 async def _enter(asked: Asked) -> Held:
+    await asked.engine.ready()
     found = await acquire(asked)
     if not isinstance(found, Held):
         raise refusal(found)

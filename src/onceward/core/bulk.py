@@ -11,7 +11,7 @@ from onceward.model.record import Answer, Verdict
 from onceward.model.transitions import differs
 
 from . import switch
-from .acquire import FIRST_PAUSE, TRIES, Asked, outcome_of, refuse_reentry, take
+from .acquire import FIRST_PAUSE, TRIES_LEFT, Asked, outcome_of, refuse_reentry, take
 from .engine import AT_A_TIME, Engine
 from .execute import execute, perform
 from .held import message_of
@@ -121,7 +121,7 @@ async def _ask(engine: Engine, asked: list[Asked]) -> tuple[list[Answer], BaseEx
     """Repeated with the same nonces if no reply came: what was granted into the void is recognised as ours."""
     timeout = min(one.job.policy.call_timeout for one in asked)
     requests = [one.request() for one in asked]
-    for left in reversed(range(TRIES)):
+    for left in TRIES_LEFT:
         try:
             return await engine.finish(engine.store.claim(requests, timeout=timeout))
         except StoreError:

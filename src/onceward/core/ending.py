@@ -13,11 +13,14 @@ from onceward.ports import JoinedStore
 
 from .held import Held, message_of
 
+OK = Verdict.OK
+
 
 async def after_value(held: Held, value: Any, *, reason: str = "executed") -> Outcome[Any]:
     """The handler returned (or was found to have done its work): record it."""
     held.result = value
-    held.end(None)
+    if held.job.policy.on_lost == "cancel":
+        held.end(None)
     if held.settled is not None:  # the handler completed its claim itself
         return _executed(held, value)
     if held.joined is not None:
@@ -26,9 +29,9 @@ async def after_value(held: Held, value: Any, *, reason: str = "executed") -> Ou
         answer = await held.record_result(value)
     except StoreError as error:
         return _unknown(held, value, repr(error))
+    if answer.verdict is OK:
+        return _executed(held, value, reason)
     match answer.verdict:
-        case Verdict.OK:
-            return _executed(held, value, reason)
         case Verdict.CONFLICT:
             return _unknown(held, value, "completed before with another result")
         case Verdict.SKEW:

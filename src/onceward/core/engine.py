@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from onceward.errors import Stopping, StoreError
 from onceward.model.codec import Codec, Encoded, unpacked_size
 from onceward.model.key import Key
 from onceward.model.policy import SECOND
-from onceward.model.record import Record, Renewal
+from onceward.model.record import Done, Record, Renewal
 from onceward.model.weight import LIGHT_BYTES, is_light
 from onceward.observe.events import Bus, Event
-from onceward.ports import JoinedStore, Store, World
+from onceward.ports import Glances, JoinedStore, Store, World
 
 T = TypeVar("T")
 
@@ -23,8 +23,7 @@ AT_A_TIME = 32
 class Hold(Protocol):
     """A lease in the keeper's care, as the flows see it."""
 
-    id: bytes
-    token: int
+    record: Record
     nonce: bytes
     lease: int
     lost: bool
@@ -44,10 +43,16 @@ class LeaseKeeper(Protocol):
     def shortest_lease(self) -> float | None: ...
 
 
+class Owner(Protocol):
+    """Who claims here."""
+
+    name: str
+
+
 class Engine:
     """Shared by all calls of one client. Holds nothing of any single call."""
 
-    def __init__(self, store: Store, world: World, keeper: LeaseKeeper, bus: Bus, owner: Callable[[], str]) -> None:
+    def __init__(self, store: Store, world: World, keeper: LeaseKeeper, bus: Bus, owner: Owner) -> None:
         self.store = store
         self.world = world
         self.keeper = keeper
@@ -55,24 +60,31 @@ class Engine:
         self.owner = owner
         self.stopping = False
         self.closed = False
+        self.glance: Callable[[bytes, bytes], Done | None] | None = None
+        if isinstance(store, Glances) and (store.inline or not world.cancels):  # it may block: never on a loop
+            self.glance = store.glance
         self._opened = False
 
-    async def ready(self) -> None:
-        """Before every flow: right world, still claiming, store open."""
+    def is_ready(self) -> bool:
+        """Before every flow: right world, still claiming. False: the store must be opened first."""
         self.world.check()
         if self.closed:
             raise Stopping("this client was closed", hint="make a new one, or call it before its block ends")
         if self.stopping:
             raise Stopping("this process has stopped claiming", hint="deliver it to another one")
-        if not self._opened:
+        return self._opened
+
+    async def ready(self) -> None:
+        """As `is_ready`, and then the store is open."""
+        if not self.is_ready():
             await self.store.open(self.world)
             self._opened = True
 
     async def finish(
-        self, work: Coroutine[Any, Any, T], hurry: Callable[[], None] | None = None
+        self, work: Awaitable[T], hurry: Callable[[], None] | None = None
     ) -> tuple[T, BaseException | None]:
         """Run to the end even if the caller is cancelled. A store that never waits cannot be interrupted anyway."""
-        if self.store.inline:
+        if self.store.inline:  # nothing in it can wait, so nobody can be cancelled there
             return await work, None
         return await self.world.finish(work, hurry)
 
@@ -88,10 +100,13 @@ class Engine:
             return codec.decode(data, id)
         return await self.world.think(codec.decode, data, id)
 
-    def tell(self, name: str, key: Key, record: Record | None = None, *, reason: str = "", error: str = "") -> None:
-        if not self.bus.wants(name):
+    def tell(
+        self, name: str, key: Key, record: Record | Done | None = None, *, reason: str = "", error: str = ""
+    ) -> None:
+        bus = self.bus
+        if not bus.wants(name):
             return
-        self.bus.emit(
+        bus.emit(
             Event(
                 name=name,
                 key=key.text,
@@ -110,7 +125,7 @@ class Engine:
         due = [hold for hold in self.keeper.due() if hold is not but]
         if not due or not joined.is_open():
             return
-        renewals = [Renewal(hold.id, hold.token, hold.nonce, hold.lease) for hold in due]
+        renewals = [Renewal(hold.record.id, hold.record.token, hold.nonce, hold.lease) for hold in due]
         try:
             await joined.renew(renewals, timeout=min(hold.lease for hold in due) / SECOND / 6)
         except StoreError:  # the keeper tries again anyway, and tells

@@ -1,5 +1,7 @@
 """The main flow: claim → run → record, or replay.
 
+    a look ── done before ──→ Replayed
+        │ no
     acquire the key ── not ours ──→ Replayed, Running, Mismatch, Failed, Parked
         │ ours
     ask first? ── the effect is there already ──→ Replayed        (only after a crash, under verify)
@@ -26,6 +28,7 @@ from . import switch
 from .acquire import Asked, acquire
 from .ending import after_error, after_value, look, park
 from .engine import Engine
+from .glance import glance
 from .held import Held, message_of
 from .interrupted import recover
 from .job import NO_KEY, Job
@@ -38,8 +41,14 @@ async def execute(engine: Engine, job: Job) -> Outcome[Any]:
         return await disabled(engine, job)
     if job.key is NO_KEY:
         return await unprotected(engine, job, "no key")
+    opened = engine.is_ready()
+    done = glance(engine, job) if opened else None
+    if done is not None:
+        return done
     asked = Asked(engine, job)
     try:
+        if not opened:
+            await engine.ready()
         found = await acquire(asked)
         return await perform(found) if isinstance(found, Held) else found
     except BaseException as error:
@@ -60,7 +69,9 @@ async def perform(held: Held) -> Outcome[Any]:
             if settled is not None:
                 return settled
         job = held.job
-        held.begin()
+        held.begun = True
+        if job.policy.on_lost == "cancel":
+            held.cancel_if_lost()
         try:
             value = job.call(*job.args, **job.kwargs)
             if job.awaits or type(value) is CoroutineType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, Self
@@ -30,46 +31,38 @@ from .job import Job
 
 LONGEST_MESSAGE = 500  # enough to recognise an error; the traceback is in the log of whoever raised it
 
+OK, COMPLETED = Verdict.OK, State.COMPLETED
 NO_RESULT = object()
 """The work has not returned."""
 
 _current: ContextVar[Held | None] = ContextVar("onceward_current_claim", default=None)
 
 
-def current() -> Held | None:
-    """The innermost claim whose work we are in."""
-    return _current.get()
+current = _current.get
+"""The innermost claim whose work we are in; None if we are in none."""
 
 
 class Held:
     """One ownership, from the grant to its settlement."""
 
-    __slots__ = (
-        "_canceller", "_variable", "begun", "engine", "hold", "hurried", "job", "joined", "outer", "over", "patience",
-        "record", "result", "settled", "unconfirmed",
-    )  # fmt: skip
+    settled: State | None = None
+    joined: JoinedStore | None = None  # the caller's transaction that the result was written in
+    unconfirmed = False  # the effect is done, but the store did not answer
+    begun = False  # before that nothing can have happened, and the key may be given back
+    result: Any = NO_RESULT
+    over = False  # the store had the last word, or the lease has to lapse: nothing is left to be done
+    outer: Held | None = None
+    patience = math.inf  # until when, on our own clock, a settlement is repeated
+    _canceller: Canceller | None = None
 
     def __init__(self, engine: Engine, job: Job, record: Record, hold: Hold) -> None:
         self.engine = engine
         self.job = job
+        self.key: Key = job.key
         self.record = record
         self.hold = hold
-        self.settled: State | None = None
-        self.joined: JoinedStore | None = None  # the caller's transaction that the result was written in
-        self.unconfirmed = False  # the effect is done, but the store did not answer
-        self.begun = False  # before that nothing can have happened, and the key may be given back
-        self.result: Any = NO_RESULT
-        self.over = False  # the store had the last word, or the lease has to lapse: nothing is left to be done
-        self.outer: Held | None = None
-        self.hurried = False
-        self.patience = 0.0  # until when, on our own clock, a settlement is repeated
-        self._canceller: Canceller | None = None
 
     # ── what the work may ask ──
-
-    @property
-    def key(self) -> Key:
-        return self.job.key
 
     def derived_key(self, step: str) -> str:
         return derived_key(self.key.id, self.record.cycle, step)
@@ -96,12 +89,13 @@ class Held:
         return False
 
     def __enter__(self) -> Self:
-        self.outer = _current.get()
+        self.outer = current()
         self._variable = _current.set(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.engine.keeper.drop(self.hold)  # however it ended, nobody is left to settle it: let it lapse
+        if not self.over:
+            self.engine.keeper.drop(self.hold)  # however it ended, nobody is left to settle it: let it lapse
         try:
             _current.reset(self._variable)
         except ValueError:  # the block was left in another context than it was entered (an async fixture does that)
@@ -122,7 +116,10 @@ class Held:
         """The work begins here: if the key is lost meanwhile it is cancelled, where that was asked for."""
         self.begun = True
         if self.job.policy.on_lost == "cancel":
-            self._canceller = self.hold.on_lost = self.engine.world.canceller()
+            self.cancel_if_lost()
+
+    def cancel_if_lost(self) -> None:
+        self._canceller = self.hold.on_lost = self.engine.world.canceller()
 
     def end(self, error: BaseException | None) -> bool:
         """The work is over; True if it was cancelled because the key was lost."""
@@ -151,7 +148,7 @@ class Held:
     async def record_result(self, value: Any) -> Answer:
         """Complete with this value. A cancellation while a large one is encoded is raised afterwards, too."""
         if is_light(value):
-            return await self.settle(self._completion(self.job.codec.encode(value, self.key.id)), State.COMPLETED)
+            return await self.settle(self._completion(self.job.codec.encode(value, self.key.id)), COMPLETED)
         completion, cancelled = await self.engine.world.finish(self.completion(value))
         answer = await self.settle(completion, State.COMPLETED)
         if cancelled is not None:
@@ -246,9 +243,13 @@ class Held:
         """
         if self.hold.inherited:
             raise LeaseLost("this claim belongs to the parent process; a fork does not inherit it", key=self.key.text)
+        cancelled = None
         try:
             self.hold.settling = True
-            answer, cancelled = await self.engine.finish(self._surely(settlement), self.hurry)
+            if self.engine.store.inline:
+                answer = await self._surely(settlement)
+            else:
+                answer, cancelled = await self.engine.finish(self._surely(settlement), self.hurry)
             self._settled_as(answer, state)
         except BaseException as error:
             self.hold.settling = False
@@ -263,11 +264,15 @@ class Held:
         return answer
 
     def _settled_as(self, answer: Answer, state: State) -> None:
-        if answer.verdict is Verdict.OK:
+        if answer.verdict is OK:
             self.settled = state
-            self.record = answer.record or self.record
-            self._tell(state)
-        self.let_lapse()
+            self.record = record = answer.record or self.record
+            if state is COMPLETED:
+                self.engine.tell("completed", self.key, record)
+            else:
+                self._tell(state)
+        self.over = True
+        self.engine.keeper.drop(self.hold)
 
     async def _once_more(self, settlement: AnySettlement, state: State) -> None:
         """Interrupted: nobody knows how far the store came, and to the same bytes it gives the same answer."""
@@ -280,9 +285,7 @@ class Held:
     def _tell(self, state: State) -> None:
         """The event of a settlement, told where it is known, whatever is raised afterwards."""
         record = self.record
-        if state is State.COMPLETED:
-            self.engine.tell("completed", self.key, record)
-        elif state is State.FREE:
+        if state is State.FREE:
             self.engine.tell("released", self.key, record)
         else:
             name = "parked" if record.state is State.PARKED else "failed"
@@ -290,19 +293,18 @@ class Held:
 
     def hurry(self) -> None:
         """The caller is cancelled or interrupted: one more call is tried, but nobody is kept for `settle_timeout`."""
-        self.hurried = True
         self.patience = min(self.patience, self.engine.world.monotonic() + self.job.policy.call_timeout)
 
     async def _surely(self, settlement: AnySettlement) -> Answer:
         world, policy = self.engine.world, self.job.policy
-        allowed = policy.lease if policy.settle_timeout is None else policy.settle_timeout
-        self.patience = world.monotonic() + (policy.call_timeout if self.hurried else allowed / SECOND)
+        since = world.monotonic()
         pause = 0.01
         while True:
             try:
                 return (await self.engine.store.settle([settlement], timeout=policy.call_timeout))[0]
             except (StoreUnavailable, StoreFull) as error:  # any other trouble does not pass by itself
-                left = self.patience - world.monotonic()
+                allowed = policy.lease if policy.settle_timeout is None else policy.settle_timeout
+                left = min(self.patience, since + allowed / SECOND) - world.monotonic()
                 if left <= 0 or self.engine.closed:
                     raise
                 self.engine.tell("settle_retried", self.key, self.record, error=repr(error))

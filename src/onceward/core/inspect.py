@@ -1,12 +1,15 @@
-"""Looking at records and clearing them: read, forget, resolve, purge."""
+"""Looking at records and clearing them: read, forget, resolve, purge, and what was done by hand."""
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from onceward.errors import AlreadyRunning, InvalidKey, NotAcquired, StoreBroken, VersionSkew
+from onceward.model.audit import AuditEntry, AuditFilter, Signature
 from onceward.model.codec import Codec
 from onceward.model.key import Key
 from onceward.model.policy import Finding, Policy, applied, not_applied
-from onceward.model.record import Resolution, Resolve, State, Verdict
+from onceward.model.record import Resolution, Resolve, Seen, State, Verdict
 from onceward.model.view import Entry
 from onceward.ports import Filter
 
@@ -47,14 +50,25 @@ async def read(engine: Engine, key: Key, codec: Codec, *, by_text: bool = False)
     return Entry(answer.record, answer.now, codec)
 
 
-async def forget(engine: Engine, key: Key, *, force: bool, by_text: bool = False) -> bool:
+async def forget(
+    engine: Engine,
+    key: Key,
+    *,
+    force: bool,
+    by_text: bool = False,
+    seen: Entry | None = None,
+    signed: Signature | None = None,
+) -> bool:
     """Make the key free again; tells whether there was anything. A live owner is spared unless forced.
 
-    By force, a record that cannot be read any more is removed too.
+    By force, a record that cannot be read any more is removed too. With `seen`, only if it is still that record.
     """
     id = await locate(engine, key, by_text=by_text)
     there = await _holds_work(engine, id)
-    answer = (await engine.store.forget([id], force=force, timeout=TIMEOUT))[0]
+    sights = None if seen is None else {id: Seen(seen.token, seen.state)}
+    answer = (await engine.store.forget([id], force=force, timeout=TIMEOUT, seen=sights, signed=signed))[0]
+    if answer.verdict is Verdict.LOST:
+        raise NotAcquired("the record changed since it was seen, so it was not forgotten; look again", key=key.text)
     if answer.verdict is Verdict.REFUSED:
         raise AlreadyRunning(
             "its owner is alive, so it was not forgotten",
@@ -72,7 +86,14 @@ async def forget(engine: Engine, key: Key, *, force: bool, by_text: bool = False
 
 
 async def resolve(
-    engine: Engine, key: Key, finding: applied | Finding, codec: Codec, policy: Policy, *, by_text: bool = False
+    engine: Engine,
+    key: Key,
+    finding: applied | Finding,
+    codec: Codec,
+    policy: Policy,
+    *,
+    by_text: bool = False,
+    signed: Signature | None = None,
 ) -> None:
     """Say how a parked attempt ended: applied(value), not_applied (it may run again), or abandoned (it may not)."""
     id = await locate(engine, key, by_text=by_text)
@@ -93,13 +114,24 @@ async def resolve(
     else:
         resolution = Resolution.NOT_APPLIED if finding is not_applied else Resolution.ABANDON
         request = Resolve(id, record.token, resolution, validity=validity)
-    settled = (await engine.store.settle([request], timeout=TIMEOUT))[0]
+    if signed is not None:
+        signed = replace(signed, detail=request.resolution.value)
+    settled = (await engine.store.settle([request], timeout=TIMEOUT, signed=signed))[0]
     if settled.verdict is not Verdict.OK:
         raise NotAcquired("the record changed while we looked; look again", key=key.text)
     engine.tell("resolved", key, settled.record, reason=request.resolution.value)
 
 
-async def purge(engine: Engine, limit: int) -> int:
+async def purge(engine: Engine, limit: int, signed: Signature | None = None) -> int:
     """Delete up to `limit` records that answer for nothing any more."""
     await engine.ready()
-    return await engine.store.purge(limit, timeout=30.0)
+    return await engine.store.purge(limit, timeout=SEARCH, signed=signed)
+
+
+async def audit(
+    engine: Engine, key: Key | None, *, within: int | None, limit: int, by_text: bool = False
+) -> list[AuditEntry]:
+    """What was changed by hand, the newest first: under this key, or under all."""
+    await engine.ready()
+    id = None if key is None else await locate(engine, key, by_text=by_text)
+    return await engine.store.audit(AuditFilter(id=id, within=within), limit=limit, timeout=SEARCH)

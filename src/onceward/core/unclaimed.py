@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from onceward.model.record import Answer, State, Verdict
+from onceward.model.record import Answer, Record, State, Verdict
 from onceward.model.transitions import claim
 from onceward.ports import AnySettlement
 
@@ -23,8 +23,9 @@ _tokens = count(1)  # still strictly growing, for work that hands them on
 class Endless:
     """The lease of a claim that nobody can lose."""
 
-    id = nonce = b""
-    token = lease = 0
+    record = Record(id=b"", scope="", key="", state=State.PENDING, token=0)
+    nonce = b""
+    lease = 0
     lost = overdue = settling = inherited = False
     ends = math.inf
     on_lost: Callable[[], None] | None = None
@@ -33,10 +34,8 @@ class Endless:
 class Unclaimed(Held):
     """Every verb succeeds, and changes nothing outside of this object."""
 
-    __slots__ = ()
-
     def __init__(self, engine: Engine, job: Job) -> None:
-        record, _ = claim(None, job.request(engine.world.nonce(), engine.owner()), next(_tokens))
+        record, _ = claim(None, job.request(engine.world.nonce(), engine.owner.name), next(_tokens))
         super().__init__(engine, job, record, Endless())
 
     async def annotate(self, note: dict[str, str]) -> None:

@@ -117,7 +117,7 @@ class JoinedJob:
 
     async def _claim_and_run(self) -> Outcome[Any]:
         engine, job = self.engine, self.job
-        request = job.request(engine.world.nonce(), engine.owner(), leased=False)
+        request = job.request(engine.world.nonce(), engine.owner.name, leased=False)
         answer = (await self.joined.claim([request], timeout=job.policy.call_timeout))[0]
         record = answer.record
         if answer.verdict is not Verdict.ACQUIRED or record is None:

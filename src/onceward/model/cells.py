@@ -28,6 +28,9 @@ KEEP_UNFINISHED = 30 * 24 * 3600 * 1_000_000
 
 Step = tuple[Record, Verdict]
 
+PENDING, COMPLETED = State.PENDING, State.COMPLETED  # on every call's way: looked up once
+ACQUIRED, REPLAY, OK = Verdict.ACQUIRED, Verdict.REPLAY, Verdict.OK
+
 
 def next_token(record: Record | None, now: int) -> int:
     """Strictly growing per key, and above every token that a purge has forgotten."""
@@ -58,28 +61,28 @@ def used_up(attempt: int, max_attempts: int) -> bool:
 
 def acquire_afresh(record: Record | None, request: ClaimRequest, now: int) -> Step:
     """A new cycle: nothing of the key's earlier life counts any more but its token."""
-    token = next_token(record, now)
-    return Record(
-        id=request.id,
-        scope=request.scope,
-        key=request.key,
-        state=State.PENDING,
-        token=token,
-        nonce=request.nonce,
-        cycle=token,
-        attempt=1,
-        created_at=now,
-        claimed_at=now,
-        updated_at=now,
-        renewed_at=now,
-        lease_until=None if request.lease is None else now + request.lease,
-        after_crash=request.after_crash,
-        max_attempts=request.max_attempts,
-        fingerprint=request.fingerprint,
-        arguments=request.arguments,
-        owner=request.owner,
-        note=request.note,
-    ), Verdict.ACQUIRED
+    token = now if record is None or record.token < now else record.token + 1
+    return Record(  # by position, in the order of the fields: twice as quick, and every first call makes one
+        request.id,
+        request.scope,
+        request.key,
+        PENDING,
+        token,
+        request.nonce,
+        token,  # cycle
+        1,  # attempt
+        now,  # created_at
+        now,  # claimed_at
+        now,  # updated_at
+        now,  # renewed_at
+        None if request.lease is None else now + request.lease,
+        request.after_crash,
+        request.max_attempts,
+        request.fingerprint,
+        request.arguments,
+        request.owner,
+        request.note,
+    ), ACQUIRED
 
 
 def acquire_again(record: Record, request: ClaimRequest, now: int, after_crash: AfterCrash, *, ask_first: bool) -> Step:
@@ -139,7 +142,7 @@ def replay(record: Record, _request: ClaimRequest, now: int) -> Step:
     end = record.valid_until
     if record.slide and end is not None and now >= end - record.slide + record.slide // 8:
         record = replace(record, valid_until=now + record.slide, updated_at=now)
-    return record, Verdict.REPLAY
+    return record, REPLAY
 
 
 def regrant(record: Record, request: ClaimRequest, now: int) -> Step:
@@ -166,7 +169,7 @@ def renewed(record: Record, request: Renewal, now: int) -> Step:
 def completed(record: Record, request: Complete | Resolve, now: int) -> Step:
     return replace(
         record,
-        state=State.COMPLETED,
+        state=COMPLETED,
         updated_at=now,
         lease_until=None,
         ask_first=False,
@@ -179,8 +182,8 @@ def completed(record: Record, request: Complete | Resolve, now: int) -> Step:
         retry_at=None,
         valid_until=request.validity.end(now),
         slide=request.validity.slide,
-        note={**record.note, **request.note},
-    ), Verdict.OK
+        note={**record.note, **request.note} if request.note else record.note,
+    ), OK
 
 
 def failed(record: Record, request: Fail, now: int) -> Step:

@@ -3,7 +3,7 @@
     byte 0      codec: 1 = MessagePack with the extensions of `extensions.py`
     byte 1      version of the envelope
     byte 2      flags: 1 compressed, 2 encrypted
-    bytes 3-10  checksum: the first 8 bytes of BLAKE2b-128 over bytes 0-2 and the body
+    bytes 3-6   checksum: CRC-32 over bytes 0-2 and the body
     then        the body: the encoded result; compressed: 4 bytes of its size, then zlib; encrypted: the sealed body
 
 Compression comes before encryption. A sealed body is bound to the record and to bytes 0-2.
@@ -33,11 +33,15 @@ COMPRESS_FROM: Final = 4 * KIB  # below it, zlib costs more time than the store 
 MAX_UNPACKED: Final = 64 * 1024 * KIB
 
 _HEADERS: Final = tuple(bytes((CODEC, VERSION, flags)) for flags in range(4))
+_SUMS: Final = {header: zlib.crc32(header) for header in _HEADERS}
 _PLAIN_HEADER: Final = _HEADERS[0]
-_BODY: Final = 11
+_PLAIN_SUM: Final = _SUMS[_PLAIN_HEADER]
+_BODY: Final = 7
 _SIZE: Final = 4
-_NO_DIGEST: Final = bytes(16)
+_DIGEST: Final = 16  # bytes; what is shorter is its own digest
+_NO_DIGEST: Final = bytes(_DIGEST)
 _blake2b = hashlib.blake2b
+_crc32 = zlib.crc32
 
 
 class Encoded(msgspec.Struct, frozen=True):
@@ -83,12 +87,10 @@ class Codec:
         try:
             plain = self._type.encode(value)
             if self._cipher is None and len(plain) < self._compress_from:
-                # Most results end here, so one hash serves both as the digest and as the checksum.
-                digest = _blake2b(_PLAIN_HEADER + plain, digest_size=16).digest()
-                data = b"%b%b%b" % (_PLAIN_HEADER, digest[:8], plain)
+                data = _PLAIN_HEADER + _crc32(plain, _PLAIN_SUM).to_bytes(4, "big") + plain
             else:
-                digest = self._digest(plain, record_id)
                 data = self._wrap(plain, record_id)
+            digest = self._digest(plain, record_id)
         except Unstorable as error:
             return Encoded(None, _NO_DIGEST, str(error))
         except Exception as error:  # noqa: BLE001  # as the docstring says; a failing cipher is no reason to store it plain
@@ -102,13 +104,14 @@ class Codec:
         if len(data) < _BODY:
             raise ResultCorrupt(f"the stored result was cut off: {len(data)} bytes are left")
         header = data[:3]
-        if header != _PLAIN_HEADER and header not in _HEADERS:
+        seed = _SUMS.get(header)
+        if seed is None:
             raise UnknownCodec(
                 f"the stored result has codec {data[0]}, version {data[1]}, flags {data[2]}",
                 hint="it needs a newer Onceward to read it, or the record is damaged",
             )
         body = data[_BODY:]
-        if _blake2b(header + body, digest_size=16).digest()[:8] != data[3:_BODY]:
+        if _crc32(body, seed) != int.from_bytes(data[3:_BODY], "big"):
             raise ResultCorrupt("the stored result fails its checksum", hint="restore the record, or forget the key")
         flags = data[2]
         if flags or not self._accept_plain:
@@ -117,9 +120,9 @@ class Codec:
 
     def _digest(self, plain: bytes, record_id: bytes) -> bytes:
         if self._cipher is None:
-            return _blake2b(_PLAIN_HEADER + plain, digest_size=16).digest()
+            return plain if len(plain) < _DIGEST else _blake2b(plain, digest_size=_DIGEST).digest()
         # With the record in it, equal results of two records do not show as equal.
-        return _blake2b(record_id + plain, digest_size=16, key=self._cipher.digest_key).digest()
+        return _blake2b(record_id + plain, digest_size=_DIGEST, key=self._cipher.digest_key).digest()
 
     def _wrap(self, plain: bytes, record_id: bytes) -> bytes:
         flags, body = 0, plain
@@ -131,7 +134,7 @@ class Codec:
             flags |= ENCRYPTED
             body = self._cipher.seal(body, record_id + _HEADERS[flags])
         header = _HEADERS[flags]
-        return header + _blake2b(header + body, digest_size=16).digest()[:8] + body
+        return header + _crc32(body, _SUMS[header]).to_bytes(4, "big") + body
 
     def _unwrap(self, body: bytes, flags: int, header: bytes, record_id: bytes) -> bytes:
         if flags & ENCRYPTED:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import enum
-import pathlib
 import struct
 import sys
 import uuid
@@ -21,6 +20,7 @@ import ormsgpack
 from onceward.errors import ResultCorrupt
 
 if TYPE_CHECKING:
+    from pathlib import PurePath
     from zoneinfo import ZoneInfo
 
 # Nothing is converted behind our back: everything but the plain JSON types comes to us.
@@ -84,7 +84,7 @@ class Unstorable(Exception):
 
 SCALARS: Final = frozenset({type(None), bool, float, bytes})
 # Their place in these tuples is part of the format.
-_PATHS: Final = (pathlib.PurePosixPath, pathlib.PureWindowsPath, pathlib.PosixPath, pathlib.WindowsPath)
+_PATHS: Final = ("PurePosixPath", "PureWindowsPath", "PosixPath", "WindowsPath")
 _ADDRESSES: Final = (
     "IPv4Address",
     "IPv6Address",
@@ -113,12 +113,12 @@ def int_bytes(value: int) -> bytes:
     return value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
 
 
-def _path(value: pathlib.PurePath) -> bytes:
-    return bytes((_PATHS.index(type(value)),)) + str(value).encode("utf-8", "surrogatepass")
+def _path(value: PurePath) -> bytes:
+    return bytes((_PATHS.index(type(value).__name__),)) + str(value).encode("utf-8", "surrogatepass")
 
 
-def _build_path(data: bytes) -> pathlib.PurePath:
-    return _PATHS[data[0]](data[1:].decode("utf-8", "surrogatepass"))
+def _build_path(data: bytes) -> Any:
+    return getattr(import_module("pathlib"), _PATHS[data[0]])(data[1:].decode("utf-8", "surrogatepass"))
 
 
 def _address(value: Any) -> bytes:
@@ -165,13 +165,14 @@ LEAVES: Final[dict[type, tuple[Tag, Callable[[Any], bytes]]]] = {
     dt.timezone: (Tag.TIMEZONE, _timezone),
     uuid.UUID: (Tag.UUID, lambda value: value.bytes),
     decimal.Decimal: (Tag.DECIMAL, lambda value: str(value).encode()),
-    **dict.fromkeys(_PATHS, (Tag.PATH, _path)),
 }
 # The same for types of modules that most programs never import, by module and name: whoever has a value has the module.
 RARE: Final[dict[tuple[str, str], tuple[Tag, Callable[[Any], bytes]]]] = {
     ("zoneinfo", "ZoneInfo"): (Tag.ZONEINFO, _zone_key),
     ("fractions", "Fraction"): (Tag.FRACTION, lambda value: str(value).encode()),
     **{("ipaddress", name): (Tag.ADDRESS, _address) for name in _ADDRESSES},
+    **{("pathlib", name): (Tag.PATH, _path) for name in _PATHS},
+    **{("pathlib._local", name): (Tag.PATH, _path) for name in _PATHS},  # where Python 3.13 defines them
 }
 
 

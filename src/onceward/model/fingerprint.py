@@ -15,6 +15,7 @@ from onceward.model.canonical import ENCODER_VERSION, canonical
 Fingerprint = NewType("Fingerprint", bytes)
 
 _VERSION: Final = bytes((ENCODER_VERSION,))
+_PART: Final = b"onceward/part"
 _PART_BYTES: Final = 4  # enough to tell two arguments apart, too few to prove a guess
 
 
@@ -41,7 +42,5 @@ def comparable(one: bytes | None, other: bytes | None) -> bool:
 
 
 def _part(name: str, value: object, salt: bytes) -> str:
-    own = hashlib.sha256(b"onceward/part")
-    own.update(canonical((salt, name)))
-    own.update(canonical(value, root=name))
+    own = hashlib.sha256(_PART + salt + canonical(name) + canonical(value, root=name))
     return own.hexdigest()[: 2 * _PART_BYTES]

@@ -6,11 +6,9 @@ length limits of a database never decide whether two keys are one.
 
 from __future__ import annotations
 
-import base64
 import functools
 import hashlib
 import re
-import unicodedata
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
@@ -30,7 +28,7 @@ _separators = re.compile("[%/@]")
 _SIZED: Final = (str, bytes, bytearray, memoryview, tuple, list, dict, set, frozenset)
 
 
-class Scope(msgspec.Struct, frozen=True):
+class Scope(msgspec.Struct, frozen=True, dict=True):
     """Whose keys these are."""
 
     app: str
@@ -41,10 +39,19 @@ class Scope(msgspec.Struct, frozen=True):
         for field in ("app", "operation", "tenant"):
             _check_part(field, getattr(self, field))
 
-    @property
+    @functools.cached_property
     def text(self) -> str:
         """`app/operation` or `app/operation@tenant`; separators inside a part are percent-encoded."""
-        return _scope_text(self)
+        text = f"{_quote(self.app)}/{_quote(self.operation)}"
+        if self.tenant is not None:
+            text += f"@{_quote(self.tenant)}"
+        return cut(text, self.hasher.hexdigest()[: 2 * _MARK])
+
+    @functools.cached_property
+    def hasher(self) -> _Hash:
+        """A hash object already fed with the scope; to be copied, never updated."""
+        parts = [part if part is None else str.__str__(part) for part in (self.app, self.operation, self.tenant)]
+        return hashlib.sha256(b"onceward/key/1\0" + canonical(parts, root="scope"))
 
 
 class Key(msgspec.Struct, frozen=True):
@@ -61,11 +68,11 @@ def make_key(scope: Scope, value: object, text: str | None = None, *, normalise:
     `text` is what people see instead of the value. `normalise` makes one key of the several ways in which Unicode
     writes the same text; without it they are different keys.
     """
-    if is_empty(value):
+    if not value and is_empty(value):
         raise MissingKey(f"the key of {scope.text} is empty: {value!r}", hint="give a value that names the work")
     if normalise is not None:
         value = _normalised(value, normalise)
-    hasher = _hasher(scope).copy()
+    hasher = scope.hasher.copy()
     hasher.update(canonical(value, root="key"))
     identity = hasher.digest()
     text = escape(text) if text else readable(value)
@@ -85,32 +92,20 @@ def derived_key(key_id: bytes, cycle: int, step: str) -> str:
     """An idempotency key for one step of the work: the same on every attempt, another per step and cycle."""
     if not step:
         raise MissingKey("a derived key needs the name of its step", hint='such as derived_key("charge")')
+    from base64 import b32encode  # here, because few claims derive keys
+
     own = hashlib.sha256(b"onceward/derived/1\0" + canonical([key_id, cycle, step], root="step"))
-    return "ow_" + base64.b32encode(own.digest()[:_DERIVED_BYTES]).decode("ascii").lower()
-
-
-@functools.lru_cache(maxsize=1024)
-def _scope_text(scope: Scope) -> str:
-    text = f"{_quote(scope.app)}/{_quote(scope.operation)}"
-    if scope.tenant is not None:
-        text += f"@{_quote(scope.tenant)}"
-    return cut(text, _hasher(scope).hexdigest()[: 2 * _MARK])
-
-
-@functools.lru_cache(maxsize=1024)
-def _hasher(scope: Scope) -> _Hash:
-    """A hash object already fed with the scope; to be copied, never updated."""
-    # As plain text: a str subclass equals its text, and so must share its entry in this cache.
-    parts = [part if part is None else str.__str__(part) for part in (scope.app, scope.operation, scope.tenant)]
-    return hashlib.sha256(b"onceward/key/1\0" + canonical(parts, root="scope"))
+    return "ow_" + b32encode(own.digest()[:_DERIVED_BYTES]).decode("ascii").lower()
 
 
 def _normalised(value: object, form: Form) -> object:
     """Text, or the texts of a composite key."""
+    from unicodedata import normalize  # its table is large, and few keys ask for it
+
     if type(value) is str:
-        return unicodedata.normalize(form, value)
+        return normalize(form, value)
     if type(value) is tuple or type(value) is list:
-        return type(value)(unicodedata.normalize(form, part) if type(part) is str else part for part in value)
+        return type(value)(normalize(form, part) if type(part) is str else part for part in value)
     return value
 
 

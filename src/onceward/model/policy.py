@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection
+from functools import cached_property
 from typing import Any, Literal, Self, TypedDict, get_args
 
 from msgspec import Struct
@@ -99,7 +100,7 @@ class Settings(Choices, total=False):
     on_done: OnDone
 
 
-class Policy(Struct, frozen=True, kw_only=True):
+class Policy(Struct, frozen=True, dict=True, kw_only=True):
     """The choices, in the units that the core works with (µs)."""
 
     lease: int = 600 * SECOND
@@ -140,7 +141,7 @@ class Policy(Struct, frozen=True, kw_only=True):
         _check(policy)
         return policy
 
-    @property
+    @cached_property
     def call_timeout(self) -> float:
         """Seconds that one store call may take: a third of the lease at most, so that it cannot outlive it."""
         return min(self.lease / 3, 5 * SECOND) / SECOND

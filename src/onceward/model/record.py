@@ -6,6 +6,7 @@ Times are integers: microseconds since 1970 on the *store's* clock. Durations ar
 from __future__ import annotations
 
 from enum import IntEnum, StrEnum
+from typing import Protocol
 
 from msgspec import Struct, field
 
@@ -34,7 +35,7 @@ class AfterCrash(IntEnum):
     PARK = 2
 
 
-class Record(Struct, frozen=True):
+class Record(Struct, frozen=True, gc=False):
     """What the store holds under (scope, key)."""
 
     id: bytes
@@ -52,10 +53,12 @@ class Record(Struct, frozen=True):
     lease_until: int | None = None
     after_crash: AfterCrash = AfterCrash.RERUN
     max_attempts: int = 0
-    ask_first: bool = False
-    released: bool = False
     fingerprint: bytes = b""
     arguments: dict[str, str] = field(default_factory=dict)
+    owner: str = ""
+    note: dict[str, str] = field(default_factory=dict)
+    ask_first: bool = False
+    released: bool = False
     result: bytes | None = None
     digest: bytes = b""
     stored: bool = True
@@ -65,12 +68,35 @@ class Record(Struct, frozen=True):
     retry_at: int | None = None
     valid_until: int | None = None
     slide: int = 0
-    owner: str = ""
-    note: dict[str, str] = field(default_factory=dict)
     min_reader: int = READER
 
 
-class ClaimRequest(Struct, frozen=True):
+class Done(Protocol):
+    """As much of a COMPLETED record as its replay needs."""
+
+    @property
+    def state(self) -> State: ...
+    @property
+    def token(self) -> int: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def fingerprint(self) -> bytes: ...
+    @property
+    def result(self) -> bytes | None: ...
+    @property
+    def stored(self) -> bool: ...
+    @property
+    def valid_until(self) -> int | None: ...
+    @property
+    def slide(self) -> int: ...
+    @property
+    def owner(self) -> str: ...
+    @property
+    def min_reader(self) -> int: ...
+
+
+class ClaimRequest(Struct, frozen=True, gc=False):
     """Make me the owner of this key. `lease` None is a claim inside the caller's own transaction."""
 
     id: bytes
@@ -86,7 +112,7 @@ class ClaimRequest(Struct, frozen=True):
     note: dict[str, str] = {}
 
 
-class Renewal(Struct, frozen=True):
+class Renewal(Struct, frozen=True, gc=False):
     """I am alive: extends the lease, and may leave a note."""
 
     id: bytes
@@ -96,7 +122,7 @@ class Renewal(Struct, frozen=True):
     note: dict[str, str] = {}
 
 
-class Settlement(Struct, frozen=True):
+class Settlement(Struct, frozen=True, gc=False):
     """How an ownership ends. The subclasses say how; this part says whose it is."""
 
     id: bytes
@@ -104,7 +130,7 @@ class Settlement(Struct, frozen=True):
     nonce: bytes
 
 
-class Validity(Struct, frozen=True):
+class Validity(Struct, frozen=True, gc=False):
     """How long a settled record answers: for a while from now, until an instant, or (neither) for ever."""
 
     lasting: int | None = None
@@ -120,7 +146,7 @@ class Validity(Struct, frozen=True):
 FOREVER = Validity()
 
 
-class Complete(Settlement, frozen=True):
+class Complete(Settlement, frozen=True, gc=False):
     """The effect is done. `result` None with `stored` False means that its value was not kept."""
 
     result: bytes | None = None
@@ -130,7 +156,7 @@ class Complete(Settlement, frozen=True):
     note: dict[str, str] = {}
 
 
-class Fail(Settlement, frozen=True):
+class Fail(Settlement, frozen=True, gc=False):
     """The attempt failed. `known` says that the effect certainly did not happen."""
 
     error_type: str = ""
@@ -143,7 +169,7 @@ class Fail(Settlement, frozen=True):
     note: dict[str, str] = {}
 
 
-class Park(Settlement, frozen=True):
+class Park(Settlement, frozen=True, gc=False):
     """Nobody here can tell whether the effect happened."""
 
     error_type: str = ""
@@ -151,7 +177,7 @@ class Park(Settlement, frozen=True):
     note: dict[str, str] = {}
 
 
-class Release(Settlement, frozen=True):
+class Release(Settlement, frozen=True, gc=False):
     """The effect was not begun: as if never claimed."""
 
 
@@ -163,8 +189,11 @@ class Resolution(StrEnum):
     ABANDON = "abandon"
 
 
-class Resolve(Struct, frozen=True):
-    """The way out of PARKED: holds only if the record still has the token that was seen."""
+class Resolve(Struct, frozen=True, gc=False):
+    """The way out of PARKED: holds only if the record still has the token and the state that were seen.
+
+    Whoever saw it PENDING or FAILED may resolve that, too: its owner is cut off, a live one only by `force`.
+    """
 
     id: bytes
     token_seen: int
@@ -174,6 +203,15 @@ class Resolve(Struct, frozen=True):
     stored: bool = True
     validity: Validity = FOREVER
     note: dict[str, str] = {}
+    state_seen: State = State.PARKED
+    force: bool = False
+
+
+class Seen(Struct, frozen=True):
+    """What somebody saw before deciding. The state counts too: a late owner completes under the same token."""
+
+    token: int
+    state: State
 
 
 class Verdict(StrEnum):
@@ -194,7 +232,7 @@ class Verdict(StrEnum):
     SKEW = "skew"
 
 
-class Answer(Struct, frozen=True):
+class Answer(Struct, frozen=True, gc=False):
     """Verdict, the record as it is now (None if there is none), and the store's time."""
 
     verdict: Verdict

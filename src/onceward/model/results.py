@@ -54,7 +54,9 @@ class ResultType:
             data = ormsgpack.packb(value, option=EXACT)
         except TypeError:
             return self._encode_with_care(value)
-        return data if _NEEDS_CARE(data) is None else self._encode_with_care(value)
+        if _NEEDS_CARE(data) is None or type(value) in SCALARS:  # bytes need care only inside of something
+            return data
+        return self._encode_with_care(value)
 
     def _encode_with_care(self, value: Any) -> bytes:
         writer = _Writer(self._by_class)
@@ -78,6 +80,12 @@ class ResultType:
 
     def decode(self, data: bytes) -> Any:
         """A fresh copy of the value that was encoded."""
+        try:
+            return ormsgpack.unpackb(data)  # plain data needs no more, and refuses extensions
+        except ValueError:
+            return self._rebuild(data)
+
+    def _rebuild(self, data: bytes) -> Any:
         reader = _Reader(self._by_name)
         try:
             return ormsgpack.unpackb(data, ext_hook=reader.hook)

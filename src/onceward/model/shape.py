@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import pathlib
 
 import msgspec
 
@@ -41,9 +40,10 @@ def instance_of(value: object) -> Instance | None:
         return Instance(class_name(cls), value.name)
     if value is msgspec.UNSET:
         return Instance("msgspec.UNSET", None)
-    if isinstance(value, pathlib.PurePath):
-        flavour = pathlib.PureWindowsPath if isinstance(value, pathlib.PureWindowsPath) else pathlib.PurePosixPath
-        return Instance(f"pathlib.{flavour.__name__}", str(value))
+    if hasattr(cls, "__fspath__"):
+        path = _path(value)
+        if path is not None:
+            return path
     if hasattr(cls, "__pydantic_validator__") and isinstance(getattr(cls, "model_fields", None), dict):
         return Instance(class_name(cls), _pydantic_fields(value, cls))
     names = _declared_fields(cls)
@@ -52,6 +52,15 @@ def instance_of(value: object) -> Instance | None:
         plain = None if hasattr(cls, "_fields") else _subclass(value, cls)
         return Instance(class_name(cls), fields if plain is None else [fields, plain.content])
     return _subclass(value, cls)
+
+
+def _path(value: object) -> Instance | None:
+    from pathlib import PurePath, PureWindowsPath  # here, because whoever has such a path has it imported
+
+    if not isinstance(value, PurePath):
+        return None
+    flavour = "PureWindowsPath" if isinstance(value, PureWindowsPath) else "PurePosixPath"
+    return Instance(f"pathlib.{flavour}", str(value))
 
 
 def _declared_fields(cls: type) -> tuple[str, ...] | None:

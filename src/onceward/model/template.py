@@ -9,7 +9,6 @@ nothing. A template without fields is its text, and a field alone is its value: 
 from __future__ import annotations
 
 import re
-import string
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
@@ -48,6 +47,7 @@ class Template:
         self.text = text
         self._literals, self._fields = _parse(text)
         self._is_bare = len(self._fields) == 1 and not any(self._literals)
+        self._only = self._fields[0].root if self._is_bare and not self._fields[0].steps else None
 
     def __repr__(self) -> str:
         return f"Template({self.text!r})"
@@ -62,7 +62,15 @@ class Template:
                     hint=f"the parameters are: {known}",
                 )
 
+    def covers(self, names: Collection[str]) -> bool:
+        """Whether the key holds all of these arguments whole: then they can never differ under one key."""
+        return {field.root for field in self._fields if not field.steps}.issuperset(names)
+
     def __call__(self, arguments: Mapping[str, object]) -> tuple[object, str]:
+        if self._only is not None:
+            value = arguments.get(self._only)
+            if type(value) is str and value:
+                return value, readable(value)
         pieces: list[object] = [self._literals[0]]
         text, showable = self._literals[0], True
         for field, literal in zip(self._fields, self._literals[1:], strict=True):
@@ -103,6 +111,10 @@ class FirstOf:
         for template in self.templates:
             template.check(names, has_var_keywords)
 
+    def covers(self, names: Collection[str]) -> bool:
+        """Whether each template does."""
+        return all(template.covers(names) for template in self.templates)
+
     def __call__(self, arguments: Mapping[str, object]) -> tuple[object, str]:
         lacking: list[str] = []
         for template in self.templates:
@@ -115,9 +127,11 @@ class FirstOf:
 
 def _parse(text: str) -> tuple[tuple[str, ...], tuple[_Field, ...]]:
     """One more literal than fields; literals may be empty."""
+    from string import Formatter  # here, because most templates are parsed once in a process's life
+
     literals, fields, pending = [], [], ""
     try:
-        pieces = list(string.Formatter().parse(text))
+        pieces = list(Formatter().parse(text))
     except ValueError as error:
         raise ConfigurationError(f"the key template {text!r} cannot be read: {error}", hint="write {{ for {") from None
     for literal, field, spec, conversion in pieces:

@@ -23,7 +23,9 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from .cells import (
+    COMPLETED,
     KEEP_UNFINISHED,
+    PENDING,
     Step,
     acquire_afresh,
     completed,
@@ -53,6 +55,7 @@ from .record import (
     AfterCrash,
     ClaimRequest,
     Complete,
+    Done,
     Fail,
     Park,
     Record,
@@ -60,6 +63,7 @@ from .record import (
     Renewal,
     Resolution,
     Resolve,
+    Seen,
     State,
     Verdict,
 )
@@ -93,13 +97,13 @@ def row_of(record: Record | None, now: int) -> Row:
     if record.min_reader > READER:
         return Row.NEWER
     state = record.state
-    over = record.valid_until is not None and now >= record.valid_until
-    if state is State.COMPLETED:
-        return Row.DONE_OVER if over else Row.DONE
-    if state is State.PENDING:
+    if state is PENDING:
         if record.released:
             return Row.HANDED_BACK
         return Row.LIVE if record.lease_until is None or now < record.lease_until else Row.LAPSED
+    over = record.valid_until is not None and now >= record.valid_until
+    if state is COMPLETED:
+        return Row.DONE_OVER if over else Row.DONE
     if state is State.FAILED:
         if record.final:
             return Row.REFUSED_OVER if over else Row.REFUSED
@@ -143,6 +147,9 @@ TABLE: dict[Row, Cells] = {
 STARTS_AFRESH = frozenset({Row.FREE, Row.DONE_OVER, Row.REFUSED_OVER, Row.FAILED_OVER})
 """Rows in which the key's earlier life is over, so that its payload no longer matters."""
 
+RESOLVABLE = frozenset({Row.PARKED, Row.LIVE, Row.LAPSED, Row.FAILED, Row.REFUSED})
+"""Rows in which somebody who knows may say how the last attempt ended."""
+
 
 def claim(record: Record | None, request: ClaimRequest, now: int) -> Step:
     """May this caller own the key?"""
@@ -156,6 +163,28 @@ def claim(record: Record | None, request: ClaimRequest, now: int) -> Step:
     if row not in STARTS_AFRESH and differs(record.fingerprint, request.fingerprint):
         return record, Verdict.MISMATCH
     return TABLE[row].claim(record, request, now)
+
+
+def apply(
+    record: Record | None, request: ClaimRequest | Renewal | Complete | Fail | Park | Release | Resolve, now: int
+) -> tuple[Record | None, Verdict]:
+    """Whichever verb the request is for."""
+    if isinstance(request, ClaimRequest):
+        return claim(record, request, now)
+    if isinstance(request, Renewal):
+        return renew(record, request, now)
+    return settle(record, request, now)
+
+
+def replays(record: Done, fingerprint: bytes, now: int) -> bool:
+    """Whether a claim with this fingerprint would be answered with the stored result, and nothing be written."""
+    end = record.valid_until
+    return (
+        record.state is COMPLETED
+        and record.min_reader <= READER
+        and (end is None or now < end - record.slide + record.slide // 8)
+        and not differs(record.fingerprint, fingerprint)
+    )
 
 
 def renew(record: Record | None, request: Renewal, now: int) -> tuple[Record | None, Verdict]:
@@ -180,20 +209,29 @@ def settle(
     if record is None or record.token != request.token or record.nonce != request.nonce:
         return record, Verdict.LOST
     cells = TABLE[row]
-    if isinstance(request, Complete):
+    if type(request) is Complete:
         return cells.complete(record, request, now)
-    if isinstance(request, Fail):
+    if type(request) is Fail:
         return cells.fail(record, request, now)
-    if isinstance(request, Park):
+    if type(request) is Park:
         return cells.park(record, request, now)
     return cells.release(record, request, now)
 
 
 def resolve(record: Record | None, request: Resolve, now: int) -> tuple[Record | None, Verdict]:
-    """Somebody knows how a parked attempt ended. Compare-and-set on the token seen; the late owner is cut off."""
-    if record is None or record.state is not State.PARKED or record.token != request.token_seen:
+    """Somebody knows how an attempt ended. Compare-and-set on what was seen; the owner is cut off."""
+    row = row_of(record, now)
+    if record is None or row not in RESOLVABLE:
         return record, Verdict.LOST
-    cut_off = replace(record, token=next_token(record, now), nonce=NOBODY, ask_first=False)
+    if (record.token, record.state) != (request.token_seen, request.state_seen):
+        return record, Verdict.LOST
+    if row is Row.LIVE and not request.force:
+        return record, Verdict.REFUSED
+    cut_off = replace(
+        record, token=next_token(record, now), nonce=NOBODY, lease_until=None, ask_first=False, released=False
+    )
+    if record.state is State.PENDING:
+        cut_off = replace(cut_off, error_type="Released", error="its owner was cut off: somebody knew how it ended")
     if request.resolution is Resolution.APPLIED:
         return completed(cut_off, request, now)
     abandoned = request.resolution is Resolution.ABANDON
@@ -212,13 +250,20 @@ def resolve(record: Record | None, request: Resolve, now: int) -> tuple[Record |
     ), Verdict.OK
 
 
-def forget(record: Record | None, now: int, *, force: bool = False) -> tuple[Record | None, Verdict]:
-    """Back to FREE. A live owner is spared unless forced; only its token survives, so that no zombie passes."""
+def forget(
+    record: Record | None, now: int, *, force: bool = False, seen: Seen | None = None
+) -> tuple[Record | None, Verdict]:
+    """Back to FREE. A live owner is spared unless forced; only its token survives, so that no zombie passes.
+
+    With `seen`, a record that has become another since then is left alone: nobody forgets what they did not see.
+    """
     row = row_of(record, now)
     if record is None or row is Row.FREE:
         return record, Verdict.OK
     if row is Row.NEWER:
         return record, Verdict.SKEW
+    if seen is not None and (record.token, record.state) != (seen.token, seen.state):
+        return record, Verdict.LOST
     if row is Row.LIVE and not force:
         return record, Verdict.REFUSED
     return freed(record, now), Verdict.OK

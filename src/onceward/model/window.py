@@ -10,6 +10,7 @@ calendar("Europe/Berlin")      until the first instant of the next local date af
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Literal
 
 from msgspec import Struct
@@ -17,13 +18,13 @@ from msgspec import Struct
 from onceward.errors import ConfigurationError
 
 from .duration import Duration, microseconds, readable
-from .record import Validity
+from .record import FOREVER, Validity
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-class Window(Struct, frozen=True):
+class Window(Struct, frozen=True, dict=True):
     """One of the four kinds; make it with the functions below."""
 
     kind: Literal["forever", "lasting", "sliding", "calendar"]
@@ -33,19 +34,24 @@ class Window(Struct, frozen=True):
 
     def validity(self, claimed_at: int) -> Validity:
         """What the store is told when the record is settled. `claimed_at` is the store's time of the claim."""
-        match self.kind:
-            case "lasting":
-                return (
-                    Validity(until=claimed_at + self.length)
-                    if self.since == "attempt"
-                    else Validity(lasting=self.length)
-                )
-            case "sliding":
+        if self._always is not None:
+            return self._always
+        if self.kind == "calendar":
+            return Validity(until=next_local_date(claimed_at, self.zone))
+        return Validity(until=claimed_at + self.length)
+
+    @cached_property
+    def _always(self) -> Validity | None:
+        """The same for every claim; None if it depends on when the claim was made."""
+        match self.kind, self.since:
+            case "forever", _:
+                return FOREVER
+            case "sliding", _:
                 return Validity(lasting=self.length, slide=self.length)
-            case "calendar":
-                return Validity(until=next_local_date(claimed_at, self.zone))
+            case "lasting", "completion":
+                return Validity(lasting=self.length)
             case _:
-                return Validity()
+                return None
 
     def __str__(self) -> str:
         match self.kind:

@@ -41,6 +41,8 @@ LEVELS: dict[str, Level] = {
 }
 """Every event there is, and how loud it is."""
 
+_LEVELS = {name: int(level) for name, level in LEVELS.items()}
+
 
 class Event(Struct, frozen=True, kw_only=True):
     """What happened, to which key. Never a payload, never a result; the key is escaped already."""
@@ -64,16 +66,16 @@ Listener = Callable[[Event], None]
 
 
 class Bus:
-    """Carries events to the listeners. `quiet(level)` lets the default listener (logging) save the event's making.
+    """Carries events to the listeners. `loud(level)` tells whether the default listener (logging) wants it.
 
     `counts` has every event by its name, heard or not.
     """
 
     def __init__(
-        self, default: Listener, quiet: Callable[[int], bool], complain: Callable[[Event, Exception], None]
+        self, default: Listener, loud: Callable[[int], bool], complain: Callable[[Event, Exception], None]
     ) -> None:
         self._default = default
-        self._quiet = quiet
+        self._loud = loud
         self._complain = complain
         self._listeners: tuple[Listener, ...] = ()
         self.counts: Counter[str] = Counter()
@@ -90,7 +92,7 @@ class Bus:
     def wants(self, name: str) -> bool:
         """Count the event; tells whether anybody listens, so that it has to be made."""
         self.counts[name] += 1
-        return bool(self._listeners) or not self._quiet(LEVELS[name])
+        return self._listeners != () or self._loud(_LEVELS[name])
 
     def emit(self, event: Event) -> None:
         for listener in (self._default, *self._listeners):

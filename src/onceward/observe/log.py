@@ -36,14 +36,10 @@ def log(event: Event) -> None:
     )
 
 
-def _quiet(level: int) -> bool:
-    return not logger.isEnabledFor(level)
-
-
 def _complain(event: Event, error: Exception) -> None:
     logger.error("a listener failed on the event %s of %s: %r", event.name, event.key, error)
 
 
 def logging_bus() -> Bus:
     """A bus whose default listener is the log."""
-    return Bus(log, _quiet, _complain)
+    return Bus(log, logger.isEnabledFor, _complain)

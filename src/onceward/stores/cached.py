@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from onceward.errors import ConfigurationError
 from onceward.model import transitions
-from onceward.model.record import Answer, ClaimRequest, Record, Renewal, State, Verdict
+from onceward.model.audit import AuditEntry, AuditFilter, Signature
+from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Seen, State, Verdict
 from onceward.ports import AnySettlement, Clock, Filter, JoinedStore, JoinsTransaction, Notifies, Page, Store, World
 
+from .alone import Alone
 from .clock import SteadyClock
-from .memory import OwnThreadLock
 
 
 class CachedStore:
@@ -62,17 +63,27 @@ class CachedStore:
     async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
         return await self._store.renew(renewals, timeout=timeout)
 
-    async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:
+    async def settle(
+        self, settlements: Sequence[AnySettlement], *, timeout: float, signed: Signature | None = None
+    ) -> list[Answer]:
         generation = self._results.generation
-        answers = await self._store.settle(settlements, timeout=timeout)
+        answers = await self._store.settle(settlements, timeout=timeout, signed=signed)
         return [self._results.remember(answer, generation) for answer in answers]
 
     async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
         return await self._store.read(ids, timeout=timeout)
 
-    async def forget(self, ids: Sequence[bytes], *, force: bool, timeout: float) -> list[Answer]:
+    async def forget(
+        self,
+        ids: Sequence[bytes],
+        *,
+        force: bool,
+        timeout: float,
+        seen: Mapping[bytes, Seen] | None = None,
+        signed: Signature | None = None,
+    ) -> list[Answer]:
         try:
-            return await self._store.forget(ids, force=force, timeout=timeout)
+            return await self._store.forget(ids, force=force, timeout=timeout, seen=seen, signed=signed)
         finally:  # not before, or a claim that begins meanwhile would bring the record back
             self._results.forget(ids)
 
@@ -82,8 +93,11 @@ class CachedStore:
     async def counts(self, *, timeout: float) -> dict[tuple[str, State], int]:
         return await self._store.counts(timeout=timeout)
 
-    async def purge(self, limit: int, *, timeout: float) -> int:
-        return await self._store.purge(limit, timeout=timeout)
+    async def purge(self, limit: int, *, timeout: float, signed: Signature | None = None) -> int:
+        return await self._store.purge(limit, timeout=timeout, signed=signed)
+
+    async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
+        return await self._store.audit(wanted, limit=limit, timeout=timeout)
 
     def watch(self, id: bytes, wake: Callable[[], None]) -> Callable[[], None]:
         if isinstance(self._store, Notifies):
@@ -105,41 +119,47 @@ class _Results:
         self._clock = clock
         self._offset = 0
         self._records: OrderedDict[bytes, Record] = OrderedDict()
-        self._lock = OwnThreadLock()
+        self._alone = Alone()
 
     def __len__(self) -> int:
         return len(self._records)
 
     def known(self, request: ClaimRequest) -> Answer | None:
-        with self._lock:
-            record = self._records.get(request.id)
-            if record is None:
-                return None
-            now = self._clock.now() + self._offset
-            after, verdict = transitions.claim(record, request, now)
-            if after is record and verdict in (Verdict.REPLAY, Verdict.MISMATCH):
-                self._records.move_to_end(request.id)
-                return Answer(verdict, record, now)
-            del self._records[request.id]
-            return None
+        return self._alone(self._known, request)
 
     def remember(self, answer: Answer, generation: int) -> Answer:
         record = answer.record
         if record is not None and record.state is State.COMPLETED:
-            with self._lock:
-                if generation == self.generation:
-                    self._offset = answer.now - self._clock.now()
-                    self._records[record.id] = record
-                    self._records.move_to_end(record.id)
-                if len(self._records) > self._size:
-                    self._records.popitem(last=False)
+            self._alone(self._remember, record, answer.now, generation)
         return answer
 
     def forget(self, ids: Sequence[bytes]) -> None:
-        with self._lock:
-            self.generation += 1
-            for id in ids:
-                self._records.pop(id, None)
+        self._alone(self._forget, ids)
+
+    def _known(self, request: ClaimRequest) -> Answer | None:
+        record = self._records.get(request.id)
+        if record is None:
+            return None
+        now = self._clock.now() + self._offset
+        after, verdict = transitions.claim(record, request, now)
+        if after is record and verdict in (Verdict.REPLAY, Verdict.MISMATCH):
+            self._records.move_to_end(request.id)
+            return Answer(verdict, record, now)
+        del self._records[request.id]
+        return None
+
+    def _remember(self, record: Record, now: int, generation: int) -> None:
+        if generation == self.generation:
+            self._offset = now - self._clock.now()
+            self._records[record.id] = record
+            self._records.move_to_end(record.id)
+        if len(self._records) > self._size:
+            self._records.popitem(last=False)
+
+    def _forget(self, ids: Sequence[bytes]) -> None:
+        self.generation += 1
+        for id in ids:
+            self._records.pop(id, None)
 
 
 def _nothing() -> None: ...

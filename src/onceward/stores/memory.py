@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import heapq
 import os
-import threading
+import weakref
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from typing import TypeVar
-from urllib.parse import parse_qs, urlsplit
+from typing import NoReturn, TypeVar
 
-from onceward.errors import ConfigurationError, Reentrant, StoreBroken, StoreFull
+from onceward.errors import ConfigurationError, StoreBroken, StoreFull
 from onceward.model import transitions
-from onceward.model.record import Answer, ClaimRequest, Record, Renewal, State, Verdict
-from onceward.ports import AnySettlement, Clock, Filter, Page, World
+from onceward.model.audit import AuditEntry, AuditFilter, Signature, entries_of, purge_entry
+from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Seen, State, Verdict
+from onceward.ports import PLACES, AnySettlement, Clock, Filter, Order, Page, World
 
+from .alone import Alone
 from .clock import SteadyClock
+from .trail import Trail
 from .watchers import Watchers
 
 T = TypeVar("T", ClaimRequest, Renewal, AnySettlement)
+FREE = State.FREE
 SWEEP = 2  # records purged by the way a claim: twice what a claim can add, so that the store never only grows
 SLACK = 64  # entries of the past that a small store may keep, so that it does not compact all the time
 
@@ -38,11 +41,12 @@ class MemoryStore(Watchers):
         self._clock = clock or SteadyClock()
         self._max = max_records
         self._records: dict[bytes, Record] = {}
+        self._trail = Trail()
         self._ending: list[tuple[int, int, bytes]] = []
         self._order = count()
         self._floor = 0  # above every token that was evicted young: claims are never given a time below it
-        self._lock = OwnThreadLock()
-        self._pid = os.getpid()
+        self._alone = Alone()
+        _stores.add(self)
 
     @property
     def clock(self) -> Clock:
@@ -56,86 +60,164 @@ class MemoryStore(Watchers):
 
     async def close(self) -> None: ...
 
+    def glance(self, id: bytes, fingerprint: bytes) -> Record | None:
+        record = self._records.get(id)
+        if record is not None and transitions.replays(record, fingerprint, self._clock.now()):
+            return record
+        return None
+
     async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:  # noqa: ARG002 (never waits)
-        with self._exclusive():
-            now = max(self._clock.now(), self._floor)
-            self._sweep(now, SWEEP)
-            return [self._claim(request, now) for request in requests]
+        return self._alone(self._claim, requests)
 
     async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:  # noqa: ARG002 (never waits)
-        return self._apply(transitions.renew, renewals)
+        return self._alone(self._apply, transitions.renew, renewals)
 
-    async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:  # noqa: ARG002 (never waits)
-        answers = self._apply(transitions.settle, settlements)
-        self.wake(one.id for one in settlements)
+    async def settle(
+        self,
+        settlements: Sequence[AnySettlement],
+        *,
+        timeout: float,  # noqa: ARG002 (never waits)
+        signed: Signature | None = None,
+    ) -> list[Answer]:
+        if signed is None:
+            answers = self._alone(self._apply, transitions.settle, settlements)
+        else:
+            answers = self._alone(self._apply_signed, signed, settlements)
+        if self._waiting:
+            self.wake(one.id for one in settlements)
         return answers
 
     async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:  # noqa: ARG002 (never waits)
-        with self._exclusive():
-            now = self._clock.now()
-            found = [self._records.get(id) for id in ids]
-        return [Answer(Verdict.ABSENT if record is None else Verdict.OK, record, now) for record in found]
+        return self._alone(self._read, ids)
 
-    async def forget(self, ids: Sequence[bytes], *, force: bool, timeout: float) -> list[Answer]:  # noqa: ARG002 (never waits)
-        with self._exclusive():
-            now = self._clock.now()
-            answers = []
-            for id in ids:
-                record, verdict = transitions.forget(self._records.get(id), now, force=force)
-                self._put(record)
-                answers.append(Answer(verdict, record, now))
+    async def forget(
+        self,
+        ids: Sequence[bytes],
+        *,
+        force: bool,
+        timeout: float,  # noqa: ARG002 (never waits)
+        seen: Mapping[bytes, Seen] | None = None,
+        signed: Signature | None = None,
+    ) -> list[Answer]:
+        answers = self._alone(self._forget, ids, force, seen or {}, signed)
         self.wake(ids)
         return answers
 
     async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:  # noqa: ARG002 (never waits)
-        with self._exclusive():
-            now = self._clock.now()
-            ids = sorted(id for id in self._records if cursor is None or id > cursor)
-            found = [self._records[id] for id in ids if _matches(self._records[id], wanted)][: limit + 1]
-        return Page(found[:limit], found[limit - 1].id if len(found) > limit else None, now)
+        return self._alone(self._scan, wanted, cursor, limit)
+
+    async def first(self, wanted: Filter, *, order: Order, limit: int, timeout: float) -> Page:  # noqa: ARG002 (never waits)
+        return self._alone(self._first, wanted, order, limit)
 
     async def counts(self, *, timeout: float) -> dict[tuple[str, State], int]:  # noqa: ARG002 (never waits)
-        with self._exclusive():
-            return dict(Counter((record.scope, record.state) for record in self._records.values()))
+        return self._alone(self._counts)
 
-    async def purge(self, limit: int, *, timeout: float) -> int:  # noqa: ARG002 (never waits)
-        with self._exclusive():
-            now = self._clock.now()
-            ids = [id for id, record in self._records.items() if transitions.purgeable(record, now)][:limit]
-            for id in ids:
-                del self._records[id]
-            return len(ids)
+    async def purge(self, limit: int, *, timeout: float, signed: Signature | None = None) -> int:  # noqa: ARG002 (never waits)
+        return self._alone(self._purge, limit, signed)
 
-    def _claim(self, request: ClaimRequest, now: int) -> Answer:
-        before = self._records.get(request.id)
-        if before is None and self._max is not None and len(self._records) >= self._max:
-            self._make_room(now)
-        record, verdict = transitions.claim(before, request, now)
-        if record is not before:
-            self._put(record)
-        return Answer(verdict, record, now)
+    async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:  # noqa: ARG002 (never waits)
+        return self._alone(self._audit, wanted, limit)
+
+    # ── the same, alone ──
+
+    def _claim(self, requests: Sequence[ClaimRequest]) -> list[Answer]:
+        now = max(self._clock.now(), self._floor)
+        if self._ending:
+            self._sweep(now, SWEEP)
+        answers = []
+        for request in requests:
+            before = self._records.get(request.id)
+            if before is None and self._max is not None and len(self._records) >= self._max:
+                self._make_room(now)
+            record, verdict = transitions.claim(before, request, now)
+            if record is not before:
+                self._records[record.id] = record
+                if record.valid_until is not None:  # a new claim has none: only a sliding replay comes here
+                    self._put(record)
+            answers.append(Answer(verdict, record, now))
+        return answers
 
     def _apply(
         self, change: Callable[[Record | None, T, int], tuple[Record | None, Verdict]], requests: Sequence[T]
     ) -> list[Answer]:
-        with self._exclusive():
-            now = self._clock.now()
-            answers = []
-            for request in requests:
-                record, verdict = change(self._records.get(request.id), request, now)
+        now = self._clock.now()
+        answers = []
+        for request in requests:
+            before = self._records.get(request.id)
+            record, verdict = change(before, request, now)
+            if record is not None and record is not before:
                 self._put(record)
-                answers.append(Answer(verdict, record, now))
-            return answers
+            answers.append(Answer(verdict, record, now))
+        return answers
 
-    def _put(self, record: Record | None) -> None:
-        if record is None or self._records.get(record.id) is record:
-            return
+    def _read(self, ids: Sequence[bytes]) -> list[Answer]:
+        now = self._clock.now()
+        found = [self._records.get(id) for id in ids]
+        return [Answer(Verdict.ABSENT if record is None else Verdict.OK, record, now) for record in found]
+
+    def _apply_signed(self, signed: Signature, settlements: Sequence[AnySettlement]) -> list[Answer]:
+        before = {one.id: self._records.get(one.id) for one in settlements}
+        answers = self._apply(transitions.settle, settlements)
+        self._trail.add(entries_of(signed, before.get, answers))
+        return answers
+
+    def _forget(
+        self,
+        ids: Sequence[bytes],
+        force: bool,  # noqa: FBT001 (handed on)
+        seen: Mapping[bytes, Seen],
+        signed: Signature | None,
+    ) -> list[Answer]:
+        now = self._clock.now()
+        before = {id: self._records.get(id) for id in ids}
+        answers = []
+        for id in ids:
+            record, verdict = transitions.forget(self._records.get(id), now, force=force, seen=seen.get(id))
+            if record is not None and record is not before[id]:
+                self._put(record)
+            answers.append(Answer(verdict, record, now))
+        if signed is not None:
+            self._trail.add(entries_of(signed, before.get, answers))
+        return answers
+
+    def _scan(self, wanted: Filter, cursor: bytes | None, limit: int) -> Page:
+        now = self._clock.now()
+        ids = sorted(id for id in self._records if cursor is None or id > cursor)
+        found = [self._records[id] for id in ids if _matches(self._records[id], wanted)][: limit + 1]
+        return Page(found[:limit], found[limit - 1].id if len(found) > limit else None, now)
+
+    def _first(self, wanted: Filter, order: Order, limit: int) -> Page:
+        found = (record for record in self._records.values() if _matches(record, wanted))
+        return Page(heapq.nsmallest(limit, found, key=PLACES[order]), None, self._clock.now())
+
+    def _audit(self, wanted: AuditFilter, limit: int) -> list[AuditEntry]:
+        return self._trail.find(wanted, limit, self._clock.now())
+
+    def _counts(self) -> dict[tuple[str, State], int]:
+        return dict(Counter((record.scope, record.state) for record in self._records.values()))
+
+    def _purge(self, limit: int, signed: Signature | None) -> int:
+        now = self._clock.now()
+        ids = [id for id, record in self._records.items() if transitions.purgeable(record, now)][:limit]
+        for id in ids:
+            del self._records[id]
+        self._trail.purge(now)
+        if signed is not None and ids:
+            self._trail.add([purge_entry(signed, len(ids), now)])
+        return len(ids)
+
+    def _put(self, record: Record) -> None:
         self._records[record.id] = record
-        end = _end_of(record)
+        end = record.valid_until if record.state is not FREE else record.updated_at
         if end is not None:
             heapq.heappush(self._ending, (end, next(self._order), record.id))
             if len(self._ending) > 2 * len(self._records) + SLACK:
                 self._compact()
+
+    def after_fork_in_child(self) -> None:
+        """A copy that nobody else sees protects nothing."""
+        self._alone = Orphaned()
+        self._records = {}
 
     def _compact(self) -> None:
         """One entry a record: a key that is tried again and again leaves an entry behind each time."""
@@ -165,42 +247,34 @@ class MemoryStore(Watchers):
             hint="raise max_records, shorten the windows, or use a store on disk",
         )
 
-    def _exclusive(self) -> OwnThreadLock:
-        if os.getpid() != self._pid:
-            raise StoreBroken(
-                "this MemoryStore belongs to the process that made it; after a fork it would protect nothing",
-                hint="open a store in the child, or use one that processes share (sqlite:///…)",
-            )
-        return self._lock
-
-
-class OwnThreadLock:
-    """A lock that notices its own thread coming back in (a signal handler or __del__) instead of deadlocking.
-
-    Re-entrant only for that: a handler may run between any two steps here, and must never wait for its own thread.
-    """
-
-    __slots__ = ("_inside", "_lock")
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._inside = False
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-        if self._inside:
-            self._lock.release()
-            raise Reentrant("a store call interrupted another one of its own thread (signal handler or __del__)")
-        self._inside = True
-
-    def __exit__(self, *_: object) -> None:
-        self._inside = False
-        self._lock.release()
-
 
 def _end_of(record: Record) -> int | None:
     """From when on the record answers for nothing; None if nobody knows yet."""
     return record.updated_at if record.state is State.FREE else record.valid_until
+
+
+class Orphaned(Alone):
+    """In the child of a fork: runs nothing."""
+
+    __slots__ = ()
+
+    def __call__(self, *_: object) -> NoReturn:
+        raise StoreBroken(
+            "this MemoryStore belongs to the process that made it; after a fork it would protect nothing",
+            hint="open a store in the child, or use one that processes share (sqlite:///…)",
+        )
+
+
+_stores: weakref.WeakSet[MemoryStore] = weakref.WeakSet()
+
+
+def _disown() -> None:
+    for store in tuple(_stores):
+        store.after_fork_in_child()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_disown)
 
 
 def _matches(record: Record, wanted: Filter) -> bool:
@@ -214,6 +288,8 @@ def _matches(record: Record, wanted: Filter) -> bool:
 
 def from_url(url: str) -> MemoryStore:
     """`memory://` or `memory://?max_records=100000`. Each call makes a store of its own."""
+    from urllib.parse import parse_qs, urlsplit  # here, because most memory stores are made without a URL
+
     parts = urlsplit(url)
     settings = parse_qs(parts.query, keep_blank_values=True)
     most = settings.pop("max_records", [None])[0]

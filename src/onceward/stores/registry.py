@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
-from urllib.parse import urlsplit
 
 from onceward.errors import ConfigurationError, MissingExtra
 from onceward.ports import Store
@@ -23,6 +22,8 @@ def open_store(url: str | None = None) -> Store:
 
     Other packages add schemes by the entry-point group `onceward.stores`: scheme = callable(url) -> Store.
     """
+    from urllib.parse import urlsplit  # not at the top: those who give a store object need none of it
+
     url = store_url(url)
     scheme = urlsplit(url).scheme
     if not scheme:

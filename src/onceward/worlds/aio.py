@@ -7,12 +7,14 @@ import os
 import random
 import time
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from onceward.errors import WrongWorld
+from onceward.ports import Send
 
+from .loop_lane import LoopLane
 from .nonce import nonce
 
 T = TypeVar("T")
@@ -85,20 +87,21 @@ class EventLoop:
                 "AsyncOnce was used outside of an event loop", hint="await it in a coroutine, or use Once"
             ) from None
 
-    def monotonic(self) -> float:
-        return time.monotonic()
+    monotonic = staticmethod(time.monotonic)
 
     def jitter(self) -> float:
         return random.random()  # noqa: S311 (spreads waits, guards nothing)
 
-    def nonce(self) -> bytes:
-        return nonce()
+    nonce = nonce
 
     def canceller(self) -> TaskCanceller:
         return TaskCanceller()
 
     def gate(self) -> LoopGate:
         return LoopGate()
+
+    def lane(self, send: Send) -> LoopLane:
+        return LoopLane(send)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -116,7 +119,7 @@ class EventLoop:
         return value
 
     async def finish(
-        self, work: Coroutine[Any, Any, T], hurry: Callable[[], None] | None = None
+        self, work: Awaitable[T], hurry: Callable[[], None] | None = None
     ) -> tuple[T, BaseException | None]:
         task = asyncio.ensure_future(work)
         cancelled: BaseException | None = None

@@ -40,40 +40,20 @@ class Granted(Protocol):
 class Hold:
     """One lease in the keeper's care."""
 
-    __slots__ = (
-        "attempt",
-        "ends",
-        "id",
-        "inherited",
-        "interval",
-        "key",
-        "lease",
-        "lost",
-        "nonce",
-        "on_lost",
-        "overdue",
-        "renew_at",
-        "scope",
-        "settling",
-        "token",
-    )
+    lost = False
+    overdue = False
+    settling = False
+    inherited = False
+    on_lost: Callable[[], None] | None = None
 
     def __init__(self, record: Record, lease: int, since: float) -> None:
-        self.id = record.id
-        self.token = record.token
+        seconds = lease / SECOND
+        self.record = record
         self.nonce = record.nonce
         self.lease = lease
-        self.interval = lease / SECOND / RENEWALS_PER_LEASE
+        self.interval = seconds / RENEWALS_PER_LEASE
         self.renew_at = since + self.interval
-        self.ends = since + lease / SECOND
-        self.key = record.key
-        self.scope = record.scope
-        self.attempt = record.attempt
-        self.lost = False
-        self.overdue = False
-        self.settling = False
-        self.inherited = False
-        self.on_lost: Callable[[], None] | None = None
+        self.ends = since + seconds
 
 
 class Keeper:
@@ -90,6 +70,7 @@ class Keeper:
         self._holds: dict[bytes, Hold] = {}
         self._twin: Store | None = None
         self._thread: threading.Thread | None = None
+        self._running = False
         self._lock = threading.RLock()  # a signal handler may claim while its thread rings
         self._bell = threading.Condition(self._lock)  # entered by its lock: in between, no signal can raise
         self._next_look = 0.0
@@ -99,7 +80,7 @@ class Keeper:
         """Take a lease into care; `since` is our own clock from before it was asked for. No thread: raises."""
         hold = Hold(record, lease, since)
         self._holds[hold.nonce] = hold
-        if self._thread is None or not self._thread.is_alive():
+        if not self._running:
             try:
                 self._start()
             except BaseException:
@@ -141,23 +122,26 @@ class Keeper:
 
     def _start(self) -> None:
         with self._lock:
-            if self._thread is not None and self._thread.is_alive():
+            if self._running:
                 return
             if self._closing:
                 raise ConfigurationError("this client is closed", hint="make a new one")
             thread = threading.Thread(target=self._run, name="onceward-keeper", daemon=True)
             thread.start()
             self._thread = thread
+            self._running = True  # the thread cannot have ended yet: its first step needs our lock
 
     def _run(self) -> None:
-        while True:
-            with self._lock:
-                self._plan()
+        try:
+            while not self._closing:
+                with self._lock:
+                    self._plan()
+                    if not self._closing:
+                        self._bell.wait(max(0.0, self._next_look - self._monotonic()))
                 if not self._closing:
-                    self._bell.wait(max(0.0, self._next_look - self._monotonic()))
-                if self._closing:
-                    break
-            self._pass()
+                    self._pass()
+        finally:
+            self._running = False
         if self._twin is not None and self._twin is not self._store:
             run(self._twin.close())
 
@@ -193,7 +177,7 @@ class Keeper:
         try:
             answers = run(
                 self._connected().renew(
-                    [Renewal(one.id, one.token, one.nonce, one.lease) for one in due], timeout=timeout
+                    [Renewal(one.record.id, one.record.token, one.nonce, one.lease) for one in due], timeout=timeout
                 )
             )
             answered = list(zip(due, answers, strict=True))
@@ -246,8 +230,16 @@ class Keeper:
 
     def _tell(self, name: str, hold: Hold, error: str = "") -> None:
         if self._bus.wants(name):
+            record = hold.record
             self._bus.emit(
-                Event(name=name, key=hold.key, scope=hold.scope, attempt=hold.attempt, token=hold.token, error=error)
+                Event(
+                    name=name,
+                    key=record.key,
+                    scope=record.scope,
+                    attempt=record.attempt,
+                    token=record.token,
+                    error=error,
+                )
             )
 
     def after_fork(self) -> None:

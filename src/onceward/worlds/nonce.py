@@ -14,11 +14,10 @@ class Nonces:
         os.register_at_fork(after_in_child=self._renew)
 
     def _renew(self) -> None:
-        self._prefix = os.urandom(10)
-        self._next = count()
+        self._next = count(int.from_bytes(os.urandom(10), "big") << 48)
 
     def __call__(self) -> bytes:
-        return self._prefix + next(self._next).to_bytes(6, "big")
+        return next(self._next).to_bytes(16, "big")
 
 
 nonce = Nonces()

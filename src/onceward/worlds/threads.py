@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from onceward.errors import WrongWorld
+from onceward.ports import Send
 
 from .nonce import nonce
+from .thread_lane import ThreadLane
 
 T = TypeVar("T")
 
@@ -43,22 +45,23 @@ class Threads:
                 hint="use AsyncOnce there, or once.aio of this client",
             )
 
-    def monotonic(self) -> float:
-        return time.monotonic()
+    monotonic = staticmethod(time.monotonic)
 
     def jitter(self) -> float:
         import random  # here, because most calls never wait
 
         return random.random()  # noqa: S311 (spreads waits, guards nothing)
 
-    def nonce(self) -> bytes:
-        return nonce()
+    nonce = nonce
 
     def canceller(self) -> None:
         """A thread cannot be cancelled; it asks `claim.check()`."""
 
     def gate(self) -> ThreadGate:
         return ThreadGate()
+
+    def lane(self, send: Send) -> ThreadLane:
+        return ThreadLane(send)
 
     async def sleep(self, seconds: float) -> None:
         time.sleep(seconds)  # noqa: ASYNC251 (there is no loop here to block)
@@ -71,7 +74,7 @@ class Threads:
 
     async def finish(
         self,
-        work: Coroutine[Any, Any, T],
+        work: Awaitable[T],
         hurry: Callable[[], None] | None = None,  # noqa: ARG002 (no cancellations)
     ) -> tuple[T, BaseException | None]:
         return await work, None

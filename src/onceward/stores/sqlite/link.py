@@ -47,6 +47,10 @@ class Allowance(NamedTuple):
     def of(cls, timeout: float) -> Allowance:
         return cls(timeout, time.monotonic() + timeout)
 
+    def left(self) -> float:
+        """Seconds."""
+        return max(0.0, self.deadline - time.monotonic())
+
 
 class Link:
     """Opens the connection when it is needed, and again after a fork; `turn` is the only way to it."""
@@ -64,11 +68,15 @@ class Link:
         self._file: os.stat_result | None = None
         self._wal: os.stat_result | None = None
         self._looked = NEVER
-        self._lock = threading.RLock()
-        self._inside = False
+        self._renew_lock()
         self._orphaned = False
         self.on_fork: Callable[[], None] = _nothing
         _links[next(_numbers)] = self
+
+    def _renew_lock(self) -> None:
+        """Re-entrant, only to notice its own thread coming back in, from a signal handler or `__del__`."""
+        self._lock = threading.RLock()
+        self._is_ours: Callable[[], bool] = self._lock._is_owned  # type: ignore[attr-defined]  # noqa: SLF001 (as Condition does)
 
     @property
     def file(self) -> os.stat_result | None:
@@ -88,9 +96,9 @@ class Link:
             raise
 
     def close(self) -> None:
+        if self._is_ours():
+            raise Reentrant("close interrupted a store call of its own thread (signal handler or __del__)")
         with self._lock:
-            if self._inside:
-                raise Reentrant("close interrupted a store call of its own thread (signal handler or __del__)")
             self.is_open = False
             self._disconnect()
             self._file = None
@@ -147,25 +155,39 @@ class Link:
     # ── a turn ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def turn(self, allowance: Allowance, work: Work[T], *arguments: Any) -> T:
-        """Run `work(cursor, *arguments)` with the connection to itself. SQLite's errors come out as ours.
-
-        The mutex is re-entrant only to notice its own thread coming back in, from a signal handler or `__del__`.
-        """
-        lock = self._lock
-        if not lock.acquire(blocking=False) and not lock.acquire(timeout=max(allowance.deadline - time.monotonic(), 0)):
-            raise StoreUnavailable(f"{self.name}: other calls of this process kept the connection busy for too long")
+        """Run `work(cursor, *arguments)` with the connection to itself. SQLite's errors come out as ours."""
+        lock, is_ours = self._lock, self._is_ours
+        if is_ours():
+            raise Reentrant("a store call interrupted another one of its own thread (signal handler or __del__)")
         try:
-            if self._inside:
-                raise Reentrant("a store call interrupted another one of its own thread (signal handler or __del__)")
-            self._inside = True
-            try:
-                return work(self._ready(allowance), *arguments)
-            except sqlite3.Error as error:
-                raise faults.explain(error, self.name, self.path) from error
-            finally:
-                self._inside = False
+            if not lock.acquire(blocking=False) and not lock.acquire(timeout=allowance.left()):
+                raise StoreUnavailable(
+                    f"{self.name}: other calls of this process kept the connection busy for too long"
+                )
+            return work(self._ready(allowance), *arguments)
+        except sqlite3.Error as error:
+            raise faults.explain(error, self.name, self.path) from error
         finally:
-            lock.release()
+            if is_ours():  # asked, because a signal may raise between the lock and whatever would note it
+                lock.release()
+
+    def peek(self, statement: str, id: bytes) -> tuple[Any, ...] | None:
+        """One row, if that needs no waiting and no further look at anything; else None."""
+        lock, is_ours, cursor = self._lock, self._is_ours, self._cursor
+        if cursor is None or is_ours():
+            return None
+        try:
+            if not lock.acquire(blocking=False) or self._cursor is not cursor:
+                return None
+            if not self.in_memory and time.monotonic() - self._looked > LOOK:
+                return None
+            rows = cursor.execute(statement, (id,)).fetchall()
+            return rows[0] if rows else None
+        except sqlite3.Error:  # whoever asks properly is told
+            return None
+        finally:
+            if is_ours():
+                lock.release()
 
     def _ready(self, allowance: Allowance) -> Cursor:
         if self._orphaned:
@@ -200,9 +222,12 @@ class Link:
                 with contextlib.suppress(sqlite3.Error):
                     cursor.execute("ROLLBACK")
             raise
+        self.look_after_writing()
+        return result
+
+    def look_after_writing(self) -> None:
         if not self.in_memory and time.monotonic() - self._looked > LOOK_WRITING:
             self.look()
-        return result
 
     # ── is it still the same file? ──────────────────────────────────────────────────────────────────────────────
 
@@ -241,9 +266,10 @@ class Link:
         A child cannot simply open a connection of its own: with the open one it would inherit SQLite's notes about
         the parent's locks, not lock in earnest, and lose what it writes as soon as the parent closes.
         """
+        inside = self._is_ours()
         if not self._lock.acquire(timeout=max(deadline - time.monotonic(), 0)):
             return False
-        if not self._inside and not self.in_memory:
+        if not inside and not self.in_memory:
             with contextlib.suppress(sqlite3.Error):
                 self._disconnect()
         return True
@@ -255,8 +281,7 @@ class Link:
         if self._connection is not None:
             _abandoned.append(self._connection)  # closing it would end the parent's transaction or delete its log
         self._connection = self._cursor = self._wal = None
-        self._lock = threading.RLock()
-        self._inside = False
+        self._renew_lock()
         self._orphaned = self.in_memory
         self.on_fork()
 

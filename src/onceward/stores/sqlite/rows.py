@@ -1,26 +1,26 @@
-"""Records as rows: one column a field, in the order of the fields; written with the id last."""
+"""Records as rows of SQLite and back. One place knows the columns: they are the fields of `Record`, in their order."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 import msgspec
+from msgspec.structs import astuple
 
 from onceward.errors import StoreBroken
 from onceward.model.record import READER, AfterCrash, Record, State
 
 Row = tuple[Any, ...]
+Columns = tuple[int, ...]
 
-FIELDS = Record.__struct_fields__
-COLUMNS = ", ".join(FIELDS)
-WITHOUT_DECLARED_TYPES = ", ".join(f"+{name}" for name in FIELDS)
+FIELDS: Final = Record.__struct_fields__
+COLUMNS: Final = ", ".join(FIELDS)
+WITHOUT_DECLARED_TYPES: Final = ", ".join(f"+{name}" for name in FIELDS)
 """On a connection of the user's: `+` hides the declared type, so that no converter of theirs is applied."""
 
-LIGHT = COLUMNS.replace(" result,", " NULL,")
+LIGHT: Final = COLUMNS.replace(" result,", " NULL,")
 """For decisions that need no result: those may be large."""
-
-WRITTEN = (*FIELDS[1:], "id")
-"""What `values_of` gives, in order."""
 
 _STATE, _AFTER_CRASH, _ARGUMENTS, _NOTE, _MIN_READER = map(
     FIELDS.index, ("state", "after_crash", "arguments", "note", "min_reader")
@@ -28,41 +28,46 @@ _STATE, _AFTER_CRASH, _ARGUMENTS, _NOTE, _MIN_READER = map(
 _ID, _SCOPE, _KEY, _TOKEN, _CYCLE, _VALID_UNTIL = map(
     FIELDS.index, ("id", "scope", "key", "token", "cycle", "valid_until")
 )
-_ASK_FIRST, _RELEASED, _STORED, _FINAL = map(FIELDS.index, ("ask_first", "released", "stored", "final"))
 
-_STATES = {str(state.value): state for state in State}
-_AFTER_CRASHES = {int(choice.value): choice for choice in AfterCrash}
+CLAIMED: Final = _NOTE + 1
+"""A new claim writes the fields before this one; the others keep their defaults until the claim is settled."""
+
+_STATES: Final = {str(state.value): state for state in State}
+_AFTER_CRASHES: Final = {int(choice.value): choice for choice in AfterCrash}
 _mapping = msgspec.json.Decoder(dict[str, str]).decode
 _json = msgspec.json.Encoder().encode
 
-LARGEST = 2**63 - 1
+LARGEST: Final = 2**63 - 1
 """SQLite's integers end here. In µs that is the year 294,247: as good as never."""
 
 
+# fmt: off
 def record_of(row: Row) -> Record:
-    """The record that `SELECT COLUMNS` gave."""
-    fields = list(row)
+    """The record that `SELECT COLUMNS` gave. Spelled out, because every call to a store makes one."""
+    (
+        id, scope, key, state, token, nonce, cycle, attempt, created_at, claimed_at, updated_at, renewed_at,
+        lease_until, after_crash, max_attempts, fingerprint, arguments, owner, note, ask_first, released,
+        result, digest, stored, error_type, error, final, retry_at, valid_until, slide, min_reader,
+    ) = row
     try:
-        fields[_STATE] = _STATES[row[_STATE]]
-        fields[_AFTER_CRASH] = _AFTER_CRASHES[row[_AFTER_CRASH]]
-        fields[_ARGUMENTS] = {} if row[_ARGUMENTS] is None else _mapping(row[_ARGUMENTS])
-        fields[_NOTE] = {} if row[_NOTE] is None else _mapping(row[_NOTE])
-    except (KeyError, msgspec.DecodeError) as error:
-        return _stranger(row, error)
-    fields[_ASK_FIRST] = row[_ASK_FIRST] == 1
-    fields[_RELEASED] = row[_RELEASED] == 1
-    fields[_STORED] = row[_STORED] == 1
-    fields[_FINAL] = row[_FINAL] == 1
-    return Record(*fields)
+        return Record(
+            id, scope, key, _STATES[state], token, nonce, cycle, attempt, created_at, claimed_at, updated_at,
+            renewed_at, lease_until, _AFTER_CRASHES[after_crash], max_attempts, fingerprint,
+            {} if arguments is None else _mapping(arguments), owner, {} if note is None else _mapping(note),
+            ask_first == 1, released == 1, result, digest, stored == 1, error_type, error, final == 1,
+            retry_at, valid_until, slide, min_reader,
+        )
+    except (KeyError, msgspec.DecodeError) as error_of_ours:
+        return _stranger(row, error_of_ours)
+# fmt: on
 
 
 def _stranger(row: Row, error: Exception) -> Record:
     """A newer layout may hold what we cannot read. It is left alone anyway; PENDING without a lease means held."""
     if row[_MIN_READER] > READER:
-        id, scope, key, _, token, *_ = row
-        return Record(id, scope, key, State.PENDING, token, min_reader=row[_MIN_READER])
+        return Record(row[_ID], row[_SCOPE], row[_KEY], State.PENDING, row[_TOKEN], min_reader=row[_MIN_READER])
     raise StoreBroken(
-        "a record holds what no Onceward of its version writes", key=str(row[2]), hint="was it edited by hand?"
+        "a record holds what no Onceward of its version writes", key=str(row[_KEY]), hint="was it edited by hand?"
     ) from error
 
 
@@ -83,46 +88,75 @@ def salvaged(row: Row) -> Record:
         )
 
 
-def values_of(record: Record) -> Row:
-    """What is bound, see WRITTEN. Plain str and int only: anything else makes the driver look for an adapter."""
+class Glimpse(msgspec.Struct, frozen=True, gc=False):
+    """As much of a COMPLETED row as its replay needs."""
+
+    token: int
+    attempt: int
+    fingerprint: bytes
+    result: bytes | None
+    stored: bool  # 0 or 1 in fact
+    valid_until: int | None
+    slide: int
+    owner: str
+    min_reader: int
+    state: State = State.COMPLETED
+
+
+GLIMPSE: Final = (
+    f"SELECT {', '.join(Glimpse.__struct_fields__[:-1])}"  # noqa: S608 (names of fields)
+    " FROM onceward_records WHERE id = ? AND state = 'COMPLETED'"
+)
+
+
+def _value(member: State | AfterCrash) -> str | int:
+    return member._value_
+
+
+def _text(mapping: dict[str, str]) -> str | None:
+    return _json(mapping).decode() if mapping else None
+
+
+_BOUND: Final[dict[int, Callable[[Any], Any]]] = {
+    _STATE: _value,
+    _AFTER_CRASH: _value,
+    _ARGUMENTS: _text,
+    _NOTE: _text,
+    **{FIELDS.index(name): int for name in ("ask_first", "released", "stored", "final")},
+}
+"""How the fields are bound that are not what SQLite knows. Plain str and int only: else it looks for an adapter."""
+
+_PLACES: Final = range(len(FIELDS))
+_DEFAULTS: Final = astuple(Record(id=b"", scope="", key="", state=State.FREE, token=0))[CLAIMED:]
+
+
+def claimed(record: Record) -> Row | None:
+    """What a new claim binds: the fields before CLAIMED. None if the record has more than those to write."""
+    fields = astuple(record)
+    if fields[CLAIMED:] != _DEFAULTS:
+        return None
     return (
-        record.scope,
-        record.key,
+        *fields[:_STATE],
         record.state._value_,
-        record.token,
-        record.nonce,
-        record.cycle,
-        record.attempt,
-        record.created_at,
-        record.claimed_at,
-        record.updated_at,
-        record.renewed_at,
-        record.lease_until,
+        *fields[_STATE + 1 : _AFTER_CRASH],
         record.after_crash._value_,
-        record.max_attempts,
-        1 if record.ask_first else 0,
-        1 if record.released else 0,
-        record.fingerprint,
-        _json(record.arguments).decode() if record.arguments else None,
-        record.result,
-        record.digest,
-        1 if record.stored else 0,
-        record.error_type,
-        record.error,
-        1 if record.final else 0,
-        record.retry_at,
-        record.valid_until,
-        record.slide,
+        *fields[_AFTER_CRASH + 1 : _ARGUMENTS],
+        _text(record.arguments),
         record.owner,
-        _json(record.note).decode() if record.note else None,
-        record.min_reader,
-        record.id,
+        _text(record.note),
     )
 
 
-_DEFAULTS = values_of(Record(id=b"", scope="", key="", state=State.FREE, token=0))
-UNWRITTEN: Row = (None, None, None, None, *_DEFAULTS[4:-2], None, None)
-"""What a column holds that an INSERT leaves out; None for those that are always written."""
+def bound(record: Record) -> Row:
+    """All fields, as they are bound."""
+    return tuple([_BOUND[n](value) if n in _BOUND else value for n, value in enumerate(astuple(record))])
+
+
+def difference(before: Record, after: Record) -> tuple[Columns, list[Any]]:
+    """Which fields differ, and what to bind for them: no index is touched in vain, and unknown columns survive."""
+    was, now = astuple(before), astuple(after)
+    columns = tuple([n for n in _PLACES if was[n] is not now[n] and was[n] != now[n]])
+    return columns, [_BOUND[n](now[n]) if n in _BOUND else now[n] for n in columns]
 
 
 def storable(record: Record) -> Record:

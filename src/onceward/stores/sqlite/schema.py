@@ -7,8 +7,11 @@ newer one on the same file. Where that is impossible, the migration raises `min_
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
+from pathlib import Path
 
 from onceward.errors import StoreBroken, VersionSkew
+from onceward.ports import Schema
 
 TABLES = """
 CREATE TABLE onceward_meta (
@@ -60,7 +63,31 @@ CREATE INDEX onceward_unfinished ON onceward_records (state, id) WHERE state <> 
 `onceward_unfinished` is small, because work gets done; it finds what people look for, and what was abandoned.
 """
 
-MIGRATIONS: tuple[str, ...] = (TABLES,)
+AUDIT = """
+CREATE TABLE onceward_audit (
+    number       INTEGER PRIMARY KEY,
+    at           INTEGER NOT NULL,
+    verb         TEXT    NOT NULL,
+    who          TEXT    NOT NULL,
+    why          TEXT    NOT NULL DEFAULT '',
+    detail       TEXT    NOT NULL DEFAULT '',
+    id           BLOB    NOT NULL DEFAULT x'',
+    scope        TEXT    NOT NULL DEFAULT '',
+    key          TEXT    NOT NULL DEFAULT '',
+    state_before TEXT    NOT NULL DEFAULT '',
+    state_after  TEXT    NOT NULL DEFAULT '',
+    token_before INTEGER NOT NULL DEFAULT 0,
+    token_after  INTEGER NOT NULL DEFAULT 0,
+    count        INTEGER NOT NULL DEFAULT 1
+) STRICT
+;
+CREATE INDEX onceward_audit_at ON onceward_audit (at)
+;
+CREATE INDEX onceward_audit_id ON onceward_audit (id)
+"""
+"""What was changed by hand. An older Onceward beside us does not know the table, and signs nothing."""
+
+MIGRATIONS: tuple[str, ...] = (TABLES, AUDIT)
 """Number n leads from version n to n + 1. Never edit one that was released."""
 
 LATEST = len(MIGRATIONS)
@@ -76,7 +103,7 @@ def prepare(cursor: Cursor, name: str, *, migrate: bool) -> None:
         if not migrate:
             raise StoreBroken(
                 f"{name} has schema version {version}, and this Onceward needs {LATEST}",
-                hint="open it once with migrate=True",
+                hint="run `onceward migrate`, or open it once with migrate=True",
             )
         _migrate(cursor)
         version = _version(cursor)
@@ -85,6 +112,18 @@ def prepare(cursor: Cursor, name: str, *, migrate: bool) -> None:
             f"{name} has schema version {version}; this Onceward knows {LATEST} and must not touch it",
             hint="upgrade Onceward in this process",
         )
+
+
+def examine(path: str, timeout: float) -> Schema:
+    """What the file holds and what it lacks, without making or changing it."""
+    file = Path(path)
+    version = min_reader = 0
+    if file.exists():
+        with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=timeout)) as connection:
+            cursor = connection.cursor()
+            version = _version(cursor)
+            min_reader = _meta(cursor, "min_reader") if version else 0
+    return Schema(version, LATEST, min_reader, tuple(statements(version)) if version < LATEST else ())
 
 
 def _version(cursor: Cursor) -> int:
@@ -100,15 +139,20 @@ def _meta(cursor: Cursor, name: str) -> int:
 
 def _migrate(cursor: Cursor) -> None:
     cursor.execute("BEGIN IMMEDIATE")
-    for migration in MIGRATIONS[_version(cursor) :]:  # read again: another process may have been faster
-        for statement in migration.split("\n;\n"):
-            cursor.execute(_for_this_library(statement))
-    cursor.executemany(
-        "INSERT INTO onceward_meta (name, value) VALUES (?, ?)"
-        " ON CONFLICT (name) DO UPDATE SET value = max(value, excluded.value)",
-        (("schema_version", LATEST), ("min_reader", 1)),
-    )
+    for statement in statements(_version(cursor)):  # read again: another process may have been faster
+        cursor.execute(statement)
     cursor.execute("COMMIT")
+
+
+def statements(version: int) -> list[str]:
+    """What leads from this version to the latest, to be executed in one transaction."""
+    changes = [one.strip() for migration in MIGRATIONS[version:] for one in migration.split("\n;\n")]
+    noted = [
+        f"INSERT INTO onceward_meta (name, value) VALUES ('{name}', {value})"  # noqa: S608 (both are ours)
+        " ON CONFLICT (name) DO UPDATE SET value = max(value, excluded.value)"
+        for name, value in (("schema_version", LATEST), ("min_reader", 1))
+    ]
+    return [_for_this_library(one) for one in changes] + noted
 
 
 def _for_this_library(statement: str) -> str:

@@ -1,32 +1,38 @@
 """SQLiteStore: records in a file that several processes share.
 
-Every verb reads the rows, lets `model.transitions` decide and writes what changed, in one write transaction. A claim
-looks first without one: if nothing has to be written (a replay, somebody else is running), no lock is taken at all.
+Every verb reads the rows, lets `model.transitions` decide and writes what changed. It looks first without a lock: if
+nothing has to be written (a replay, somebody else is running), none is taken at all, and one record is written by one
+statement that holds only if the record is still the one that was seen. Everything else is a transaction.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Coroutine, Sequence
+import sqlite3
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from onceward.errors import ConfigurationError
 from onceward.model import transitions
-from onceward.model.record import Answer, ClaimRequest, Renewal, State, Verdict
-from onceward.ports import AnySettlement, Clock, Filter, Page, World
+from onceward.model.audit import AuditEntry, AuditFilter, Signature, purge_entry
+from onceward.model.record import Answer, ClaimRequest, Done, Renewal, Seen, State, Verdict
+from onceward.ports import AnyRequest, AnySettlement, Clock, Filter, Order, Page, Schema, World
 from onceward.stores.clock import WallClock
+from onceward.stores.grouping import Grouping
 from onceward.stores.watchers import Watchers
 
-from . import upkeep
+from . import audit, faults, upkeep
 from .joined import SQLiteJoined, check_connection
 from .link import MEMORY, Allowance, Cursor, Link
-from .table import OURS, Change, Request, create, free, ids_of, judge, write
+from .rows import GLIMPSE, Glimpse
+from .schema import LATEST, examine
+from .table import OURS, Found, create, free, ids_of, judge, sign, swap, write
 from .url import absolute, checked_synchronous, name_of
 
 T = TypeVar("T")
 
 
-class SQLiteStore(Watchers):
+class SQLiteStore(Grouping, Watchers):
     """A SQLite file, in WAL mode. `synchronous="FULL"` keeps what was acknowledged through a power cut.
 
     `":memory:"` is one shared connection for one process, without joining.
@@ -73,6 +79,7 @@ class SQLiteStore(Watchers):
     async def open(self, world: World) -> None:
         await world.offload(self._link.open)
         self._world = world
+        self.group(world)
 
     async def close(self) -> None:
         world, self._world = self._world, None
@@ -81,43 +88,79 @@ class SQLiteStore(Watchers):
 
     # ── the verbs ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
-        return await self._turn(timeout, self._claim, requests, ids_of(requests))
+    def glance(self, id: bytes, fingerprint: bytes) -> Done | None:
+        row = self._link.peek(GLIMPSE, id)
+        if row is None:
+            return None
+        done = Glimpse(*row)
+        return done if transitions.replays(done, fingerprint, self._clock.now()) else None
 
-    async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
-        return await self._turn(timeout, self._write, transitions.renew, renewals, ids_of(renewals))
+    async def send(self, requests: Sequence[AnyRequest], timeout: float) -> list[Answer]:
+        """Claims, renewals and settlements, in one transaction."""
+        answers = await self._turn(timeout, self._apply, requests, ids_of(requests))
+        if self._waiting:
+            self.wake(one.id for one in requests if not isinstance(one, ClaimRequest | Renewal))
+        return answers
 
-    async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:
+    async def settle(
+        self, settlements: Sequence[AnySettlement], *, timeout: float, signed: Signature | None = None
+    ) -> list[Answer]:
+        if signed is None:
+            return await super().settle(settlements, timeout=timeout)
         ids = ids_of(settlements)
-        answers = await self._turn(timeout, self._write, transitions.settle, settlements, ids)
+        answers = await self._turn(timeout, self._settle_signed, signed, settlements, ids)
         self.wake(ids)
         return answers
 
     async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
         return await self._turn(timeout, self._read, ids)
 
-    async def forget(self, ids: Sequence[bytes], *, force: bool, timeout: float) -> list[Answer]:
-        answers = await self._turn(timeout, self._forget, ids, force)
+    async def forget(
+        self,
+        ids: Sequence[bytes],
+        *,
+        force: bool,
+        timeout: float,
+        seen: Mapping[bytes, Seen] | None = None,
+        signed: Signature | None = None,
+    ) -> list[Answer]:
+        answers = await self._turn(timeout, self._forget, ids, force, seen or {}, signed)
         self.wake(ids)
         return answers
 
     async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
         return await self._turn(timeout, self._scan, wanted, cursor, limit, Allowance.of(timeout).deadline)
 
+    async def first(self, wanted: Filter, *, order: Order, limit: int, timeout: float) -> Page:
+        return await self._turn(timeout, self._first, wanted, order, limit, Allowance.of(timeout).deadline)
+
     async def counts(self, *, timeout: float) -> dict[tuple[str, State], int]:
         return await self._turn(timeout, self._counts, Allowance.of(timeout).deadline)
 
-    async def purge(self, limit: int, *, timeout: float) -> int:
+    async def purge(self, limit: int, *, timeout: float, signed: Signature | None = None) -> int:
         """In chunks, each a turn and a transaction of its own, so that claims pass in between."""
         allowance = Allowance.of(timeout)
-        gone = 0
+        gone = entry = 0
         while gone < limit:
             most = min(limit - gone, upkeep.CHUNK)
-            tried, purged = await self._turn_of(allowance, self._purge, most, allowance.deadline)
+            tried, purged, entry = await self._turn_of(allowance, self._purge, most, allowance.deadline, signed, entry)
             gone += purged
             if tried < most or not purged:
                 break
+        await self._turn_of(allowance, self._purge_audit)
         return gone
+
+    async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
+        return await self._turn(timeout, self._audit, wanted, limit, Allowance.of(timeout).deadline)
+
+    async def schema(self, world: World, *, timeout: float) -> Schema:
+        return await world.offload(self._examine, timeout)
+
+    async def migrate(self, world: World) -> None:
+        """As opening does, unless it was told not to."""
+        other = SQLiteStore(self._path, synchronous=self._synchronous, clock=self._clock)
+        await other.open(world)
+        await other.close()
 
     def join(self, connection: Any, world: World) -> SQLiteJoined:
         """The store within the caller's own transaction, on a connection of theirs to the same file."""
@@ -138,58 +181,110 @@ class SQLiteStore(Watchers):
         offload = _at_once if self._world is None or self.inline else self._world.offload
         return offload(self._link.turn, allowance, work, *arguments)
 
-    def _claim(self, cursor: Cursor, requests: Sequence[ClaimRequest], ids: Sequence[bytes]) -> list[Answer]:
+    def _apply(self, cursor: Cursor, requests: Sequence[AnyRequest], ids: Sequence[bytes]) -> list[Answer]:
+        """Judged by what is seen without the lock first: what changes nothing takes none, and one record is swapped."""
         found = OURS.fetch(cursor, ids)
-        if len(ids) == 1 and not found:
-            return self._link.write(cursor, self._create, requests, ids)
-        answers, changes = judge(found, transitions.claim, requests, self._clock.now())
-        return self._write(cursor, transitions.claim, requests, ids) if changes else answers
+        answers, changes = judge(found, transitions.apply, requests, self._clock.now())
+        if not changes or self._written(cursor, found, answers):
+            return answers
+        return self._link.write(cursor, self._apply_locked, requests, ids)
 
-    def _create(self, cursor: Cursor, requests: Sequence[ClaimRequest], ids: Sequence[bytes]) -> list[Answer]:
-        """The key was new a moment ago: if it still is, it need not be looked for again."""
-        answers, _ = judge({}, transitions.claim, requests, self._clock.now())
-        return answers if create(cursor, answers) else self._apply(cursor, transitions.claim, requests, ids)
+    def _written(self, cursor: Cursor, found: Found, answers: Sequence[Answer]) -> bool:
+        """One statement writes one record, or nothing if it changed meanwhile. Several need a transaction."""
+        record = answers[0].record
+        if len(answers) > 1 or record is None:
+            return False
+        before = found.get(record.id)
+        done = create(cursor, record) if before is None else swap(cursor, before, record)
+        if done:
+            self._link.look_after_writing()
+        return done
 
-    def _write(
-        self, cursor: Cursor, change: Change[Request], requests: Sequence[Request], ids: Sequence[bytes]
+    def _apply_locked(self, cursor: Cursor, requests: Sequence[AnyRequest], ids: Sequence[bytes]) -> list[Answer]:
+        found = OURS.fetch(cursor, ids)
+        answers, _ = judge(found, transitions.apply, requests, self._clock.now())  # the time after waiting for the lock
+        write(cursor, found, answers)
+        return answers
+
+    def _settle_signed(
+        self, cursor: Cursor, signed: Signature, settlements: Sequence[AnySettlement], ids: Sequence[bytes]
     ) -> list[Answer]:
-        return self._link.write(cursor, self._apply, change, requests, ids)
+        return self._link.write(cursor, self._apply_signed, signed, settlements, ids)
 
-    def _apply(
-        self, cursor: Cursor, change: Change[Request], requests: Sequence[Request], ids: Sequence[bytes]
+    def _apply_signed(
+        self, cursor: Cursor, signed: Signature, settlements: Sequence[AnySettlement], ids: Sequence[bytes]
     ) -> list[Answer]:
         found = OURS.fetch(cursor, ids)
-        answers, changes = judge(found, change, requests, self._clock.now())  # the time after waiting for the lock
+        answers, changes = judge(found, transitions.settle, settlements, self._clock.now())
         if changes:
             write(cursor, found, answers)
+            sign(cursor, signed, found, answers)
         return answers
+
+    def _examine(self, timeout: float) -> Schema:
+        if self.inline:
+            return Schema(LATEST, LATEST, 1, ())
+        try:
+            return examine(self._path, timeout)
+        except sqlite3.Error as error:
+            raise faults.explain(error, self.name, self._path) from error
 
     def _read(self, cursor: Cursor, ids: Sequence[bytes]) -> list[Answer]:
         found = OURS.fetch(cursor, ids)
         now = self._clock.now()
         return [Answer(Verdict.OK if id in found else Verdict.ABSENT, found.get(id), now) for id in ids]
 
-    def _forget(self, cursor: Cursor, ids: Sequence[bytes], force: bool) -> list[Answer]:  # noqa: FBT001 (offloaded)
-        return self._link.write(cursor, self._free, ids, force)
+    def _forget(self, cursor: Cursor, *what: Any) -> list[Answer]:
+        return self._link.write(cursor, self._free, *what)
 
-    def _free(self, cursor: Cursor, ids: Sequence[bytes], force: bool) -> list[Answer]:  # noqa: FBT001 (offloaded)
-        return free(cursor, ids, self._clock.now(), force=force)
+    def _free(
+        self,
+        cursor: Cursor,
+        ids: Sequence[bytes],
+        force: bool,  # noqa: FBT001 (offloaded)
+        seen: Mapping[bytes, Seen],
+        signed: Signature | None,
+    ) -> list[Answer]:
+        return free(cursor, ids, self._clock.now(), force=force, seen=seen, signed=signed)
 
     def _scan(self, cursor: Cursor, wanted: Filter, after: bytes | None, limit: int, deadline: float) -> Page:
         with upkeep.bounded(cursor, deadline):
             return upkeep.scan(cursor, wanted, after, limit, self._clock.now())
 
+    def _first(self, cursor: Cursor, wanted: Filter, order: Order, limit: int, deadline: float) -> Page:
+        with upkeep.bounded(cursor, deadline):
+            return upkeep.first(cursor, wanted, order, limit, self._clock.now())
+
     def _counts(self, cursor: Cursor, deadline: float) -> dict[tuple[str, State], int]:
         with upkeep.bounded(cursor, deadline):
             return upkeep.counts(cursor)
 
-    def _purge(self, cursor: Cursor, limit: int, deadline: float) -> tuple[int, int]:
+    def _purge(
+        self, cursor: Cursor, limit: int, deadline: float, signed: Signature | None, entry: int
+    ) -> tuple[int, int, int]:
+        """How many looked purgeable, how many went, and the number of the audit entry that counts them."""
         with upkeep.bounded(cursor, deadline):
             ids = upkeep.candidates(cursor, self._clock.now(), limit)
-        return len(ids), self._link.write(cursor, self._delete, ids) if ids else 0
+        return len(ids), *(self._link.write(cursor, self._delete, ids, signed, entry) if ids else (0, entry))
 
-    def _delete(self, cursor: Cursor, ids: list[bytes]) -> int:
-        return upkeep.purge(cursor, ids, self._clock.now())
+    def _delete(self, cursor: Cursor, ids: list[bytes], signed: Signature | None, entry: int) -> tuple[int, int]:
+        now = self._clock.now()
+        gone = upkeep.purge(cursor, ids, now)
+        if signed is not None and gone:
+            if entry:
+                audit.raise_count(cursor, entry, gone, now)
+            else:
+                entry = audit.write(cursor, [purge_entry(signed, gone, now)])
+        return gone, entry
+
+    def _purge_audit(self, cursor: Cursor) -> None:
+        now = self._clock.now()
+        if audit.has_old(cursor, now):
+            self._link.write(cursor, audit.purge, now, upkeep.CHUNK)
+
+    def _audit(self, cursor: Cursor, wanted: AuditFilter, limit: int, deadline: float) -> list[AuditEntry]:
+        with upkeep.bounded(cursor, deadline):
+            return audit.find(cursor, wanted, limit, self._clock.now())
 
 
 async def _at_once(call: Callable[..., T], *arguments: Any) -> T:

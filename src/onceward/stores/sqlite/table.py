@@ -3,37 +3,37 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TypeVar
 
 from onceward.errors import ConfigurationError
 from onceward.model import transitions
-from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Verdict
-from onceward.ports import AnySettlement
+from onceward.model.audit import Signature, entries_of
+from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Seen, Verdict
+from onceward.ports import AnyRequest, AnySettlement
 
+from . import audit
 from .rows import (
+    CLAIMED,
     COLUMNS,
+    FIELDS,
     LIGHT,
-    UNWRITTEN,
     WITHOUT_DECLARED_TYPES,
-    WRITTEN,
+    Columns,
     Row,
+    bound,
+    claimed,
+    difference,
     record_of,
     salvaged,
     storable,
-    values_of,
 )
 
 Cursor = sqlite3.Cursor
-Request = TypeVar("Request", ClaimRequest, Renewal, AnySettlement)
+Request = TypeVar("Request", ClaimRequest, Renewal, AnySettlement, AnyRequest)
 Change = Callable[[Record | None, Request, int], tuple[Record | None, Verdict]]
 Found = dict[bytes, Record]
-Columns = tuple[int, ...]
-Statement = Callable[[Columns], str]
-
-_POSITIONS = range(len(WRITTEN) - 1)
-
 _SIZES = (1, 4, 16, 64, 256, 500)
 """Ids are looked up in statements of these sizes, filled up by repetition: few statements, each prepared once."""
 
@@ -93,61 +93,93 @@ def write(cursor: Cursor, found: Found, answers: Sequence[Answer]) -> None:
         answer.record for answer in answers if answer.record and answer.record is not found.get(answer.record.id)
     ]
     try:
-        _write(cursor, found, records, _insert)
+        _write(cursor, found, records)
     except (UnicodeEncodeError, OverflowError):  # one that SQLite cannot hold must not spoil the others
-        _write(cursor, found, [storable(record) for record in records], _insert_missing)
+        _write(cursor, found, [storable(record) for record in records])
 
 
-def free(cursor: Cursor, ids: Sequence[bytes], now: int, *, force: bool) -> list[Answer]:
+def sign(cursor: Cursor, signed: Signature, found: Found, answers: Sequence[Answer]) -> None:
+    """Note who made those changes, in the transaction that makes them."""
+    audit.write(cursor, entries_of(signed, found.get, answers))
+
+
+def free(
+    cursor: Cursor, ids: Sequence[bytes], now: int, *, force: bool, seen: Mapping[bytes, Seen], signed: Signature | None
+) -> list[Answer]:
     """Forget them. By force even what cannot be read: nobody knows what differs there, so all columns are written."""
     found = OURS.fetch(cursor, ids, salvaged if force else record_of)
-    steps = [transitions.forget(found.get(id), now, force=force) for id in ids]
+    steps = [transitions.forget(found.get(id), now, force=force, seen=seen.get(id)) for id in ids]
     answers = [Answer(verdict, record, now) for record, verdict in steps]
     if force:
         changed = [record for record, _ in steps if record and record is not found[record.id]]
-        cursor.executemany(_update(tuple(_POSITIONS)), [values_of(record) for record in changed])
+        cursor.executemany(_update(_EVERY), [(*bound(record), record.id) for record in changed])
     else:
         write(cursor, found, answers)
+    if signed is not None:
+        sign(cursor, signed, found, answers)
     return answers
 
 
-def create(cursor: Cursor, answers: Sequence[Answer]) -> bool:
-    """Write the one record that the answers hold, unless its key has got one by now; tells whether it was written."""
-    records = [answer.record for answer in answers if answer.record]
+def create(cursor: Cursor, record: Record) -> bool:
+    """Write a new claim, unless its key has got a record by now; tells whether it was written."""
     try:
-        _write(cursor, {}, records, _insert_missing)
+        row = claimed(record)
+        if row is None:
+            return False
+        cursor.execute(_CREATE, row)
     except (UnicodeEncodeError, OverflowError):
-        _write(cursor, {}, [storable(record) for record in records], _insert_missing)
+        return False
     return cursor.rowcount == 1
 
 
-def _write(cursor: Cursor, found: Found, records: Sequence[Record], insert: Statement) -> None:
-    """Only fields that differ are named: fewer to bind, no index touched in vain, and unknown columns survive."""
-    batches: dict[tuple[Statement, Columns], list[Row]] = {}
+def swap(cursor: Cursor, before: Record, after: Record) -> bool:
+    """Write what changed in one record, unless it is another one by now; tells whether it was written."""
+    try:
+        columns, values = difference(before, after)
+        if not columns:
+            return True
+        seen = (before.id, before.token, before.nonce, before.state._value_, before.updated_at)
+        cursor.execute(_swap(columns), (*values, *seen))
+    except (UnicodeEncodeError, OverflowError):
+        return False
+    return cursor.rowcount == 1
+
+
+def _write(cursor: Cursor, found: Found, records: Sequence[Record]) -> None:
+    batches: dict[str, list[Row]] = {}
     for record in records:
         before = found.get(record.id)
-        was, values = UNWRITTEN if before is None else values_of(before), values_of(record)
-        columns = tuple([n for n in _POSITIONS if was[n] != values[n]])
-        if not columns:
-            continue
-        row = (*[values[n] for n in columns], record.id)
-        batches.setdefault((_update if before else insert, columns), []).append(row)
-    for (statement, columns), rows in batches.items():
-        cursor.executemany(statement(columns), rows)
+        if before is None:
+            row = claimed(record)
+            statement, row = (_INSERT, bound(record)) if row is None else (_CREATE, row)
+        else:
+            columns, values = difference(before, record)
+            if not columns:
+                continue
+            statement, row = _update(columns), (*values, record.id)
+        batches.setdefault(statement, []).append(row)
+    for statement, rows in batches.items():
+        cursor.executemany(statement, rows)
+
+
+def _insert(columns: Sequence[str]) -> str:
+    return (
+        f"INSERT INTO onceward_records ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"  # noqa: S608 (names of fields)
+        " ON CONFLICT (id) DO NOTHING"
+    )
+
+
+_CREATE = _insert(FIELDS[:CLAIMED])
+_INSERT = _insert(FIELDS)
+_EVERY = tuple(range(len(FIELDS)))
 
 
 @cache
 def _update(columns: Columns) -> str:
-    changes = ", ".join(f"{WRITTEN[n]} = ?" for n in columns)
+    changes = ", ".join(f"{FIELDS[n]} = ?" for n in columns)
     return f"UPDATE onceward_records SET {changes} WHERE id = ?"  # noqa: S608 (names of fields)
 
 
 @cache
-def _insert(columns: Columns) -> str:
-    names = ", ".join([*(WRITTEN[n] for n in columns), "id"])
-    return f"INSERT INTO onceward_records ({names}) VALUES ({', '.join('?' * (len(columns) + 1))})"  # noqa: S608 (as above)
-
-
-@cache
-def _insert_missing(columns: Columns) -> str:
-    return f"{_insert(columns)} ON CONFLICT (id) DO NOTHING"
+def _swap(columns: Columns) -> str:
+    return f"{_update(columns)} AND token = ? AND nonce = ? AND state = ? AND updated_at = ?"

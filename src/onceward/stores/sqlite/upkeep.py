@@ -11,7 +11,7 @@ from typing import Any
 from onceward.model import transitions
 from onceward.model.cells import KEEP_UNFINISHED
 from onceward.model.record import READER, AfterCrash, State
-from onceward.ports import Filter, Page
+from onceward.ports import Filter, Order, Page
 
 from .rows import COLUMNS, record_of, salvaged
 from .table import WITHOUT_RESULTS
@@ -45,6 +45,9 @@ LIMIT ?
 """
 
 
+_PLACES = {Order.UPDATED: "updated_at DESC, id", Order.CREATED: "created_at DESC, id", Order.KEY: "key, id"}
+
+
 @contextmanager
 def bounded(cursor: Cursor, deadline: float) -> Iterator[None]:
     """A long read ends when its time is over."""
@@ -66,6 +69,16 @@ def scan(cursor: Cursor, wanted: Filter, after: bytes | None, limit: int, now: i
     )
     rows = cursor.execute(statement, [*values, limit + 1]).fetchall()
     return Page([record_of(row) for row in rows[:limit]], rows[limit - 1][0] if len(rows) > limit else None, now)
+
+
+def first(cursor: Cursor, wanted: Filter, order: Order, limit: int, now: int) -> Page:
+    """The first records of an order. Ids are sorted, not records: those may carry large results."""
+    conditions, values = _conditions(wanted)
+    places = _PLACES[order]
+    where = " AND ".join(conditions) or "TRUE"
+    chosen = f"SELECT rowid FROM onceward_records WHERE {where} ORDER BY {places} LIMIT ?"  # noqa: S608 (our own texts)
+    statement = f"SELECT {COLUMNS} FROM onceward_records WHERE rowid IN ({chosen}) ORDER BY {places}"  # noqa: S608 (as above)
+    return Page([record_of(row) for row in cursor.execute(statement, [*values, limit]).fetchall()], None, now)
 
 
 def _conditions(wanted: Filter) -> tuple[list[str], list[Any]]:

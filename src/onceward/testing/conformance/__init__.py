@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from onceward.errors import ConfigurationError
 
+from .auditing import AuditChecks
 from .factory import StoreFactory, check
 from .fencing import FencingChecks
 from .histories import HistoryChecks
@@ -41,6 +42,7 @@ class StoreConformance(
     ValueChecks,
     PurgeChecks,
     ReadingChecks,
+    AuditChecks,
     RawChecks,
     RaceChecks,
     ProcessChecks,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
 
-from onceward.model.record import AfterCrash, Record, Resolution, State, Validity, Verdict
+from onceward.model.record import AfterCrash, Record, Resolution, Seen, State, Validity, Verdict
 
 from .factory import StoreFactory, check
 from .stage import DAY, HOUR, LEASE, SECOND, SHORT, Caller, Stage, assert_equal, assert_same, expect, stranger
@@ -146,6 +146,19 @@ class FencingChecks(StoreFactory):
         await assert_powerless(stage, caller, held)
         fresh = await caller.acquire()
         assert (fresh.attempt, fresh.cycle != held.cycle) == (1, True), "after forget a key begins a new life"
+
+    @check()
+    async def test_nobody_forgets_or_resolves_what_they_did_not_see(self, stage: Stage) -> None:
+        caller, person = await stage.callers(2)
+        shown = await stage.lapsed(caller)
+        seen = {shown.id: Seen(shown.token, shown.state)}
+        done = expect(await caller.complete(shown), Verdict.OK)  # late, under the same token
+        expect(await person.forget(seen=seen, force=True), Verdict.LOST)
+        cut_off = person.resolve(shown, Resolution.NOT_APPLIED, state_seen=State.PENDING, force=True)
+        expect(await cut_off, Verdict.LOST)
+        assert_same(done, await person.record(), "after somebody decided on what they saw before")
+        now_seen = {done.id: Seen(done.token, done.state)}
+        assert_equal(expect(await person.forget(seen=now_seen), Verdict.OK).state, State.FREE, "after a look")
 
 
 Settle = Callable[[Record], Awaitable[None]]

@@ -23,6 +23,8 @@ from onceward.model.record import (
     Renewal,
     Resolution,
     Resolve,
+    Seen,
+    State,
     Validity,
     Verdict,
 )
@@ -63,12 +65,22 @@ class Asks(Struct, frozen=True):
     via: int = 0
 
 
+class Sight(StrEnum):
+    """What somebody says to have seen before they forget a record."""
+
+    NOTHING = "nothing"
+    THIS = "the record as it is"
+    ANOTHER_TOKEN = "a record with another token"  # noqa: S105 (a fencing token)
+    ANOTHER_STATE = "the record in another state"
+
+
 class Forget(Struct, frozen=True):
     """Forget a key."""
 
     key: str
     force: bool = False
     via: int = 0
+    sight: Sight = Sight.NOTHING
 
 
 class Purge(Struct, frozen=True):
@@ -134,8 +146,8 @@ class Player:
             case Asks(key, whose, Complete() | Fail() | Park() | Release() as request, via):
                 token, nonce = self.owner(key, whose)
                 return await mirror.settle([replace(request, id=id_of(key), token=token, nonce=nonce)], via)
-            case Forget(key, force, via):
-                await mirror.forget(id_of(key), force=force, via=via)
+            case Forget(key, force, via, sight):
+                await mirror.forget(id_of(key), force=force, via=via, seen=self._seen(key, sight))
             case Purge(limit, via):
                 await mirror.purge(limit, via)
             case Turn(microseconds):
@@ -161,6 +173,16 @@ class Player:
                 return token + 1, nonce
             case Whose.WRONG_NONCE:
                 return token, b"somebody else's."
+
+    def _seen(self, key: str, sight: Sight) -> Seen | None:
+        record = self.mirror.records.get(id_of(key))
+        if sight is Sight.NOTHING or record is None:
+            return None
+        others = [state for state in State if state is not record.state]
+        return Seen(
+            record.token + (sight is Sight.ANOTHER_TOKEN),
+            others[record.token % len(others)] if sight is Sight.ANOTHER_STATE else record.state,
+        )
 
     def _claim(self, key: str, number: int, rest: ClaimRequest) -> ClaimRequest:
         return replace(rest, id=id_of(key), key=key, nonce=b"nonce number %03d" % number)
@@ -219,7 +241,14 @@ def some_request(dice: Random) -> Renewal | AnySettlement:
         ),
         Park(*NOBODYS, **error, note=note),
         Release(*NOBODYS),
-        Resolve(b"", 0, dice.choice(list(Resolution)), **value),
+        Resolve(
+            b"",
+            0,
+            dice.choice(list(Resolution)),
+            **value,
+            state_seen=dice.choice([State.PARKED, State.PARKED, State.PENDING, State.FAILED]),
+            force=dice.random() < 0.3,
+        ),
     ]
     return dice.choice(requests)
 
@@ -234,7 +263,8 @@ def some_step(dice: Random) -> Step:
         case "turn":
             return Turn(dice.choice(TURNS))
         case "forget":
-            return Forget(dice.choice(KEYS), dice.random() < 0.3, dice.randrange(2))
+            sight = dice.choice([Sight.NOTHING, *Sight])
+            return Forget(dice.choice(KEYS), dice.random() < 0.3, dice.randrange(2), sight)
         case _:
             return Purge(dice.choice([1, 100]), dice.randrange(2))
 

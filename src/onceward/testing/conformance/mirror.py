@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from onceward.model import transitions
-from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Verdict
+from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Seen, Verdict
 from onceward.model.transitions import Row, purgeable, row_of
 from onceward.ports import AnySettlement, Filter
 from onceward.testing.clock import FakeClock
@@ -42,11 +42,12 @@ class Mirror:
         answers = await self._store(via).settle(settlements, timeout=TIMEOUT)
         return self._agree("", settlements, answers, transitions.settle)
 
-    async def forget(self, id: bytes, *, force: bool, via: int = 0) -> None:
-        answers = await self._store(via).forget([id], force=force, timeout=TIMEOUT)
+    async def forget(self, id: bytes, *, force: bool, via: int = 0, seen: Seen | None = None) -> None:
+        sights = None if seen is None else {id: seen}
+        answers = await self._store(via).forget([id], force=force, timeout=TIMEOUT, seen=sights)
 
         def change(record: Record | None, _id: bytes, now: int) -> tuple[Record | None, Verdict]:
-            return transitions.forget(record, now, force=force)
+            return transitions.forget(record, now, force=force, seen=seen)
 
         self._agree("forget", [id], answers, change)
 

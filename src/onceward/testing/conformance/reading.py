@@ -7,7 +7,7 @@ from collections import Counter
 from unittest import SkipTest
 
 from onceward.model.record import Record, State, Verdict
-from onceward.ports import Filter, Notifies
+from onceward.ports import Filter, Notifies, Order, Sorts
 
 from .factory import StoreFactory, check
 from .stage import SECOND, TIMEOUT, Caller, Stage, assert_equal, assert_same, expect, id_of, wanting
@@ -87,6 +87,30 @@ class ReadingChecks(StoreFactory):
         for filtered, names in wanted:
             found = [f"{one.scope}/{one.key}" for one in await scan_all(caller, filtered, 4)]
             assert_equal(sorted(found), sorted(names), f"{filtered}")
+
+    @check()
+    async def test_the_first_of_an_order_are_found_whatever_their_ids(self, stage: Stage) -> None:
+        caller = await stage.caller()
+        store = caller.store
+        if not isinstance(store, Sorts):
+            raise SkipTest("this store does not sort")
+        keys = [f"key {number}" for number in (5, 3, 1, 4, 2, 0)]
+        for key in keys:
+            await caller.acquire(key)
+            await stage.lapse(SECOND if stage.fake else 2_000)
+        expect(await caller.complete(await caller.record("key 3")), Verdict.OK)
+        wanted = {
+            Order.CREATED: [*reversed(keys)],
+            Order.UPDATED: ["key 3", *(key for key in reversed(keys) if key != "key 3")],
+            Order.KEY: sorted(keys),
+        }
+        for order, names in wanted.items():
+            for limit in (1, 4, 100):
+                page = await store.first(Filter(), order=order, limit=limit, timeout=TIMEOUT)
+                assert_equal([one.key for one in page.records], names[:limit], f"the first {limit} by {order}")
+        page = await store.first(Filter(states=(State.COMPLETED,)), order=Order.KEY, limit=100, timeout=TIMEOUT)
+        assert_equal([one.key for one in page.records], ["key 3"], "the first that are completed")
+        assert_same(await caller.record("key 3"), page.records[0], "in a page")
 
     @check(mission=("A8",))
     async def test_counts_are_by_scope_and_state(self, stage: Stage) -> None:

@@ -10,6 +10,7 @@ from unittest import SkipTest
 
 from msgspec.structs import fields, replace
 
+from onceward.model.audit import AuditEntry, AuditFilter, Signature
 from onceward.model.record import (
     Answer,
     ClaimRequest,
@@ -129,11 +130,15 @@ class Caller:
     async def release(self, held: Record) -> Answer:
         return await self.settle(Release(held.id, held.token, held.nonce))
 
-    async def resolve(self, seen: Record, resolution: Resolution, **more: Any) -> Answer:
-        return await self.settle(Resolve(seen.id, seen.token, resolution, **more))
+    async def resolve(
+        self, seen: Record, resolution: Resolution, *, signed: Signature | None = None, **more: Any
+    ) -> Answer:
+        request = Resolve(seen.id, seen.token, resolution, **more)
+        [answer] = await self.store.settle([request], timeout=TIMEOUT, signed=signed)
+        return answer
 
-    async def forget(self, key: str = "key", *, force: bool = False) -> Answer:
-        [answer] = await self.store.forget([id_of(key)], force=force, timeout=TIMEOUT)
+    async def forget(self, key: str = "key", *, force: bool = False, **more: Any) -> Answer:
+        [answer] = await self.store.forget([id_of(key)], force=force, timeout=TIMEOUT, **more)
         return answer
 
     async def look(self, key: str = "key", *, id: bytes | None = None) -> Record | None:
@@ -148,8 +153,11 @@ class Caller:
         assert record is not None, f"the record of {id or key!r} is not there"
         return record
 
-    async def purge(self, limit: int = 1_000) -> int:
-        return await self.store.purge(limit, timeout=TIMEOUT)
+    async def purge(self, limit: int = 1_000, **more: Any) -> int:
+        return await self.store.purge(limit, timeout=TIMEOUT, **more)
+
+    async def audit(self, limit: int = 100, **wanted: Any) -> list[AuditEntry]:
+        return await self.store.audit(AuditFilter(**wanted), limit=limit, timeout=TIMEOUT)
 
     async def owners_verbs(self, held: Record) -> dict[str, Answer]:
         """Everything that an owner may do, one after the other."""

@@ -17,6 +17,7 @@ from onceward.model.record import (
     Renewal,
     Resolution,
     Resolve,
+    State,
     Validity,
     Verdict,
 )
@@ -24,7 +25,7 @@ from onceward.model.transitions import Row, row_of
 from onceward.ports import AnySettlement
 
 from .factory import StoreFactory, check
-from .histories import BLANK, Asks, Claims, Forget, Player, Step, Turn, Whose
+from .histories import BLANK, Asks, Claims, Forget, Player, Sight, Step, Turn, Whose
 from .mirror import Mirror
 from .stage import DAY, LEASE, SECOND, Stage, assert_same, id_of
 
@@ -105,9 +106,20 @@ def owners_verbs(key: str) -> list[Step]:
 
 
 def anybodys_verbs(key: str) -> list[Step]:
-    resolutions = [Resolve(b"", 0, one, result=b"known", digest=b"known") for one in Resolution]
-    resolves = [Asks(key, whose, one) for one in resolutions for whose in (Whose.LAST, Whose.EARLIER)]
-    return [*resolves, Forget(key), Forget(key, force=True)]
+    """What needs no ownership: by somebody who saw the record as it is, and by one who saw another."""
+    applied, not_applied, abandoned = (Resolve(b"", 0, one, result=b"known", digest=b"known") for one in Resolution)
+    resolves = [Asks(key, whose, one) for one in (applied, not_applied, abandoned) for whose in list(Whose)[:2]]
+    unparked = [
+        replace(not_applied, state_seen=State.PENDING),
+        replace(not_applied, state_seen=State.PENDING, force=True),
+        replace(applied, state_seen=State.PENDING, force=True),
+        replace(abandoned, state_seen=State.PENDING, force=True),
+        replace(not_applied, state_seen=State.FAILED),
+        replace(applied, state_seen=State.FAILED),
+    ]
+    unseen = Asks(key, Whose.EARLIER, replace(not_applied, state_seen=State.PENDING, force=True))
+    forgets = [Forget(key, force=force, sight=sight) for sight in Sight for force in (False, True)]
+    return [*resolves, *(Asks(key, Whose.LAST, one) for one in unparked), unseen, *forgets]
 
 
 class TableChecks(StoreFactory):

@@ -1,0 +1,85 @@
+"""The bars: how fast Onceward must be, as data, and what a measurement says about one."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from bench.paired import Comparison, Ratio
+
+FAR = 1.3
+"""A bar missed by more than this is not met by any stretch; a smaller miss is explained by a profile."""
+
+
+class Bar(NamedTuple):
+    """`at least`: times as fast as the other side. `at most`: times as long as the other side takes."""
+
+    sense: Literal["at least", "at most"]
+    limit: float
+
+    def __str__(self) -> str:
+        return f"{'≥' if self.sense == 'at least' else '≤'} {self.limit:g} ×"
+
+
+class Verdict(NamedTuple):
+    """`ratio` is in the sense of the bar. `miss`: by how many times it was missed; 1 or less means met."""
+
+    ratio: Ratio
+    miss: float
+    certain: bool
+
+    @property
+    def met(self) -> bool:
+        return self.miss <= 1
+
+    @property
+    def far(self) -> bool:
+        return self.miss > FAR
+
+    def __str__(self) -> str:
+        told = "met" if self.met else f"missed by {self.miss:.2f} ×"
+        return told if self.certain else f"{told}, but the interval reaches across"
+
+
+def at_least(limit: float) -> Bar:
+    return Bar("at least", limit)
+
+
+def at_most(limit: float) -> Bar:
+    return Bar("at most", limit)
+
+
+BARS: dict[str, Bar] = {
+    "memory @once, fresh, against dogpile memory": at_least(2),
+    "memory @once, replay, against dogpile memory": at_least(2),
+    "memory @once, fresh, against dogpile memory_pickle": at_least(3),
+    "memory @once, replay, against dogpile memory_pickle": at_least(3),
+    "memory @once, fresh, against exactly_once with a lease": at_least(10),
+    "memory ready key, fresh, against dict + lock": at_most(5),
+    "memory ready key, replay, against dict + lock": at_most(6),
+    "sqlite FULL, fresh, against bare statements": at_most(1.2),
+    "sqlite FULL, replay, against bare statements": at_most(1.8),
+    "sqlite NORMAL, fresh, against bare statements": at_most(1.6),
+    "sqlite NORMAL, replay, against bare statements": at_most(1.8),
+    "sqlite 64 threads, against a shared connection": at_least(3.5),
+    "sqlite 64 threads, against a connection per thread": at_least(20),
+    "sqlite 64 tasks, against one at a time": at_least(8),
+    "payload key of 1 KB, against json.dumps + sha256": at_least(3),
+    "memory at a million keys, fresh, against a thousand": at_most(1.5),
+    "memory at a million keys, replay, against a thousand": at_most(1.5),
+    "sqlite at a million keys, fresh, against a thousand": at_most(1.5),
+    "sqlite at a million keys, replay, against a thousand": at_most(1.5),
+}
+
+WITHOUT_BAR = ("memory @once, replay, against exactly_once with a lease",)
+"""Measured and shown all the same. A replay takes no lease, so the bar on leases says nothing about it."""
+
+
+def judge(bar: Bar, found: Comparison) -> Verdict:
+    """By the median; certain if the whole interval lies on the same side of the bar."""
+    if bar.sense == "at least":
+        ratio = found.wall.inverse()
+        miss, ends = bar.limit / ratio.median, (ratio.low >= bar.limit, ratio.high >= bar.limit)
+    else:
+        ratio = found.wall
+        miss, ends = ratio.median / bar.limit, (ratio.low <= bar.limit, ratio.high <= bar.limit)
+    return Verdict(ratio, miss, certain=ends[0] == ends[1])

@@ -1,0 +1,41 @@
+"""SQLite with one caller, beside the bare statements on a table of their own. Two files a side, in turn."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+from bench import bare
+from bench.case import KINDS, Call, Case, Cases, Plan, work
+from bench.paired import TURNS_OF_A, TURNS_OF_B, in_turn
+from onceward import Once
+
+BARE = {"fresh": bare.fresh_on, "replay": bare.replay_on}
+
+
+def cases(plan: Plan) -> Cases:
+    for durability in ("FULL", "NORMAL"):
+        for kind, block in KINDS.items():
+            name = f"sqlite {durability}, {kind}, against bare statements"
+            if not plan.wants(name):
+                continue
+            with tempfile.TemporaryDirectory(dir=plan.folder) as folder, ExitStack() as stack:
+                ours = [decorated(Path(folder) / f"ours-{n}.db", durability) for n in (0, 1)]
+                bares = [by_hand(Path(folder) / f"bare-{n}.db", durability, kind) for n in (0, 1)]
+                a, b = ([block(stack.enter_context(one)) for one in side] for side in (ours, bares))
+                pace = plan.effort.disk if kind == "fresh" else plan.effort.calls
+                yield Case(name, in_turn(TURNS_OF_A, *a), in_turn(TURNS_OF_B, *b), pace)
+
+
+@contextmanager
+def decorated(path: Path, durability: str) -> Iterator[Call]:
+    with Once(f"sqlite:///{path}?synchronous={durability}", window="forever") as once:
+        yield once(key="{key}", name="bench")(work)
+
+
+@contextmanager
+def by_hand(path: Path, durability: str, kind: str) -> Iterator[Call]:
+    with closing(bare.connect(path, durability)) as connection:
+        yield BARE[kind](connection.cursor(), work)

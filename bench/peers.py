@@ -1,0 +1,58 @@
+"""Other libraries, each used as its own documentation uses it, on the same function."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+
+from bench.case import Call, work
+
+EXPIRES = 86_400
+"""Seconds; beyond any run, like our window, but the time is looked at as it is with any real setting."""
+
+LEASE = 30.0
+"""Seconds, as the README of exactly-once has it."""
+
+
+class NotInstalled(Exception):
+    """The peer is not here; `make bench` installs it."""
+
+    def __init__(self, package: str) -> None:
+        super().__init__(f"{package} is not installed: make bench installs it")
+        self.package = package
+
+
+def dogpile_memory() -> Call:
+    return _dogpile("dogpile.cache.memory")
+
+
+def dogpile_memory_pickle() -> Call:
+    """Keeps results as bytes, as we do: what a caller does to a result changes no other caller's."""
+    return _dogpile("dogpile.cache.memory_pickle")
+
+
+def _dogpile(backend: str) -> Call:
+    try:
+        cache = importlib.import_module("dogpile.cache")
+    except ImportError:
+        raise NotInstalled("dogpile.cache") from None
+    region = cache.make_region().configure(backend, expiration_time=EXPIRES)
+    cached: Call = region.cache_on_arguments()(work)
+    return cached
+
+
+def exactly_once() -> Call:
+    """With a lease: without one, its key is never taken over after a crash, nor kept while the work runs."""
+    try:
+        library = importlib.import_module("exactly_once")
+    except ImportError:
+        raise NotInstalled("exactly-once") from None
+    guarded: Call = library.once(library.Store.memory(), key=lambda key: key, lease_ttl=LEASE)(work)
+    return guarded
+
+
+PEERS: dict[str, Callable[[], Call]] = {
+    "dogpile memory": dogpile_memory,
+    "dogpile memory_pickle": dogpile_memory_pickle,
+    "exactly_once with a lease": exactly_once,
+}

@@ -1,0 +1,50 @@
+"""A look before anything is asked for: most calls under a key that is done need nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onceward.errors import StoreError
+from onceward.model.codec import unpacked_size
+from onceward.model.outcome import Outcome, Replayed
+from onceward.model.record import Done
+from onceward.model.weight import LIGHT_BYTES
+
+from .engine import Engine
+from .job import Job
+
+
+def glance(engine: Engine, job: Job) -> Outcome[Any] | None:
+    """What a key that is done answers; None if it has to be claimed, or if even a look would block a loop."""
+    look = engine.glance
+    if look is None:
+        return None
+    key = job.key
+    try:
+        done = look(key.id, job.fingerprint)
+    except StoreError:  # the claim meets the same trouble, and knows what to do about it
+        return None
+    if done is None:
+        return None
+    data = done.result
+    if data is None or not job.policy.store_result:
+        value = None
+    elif engine.world.cancels and unpacked_size(data) > LIGHT_BYTES:
+        return None
+    else:
+        value = job.codec.decode(data, key.id)
+    outcome = replayed(job, done, value)
+    engine.tell("skipped", key, done, reason=outcome.reason)
+    return outcome
+
+
+def replayed(job: Job, done: Done, value: Any) -> Replayed[Any]:
+    """The outcome of a key that is done. Without its result, if that was not kept."""
+    return Replayed(
+        key=job.key.text,
+        value=value,
+        attempt=done.attempt,
+        token=done.token,
+        stored=bool(done.stored) and done.result is not None,
+        declared=not job.policy.store_result,
+    )

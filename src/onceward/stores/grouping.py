@@ -1,0 +1,38 @@
+"""Group commit for a store: single requests share a call with whatever else arrives while one is under way."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+
+from onceward.model.record import Answer, ClaimRequest, Renewal
+from onceward.ports import AnyRequest, AnySettlement, Lane, World
+
+
+class Grouping:
+    """Claims, renewals and settlements by way of `send`. Those that come alone wait in the lane; a batch goes as it is.
+
+    What a store adds: `send`, and a call of `group` when it is opened.
+    """
+
+    _lane: Lane | None = None
+
+    async def send(self, requests: Sequence[AnyRequest], timeout: float) -> list[Answer]:
+        """Requests of any kind, each for another key, in one call."""
+        raise NotImplementedError
+
+    def group(self, world: World) -> None:
+        self._lane = world.lane(self.send)
+
+    async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
+        return await self._sent(requests, timeout)
+
+    async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
+        return await self._sent(renewals, timeout)
+
+    async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:
+        return await self._sent(settlements, timeout)
+
+    def _sent(self, requests: Sequence[AnyRequest], timeout: float) -> Awaitable[list[Answer]]:
+        if len(requests) == 1 and self._lane is not None:
+            return self._lane(requests[0], timeout)
+        return self.send(requests, timeout)

@@ -1,0 +1,62 @@
+"""The audit trail: a table beside the records, written in the same transaction as the change."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from onceward.model.audit import KEEP_AUDIT, AuditEntry, AuditFilter
+
+Cursor = sqlite3.Cursor
+
+FIELDS = AuditEntry.__struct_fields__
+COLUMNS = ", ".join(FIELDS)
+
+_INSERT = f"INSERT INTO onceward_audit ({COLUMNS}) VALUES ({', '.join('?' * len(FIELDS))})"  # noqa: S608 (names of fields)
+_RAISE = "UPDATE onceward_audit SET count = count + ?, at = ? WHERE number = ?"
+_OLD = "SELECT 1 FROM onceward_audit WHERE at <= ? LIMIT 1"
+_PURGE = "DELETE FROM onceward_audit WHERE number IN (SELECT number FROM onceward_audit WHERE at <= ? LIMIT ?)"
+
+
+def write(cursor: Cursor, entries: Sequence[AuditEntry]) -> int:
+    """Within the caller's transaction; gives the number of the last one."""
+    for entry in entries:
+        cursor.execute(_INSERT, [getattr(entry, name) for name in FIELDS])
+    return cursor.lastrowid or 0
+
+
+def raise_count(cursor: Cursor, number: int, count: int, now: int) -> None:
+    """A purge that goes on in a second transaction is still one deed."""
+    cursor.execute(_RAISE, (count, now, number))
+
+
+def find(cursor: Cursor, wanted: AuditFilter, limit: int, now: int) -> list[AuditEntry]:
+    conditions: list[str] = []
+    values: list[Any] = []
+    for name in ("id", "scope", "key"):
+        value = getattr(wanted, name)
+        if value is not None:
+            conditions.append(f"{name} = ?")
+            values.append(value)
+    if wanted.within is not None:
+        conditions.append("at > ?")
+        values.append(now - wanted.within)
+    statement = " ".join(
+        (
+            "SELECT",
+            COLUMNS,
+            "FROM onceward_audit WHERE",
+            " AND ".join(conditions) or "TRUE",
+            "ORDER BY number DESC LIMIT ?",
+        )
+    )
+    return [AuditEntry(*row) for row in cursor.execute(statement, [*values, limit]).fetchall()]
+
+
+def has_old(cursor: Cursor, now: int) -> bool:
+    return bool(cursor.execute(_OLD, (now - KEEP_AUDIT,)).fetchall())
+
+
+def purge(cursor: Cursor, now: int, limit: int) -> None:
+    cursor.execute(_PURGE, (now - KEEP_AUDIT, limit))

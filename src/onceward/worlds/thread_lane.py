@@ -1,0 +1,170 @@
+"""Group commit among threads: whoever finds the lane free sends itself, and then wakes the next one to send.
+
+    a lone call      sends itself, as if there were no lane
+    meanwhile        others queue up and sleep
+    it returns       the first of the queue wakes, sends all that wait in one call, and tells them
+    that call fails  each of its requests is sent again alone, with the same nonce: one bad item fails alone
+
+The lane only saves calls; the store keeps order by itself. So a baton that was lost because a signal raised at a bad
+moment is taken up again by whoever finds that its holder is not in here any more.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import weakref
+from contextlib import suppress
+
+from onceward.errors import StoreUnavailable
+from onceward.model.record import Answer
+from onceward.ports import AnyRequest, Send
+
+from .lane import Queue, Waiting
+
+NAP = 0.05  # seconds after which a sleeper looks whether anybody is sending at all
+
+
+class Sleeper(Waiting):
+    """A thread that waits for its answer, or for its turn to send."""
+
+    __slots__ = ("_bell", "_deadline", "alone", "answer", "ident", "leads")
+
+    def __init__(self, request: AnyRequest, deadline: float, ident: int) -> None:
+        super().__init__(request)
+        self.ident = ident
+        self.answer: Answer | None = None
+        self.leads = False  # it is to send the next call
+        self.alone = False  # the call that it was part of failed: it is to send itself
+        self._deadline = deadline
+        self._bell = threading.Lock()
+        self._bell.acquire()
+
+    def wake(self) -> None:
+        with suppress(RuntimeError):  # it was woken already
+            self._bell.release()
+
+    def nap(self) -> None:
+        """Until somebody wakes it; not for long."""
+        self._bell.acquire(timeout=min(NAP, self.remaining()))
+
+    def remaining(self) -> float:
+        """Seconds until its time is over."""
+        return max(0.0, self._deadline - time.monotonic())
+
+
+class ThreadLane:
+    """One call to the store at a time; the rest waits and goes together."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.reset()
+        _lanes.add(self)
+
+    def reset(self) -> None:
+        """Also in the child of a fork, where none of the waiting threads exists."""
+        self._queue: Queue[Sleeper] = Queue()
+        self._baton = threading.Lock()  # held by whoever sends, in the name of `_holder`
+        self._holder = 0
+
+    async def __call__(self, request: AnyRequest, timeout: float) -> list[Answer]:
+        ident = threading.get_ident()
+        if self._holder == ident and self._is_in_here(ident):  # a signal handler inside of our own call: no waiting
+            return await self._send([request], timeout)
+        leads, me = False, None
+        try:
+            leads = self._baton.acquire(blocking=False)
+            if leads:
+                self._holder = ident
+                return await self._send([request], timeout)
+            me = Sleeper(request, time.monotonic() + timeout, ident)
+            self._queue.add(me)
+            me.leads = self._baton.acquire(blocking=False)  # its holder may have left without having seen us
+            return [await self._answered(me)]
+        finally:
+            if me is not None:
+                self._leave(me)
+                leads = leads or me.leads
+            if leads:
+                self._hand_on()
+
+    async def _answered(self, me: Sleeper) -> Answer:
+        while True:
+            if not me.leads:
+                me.nap()
+            if me.answer is not None:
+                return me.answer
+            if me.alone:
+                return (await self._send([me.request], me.remaining()))[0]
+            if me.leads or self._is_lost(me):
+                await self._lead(me)
+            elif not me.remaining():
+                raise StoreUnavailable("other calls of this process kept the store busy for too long")
+
+    async def _lead(self, me: Sleeper) -> None:
+        """Send all that wait, most often this one among them."""
+        me.leads, self._holder = True, me.ident
+        batch = self._queue.take()
+        try:
+            answers = await self._send([one.request for one in batch], me.remaining()) if batch else []
+        except BaseException:
+            for one in batch:
+                one.alone = True
+                one.wake()
+            if len(batch) == 1:
+                raise
+            return
+        for one, answer in zip(batch, answers, strict=True):
+            one.answer = answer
+            one.wake()
+        if me.answer is None:  # there was too much for one call
+            me.leads = False
+            self._hand_on()
+
+    def _leave(self, me: Sleeper) -> None:
+        """Not to be sent any more. If it is under way, wait for that: whoever cleans up has to see what came of it."""
+        me.left = True
+        while me.taken and me.answer is None and not me.alone and me.remaining():
+            me.nap()
+
+    def _hand_on(self) -> None:
+        while True:
+            heir = self._queue.first()
+            if heir is not None:
+                self._holder = heir.ident
+                heir.leads = True
+                heir.wake()
+                return
+            self._holder = 0
+            with suppress(RuntimeError):  # it was handed on already
+                self._baton.release()
+            if self._queue.first() is None or not self._baton.acquire(blocking=False):
+                return  # else somebody came between the look and the release
+
+    def _is_lost(self, me: Sleeper) -> bool:
+        """Whether nobody will hand the baton on: its holder has left, or is this very thread, one call further out."""
+        holder = self._holder
+        return self._baton.locked() and (holder == me.ident or not self._is_in_here(holder))
+
+    def _is_in_here(self, ident: int) -> bool:
+        frame = sys._current_frames().get(ident)  # noqa: SLF001 (documented, and seldom asked)
+        while frame is not None:
+            if frame.f_code in _OURS:
+                return True
+            frame = frame.f_back
+        return False
+
+
+_OURS = frozenset({ThreadLane.__call__.__code__})
+_lanes: weakref.WeakSet[ThreadLane] = weakref.WeakSet()
+
+
+def _reset_all() -> None:
+    for lane in tuple(_lanes):
+        lane.reset()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_reset_all)

@@ -1,0 +1,178 @@
+"""`onceward migrate`: shown, printed for somebody else, or done; and never by the way."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from onceward import Once
+from onceward.cli.codes import Exit
+from onceward.cli.settings import VARIABLES
+from onceward.stores.sqlite import schema
+from tests.cli.calls import as_json, call, line, on_a_terminal
+
+pytestmark = pytest.mark.fault("F67")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for variable in VARIABLES.values():
+        monkeypatch.delenv(variable, raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def old(folder: Path) -> Path:
+    """A store of the first version, with a record."""
+    with closing(sqlite3.connect("onceward.db")) as raw, raw:
+        for statement in schema.TABLES.split("\n;\n"):
+            raw.execute(statement)
+        raw.execute("INSERT INTO onceward_meta VALUES ('schema_version', 1), ('min_reader', 1)")
+        raw.execute("INSERT INTO onceward_records (id, scope, key, state, token) VALUES (x'01', 's', 'k', 'PARKED', 7)")
+    return folder
+
+
+def version() -> int:
+    with closing(sqlite3.connect("onceward.db")) as raw:
+        found: int = raw.execute("SELECT value FROM onceward_meta WHERE name = 'schema_version'").fetchone()[0]
+    return found
+
+
+def fingerprint(folder: Path) -> str:
+    return hashlib.sha256((folder / "onceward.db").read_bytes()).hexdigest()
+
+
+def test_a_dry_run_shows_the_versions_and_the_statements_and_changes_nothing(old: Path) -> None:
+    before = fingerprint(old)
+    told = call("migrate", "--dry-run", "-o", "table")
+    assert told.exit_code == 0
+    assert f"version 1; this Onceward writes version {schema.LATEST}" in told.stdout
+    assert "CREATE TABLE onceward_audit (" in told.stdout
+    document = as_json("migrate", "--dry-run")
+    assert (document["version"], document["latest"], document["done"]) == (1, schema.LATEST, False)
+    assert document["statements"][0].startswith("CREATE TABLE onceward_audit")
+    assert (fingerprint(old), version()) == (before, 1)
+
+
+def test_the_sql_is_for_somebody_else_and_does_what_migrate_would(old: Path) -> None:
+    before = fingerprint(old)
+    for shape in ("auto", "json", "table"):
+        script = call("migrate", "--sql", "-o", shape).stdout
+        assert script.startswith("-- sqlite:")
+    assert fingerprint(old) == before
+    with closing(sqlite3.connect("onceward.db")) as database:
+        database.executescript(script)
+    assert version() == schema.LATEST
+    assert [one["key"] for one in as_json("ls")] == ["k"]
+    assert as_json("audit") == []
+    assert call("migrate", "--sql").stdout.endswith("-- There is nothing to do.\n")
+
+
+def test_migrate_asks_and_does_nothing_without_a_terminal_unless_yes_is_said(old: Path) -> None:
+    before = fingerprint(old)
+    refused = call("migrate")
+    assert refused.exit_code == Exit.REFUSED
+    assert "say --yes" in refused.stderr.splitlines()[-1]
+    assert "CREATE TABLE onceward_audit" in refused.stderr, "what would be done is shown first"
+    assert fingerprint(old) == before
+    done = call("migrate", "--yes")
+    assert done.exit_code == 0
+    assert (json.loads(done.stdout)["version"], json.loads(done.stdout)["done"]) == (schema.LATEST, True)
+    assert version() == schema.LATEST
+    assert as_json("show", "k")["state"] == "PARKED", "records stay as they are"
+    again = as_json("migrate")
+    assert (again["done"], again["statements"]) == (False, [])
+    assert "There is nothing to do." in call("migrate", "-o", "table").stdout
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a pseudo-terminal")
+def test_a_person_may_say_no_and_then_yes(old: Path) -> None:
+    code, seen = on_a_terminal(old, "migrate", typed=b"n\n")
+    assert (code, version()) == (1, 1)
+    assert b"Execute these 5 statements?" in seen
+    code, seen = on_a_terminal(old, "migrate", typed=b"y\n")
+    assert (code, version()) == (0, schema.LATEST)
+    assert b"migrated: version 2" in seen
+
+
+@pytest.mark.parametrize("words", [("ls",), ("show", "k"), ("audit",), ("doctor",), ("forget", "k", "--yes")], ids=str)
+def test_other_commands_never_migrate_but_say_what_does(old: Path, words: tuple[str, ...]) -> None:
+    before = fingerprint(old)
+    result = call(*words)
+    assert result.exit_code == Exit.BROKEN
+    assert "has schema version 1" in line(result)
+    assert "onceward migrate" in line(result)
+    assert fingerprint(old) == before
+
+
+def test_a_missing_file_is_not_made_by_a_look_but_by_migrate(folder: Path) -> None:
+    assert "no tables yet" in call("migrate", "--dry-run", "-o", "table").stdout
+    assert call("migrate", "--sql").stdout.count("CREATE TABLE") == 3
+    assert call("migrate").exit_code == Exit.REFUSED
+    assert list(folder.iterdir()) == []
+    assert call("migrate", "--yes").exit_code == 0
+    assert as_json("ls") == []
+
+
+def test_a_schema_that_demands_a_newer_reader_is_one_line_and_left_alone(old: Path) -> None:
+    with closing(sqlite3.connect("onceward.db")) as raw, raw:
+        raw.execute("UPDATE onceward_meta SET value = 99")
+    before = fingerprint(old)
+    for words in ((), ("--dry-run",), ("--sql",), ("--yes",)):
+        result = call("migrate", *words)
+        assert result.exit_code == Exit.BROKEN
+        assert f"has schema version 99; this Onceward knows {schema.LATEST} and must not touch it" in line(result)
+        assert result.stdout == ""
+    assert fingerprint(old) == before
+
+
+def test_a_newer_schema_that_lets_us_work_beside_it_needs_nothing(old: Path) -> None:
+    assert call("migrate", "--yes").exit_code == 0
+    with closing(sqlite3.connect("onceward.db")) as raw, raw:
+        raw.execute("UPDATE onceward_meta SET value = 99 WHERE name = 'schema_version'")
+    told = call("migrate", "-o", "table")
+    assert told.exit_code == 0
+    assert "version 99 (a newer one was here" in told.stdout
+    assert "There is nothing to do." in told.stdout
+    assert version() == 99, "never set back"
+    assert len(as_json("ls")) == 1
+
+
+@pytest.mark.parametrize("store", ["memory://", "sqlite://:memory:"])
+def test_what_lives_in_one_process_has_nothing_to_migrate(store: str) -> None:
+    for words in ((), ("--dry-run",), ("--sql",), ("--yes",)):
+        result = call("migrate", "--store", store, "-o", "table", *words)
+        assert result.exit_code == 0
+        assert "here is nothing to do." in result.stdout
+
+
+def test_to_be_told_and_to_be_printed_are_two_things() -> None:
+    assert call("migrate", "--dry-run", "--sql").exit_code == Exit.USAGE
+
+
+def test_a_database_of_somebody_else_gets_our_tables_beside_theirs_only_when_it_is_said(folder: Path) -> None:
+    with closing(sqlite3.connect("onceward.db")) as raw, raw:
+        raw.execute("CREATE TABLE theirs (x)")
+    before = fingerprint(folder)
+    assert "no tables yet" in call("migrate", "--dry-run", "-o", "table").stdout
+    assert fingerprint(folder) == before
+    assert call("migrate", "--yes").exit_code == 0
+    with Once("sqlite:///onceward.db") as once:
+        once.run("k", str)
+    with closing(sqlite3.connect("onceward.db")) as raw:
+        assert raw.execute("SELECT count(*) FROM theirs").fetchone() == (0,)
+
+
+def test_what_is_no_database_is_one_line(folder: Path) -> None:
+    (folder / "onceward.db").write_bytes(b"certainly not a database " * 100)
+    for words in ((), ("--dry-run",), ("--sql",), ("--yes",)):
+        result = call("migrate", *words)
+        assert result.exit_code == Exit.BROKEN
+        assert "not a SQLite database" in line(result)
