@@ -150,7 +150,7 @@ class GetThenPut(SQLiteStore):
 class SettlesForAnybody(SQLiteStore):
     """Does not compare who owns the record with who settles it."""
 
-    async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:
+    async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float, **_: Any) -> list[Answer]:
         (settlement,) = settlements
         (seen,) = await self.read([settlement.id], timeout=timeout)
         if seen.record is not None and isinstance(settlement, Complete | Fail):

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from onceward.model.audit import AuditEntry, AuditFilter
 from onceward.model.record import Answer, ClaimRequest, Record, Renewal, State
 from onceward.model.transitions import purgeable
 from onceward.ports import AnySettlement, Clock, Filter, Page, World
@@ -52,13 +53,13 @@ class TinyStore:
     async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
         return [self._apply(request) for request in renewals]
 
-    async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:
+    async def settle(self, settlements: Sequence[AnySettlement], **_: Any) -> list[Answer]:
         return [self._apply(request) for request in settlements]
 
     async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
         return [self._apply(Read(id)) for id in ids]
 
-    async def forget(self, ids: Sequence[bytes], *, force: bool, timeout: float) -> list[Answer]:
+    async def forget(self, ids: Sequence[bytes], *, force: bool, **_: Any) -> list[Answer]:
         return [self._apply(Forget(id, force)) for id in ids]
 
     async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
@@ -69,7 +70,10 @@ class TinyStore:
         rows = self._connection.execute("SELECT record FROM records").fetchall()
         return dict(Counter((record.scope, record.state) for record in map(_record, rows)))
 
-    async def purge(self, limit: int, *, timeout: float) -> int:
+    async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
+        return []  # nothing is signed here
+
+    async def purge(self, limit: int, **_: Any) -> int:
         with self._exclusive():
             rows = self._connection.execute("SELECT record FROM records").fetchall()
             old = [record.id for record in map(_record, rows) if purgeable(record, self._clock.now())][:limit]

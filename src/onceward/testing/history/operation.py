@@ -18,6 +18,7 @@ from onceward.model.record import (
     Release,
     Renewal,
     Resolve,
+    Seen,
     Verdict,
 )
 from onceward.model.transitions import purgeable
@@ -28,6 +29,7 @@ class Forget(Struct, frozen=True):
 
     id: bytes
     force: bool = False
+    seen: Seen | None = None
 
 
 class Read(Struct, frozen=True):
@@ -86,7 +88,7 @@ Step = tuple[Record | None, Verdict]
 
 
 def _forget(record: Record | None, request: Forget, now: int) -> Step:
-    return transitions.forget(record, now, force=request.force)
+    return transitions.forget(record, now, force=request.force, seen=request.seen)
 
 
 def _look(record: Record | None, _request: Read | Scan, _now: int) -> Step:

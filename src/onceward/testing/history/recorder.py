@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from time import monotonic_ns
 from typing import Any
 
 from onceward.errors import StoreBroken
-from onceward.model.record import Answer, ClaimRequest, Renewal, State, Verdict
+from onceward.model.audit import AuditEntry, AuditFilter, Signature
+from onceward.model.record import Answer, ClaimRequest, Renewal, Seen, State, Verdict
 from onceward.ports import AnySettlement, Filter, Notifies, Page, Store, World
 
 from .log import Log
@@ -52,15 +53,29 @@ class Recorder:
     async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
         return await self._recorded(renewals, lambda: self._store.renew(renewals, timeout=timeout))
 
-    async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:
-        return await self._recorded(settlements, lambda: self._store.settle(settlements, timeout=timeout))
+    async def settle(
+        self, settlements: Sequence[AnySettlement], *, timeout: float, signed: Signature | None = None
+    ) -> list[Answer]:
+        return await self._recorded(
+            settlements, lambda: self._store.settle(settlements, timeout=timeout, signed=signed)
+        )
 
     async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
         return await self._recorded([Read(id) for id in ids], lambda: self._store.read(ids, timeout=timeout))
 
-    async def forget(self, ids: Sequence[bytes], *, force: bool, timeout: float) -> list[Answer]:
-        requests = [Forget(id, force) for id in ids]
-        return await self._recorded(requests, lambda: self._store.forget(ids, force=force, timeout=timeout))
+    async def forget(
+        self,
+        ids: Sequence[bytes],
+        *,
+        force: bool,
+        timeout: float,
+        seen: Mapping[bytes, Seen] | None = None,
+        signed: Signature | None = None,
+    ) -> list[Answer]:
+        requests = [Forget(id, force, (seen or {}).get(id)) for id in ids]
+        return await self._recorded(
+            requests, lambda: self._store.forget(ids, force=force, timeout=timeout, seen=seen, signed=signed)
+        )
 
     async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
         called = monotonic_ns()
@@ -73,8 +88,11 @@ class Recorder:
     async def counts(self, *, timeout: float) -> dict[tuple[str, State], int]:
         return await self._store.counts(timeout=timeout)
 
-    async def purge(self, limit: int, *, timeout: float) -> int:
-        return await self._store.purge(limit, timeout=timeout)
+    async def purge(self, limit: int, *, timeout: float, signed: Signature | None = None) -> int:
+        return await self._store.purge(limit, timeout=timeout, signed=signed)
+
+    async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
+        return await self._store.audit(wanted, limit=limit, timeout=timeout)
 
     def watch(self, id: bytes, wake: Callable[[], None]) -> Callable[[], None]:
         return self._store.watch(id, wake) if isinstance(self._store, Notifies) else _nothing
