@@ -21,9 +21,9 @@ from onceward.model.record import (
     Validity,
     Verdict,
 )
-from onceward.testing.history import Operation, Read, Request, assert_linearizable, check
+from onceward.testing.history import Forget, Glance, Operation, Read, Request, assert_linearizable, check
 from onceward.testing.history.check import case_of
-from onceward.testing.history.operation import outcome
+from onceward.testing.history.operation import glimpse, outcome, shows
 from onceward.testing.history.search import Search
 from onceward.testing.history.timeline import Timeline
 from tests.evidence.brute_force import has_an_order
@@ -79,9 +79,13 @@ def test_the_order_that_is_found_really_explains_the_answers(dice: Random, lengt
     record: Record | None = None
     for place, (one, now) in enumerate(order):
         assert all(later.returned is None or later.returned >= one.called for later, _ in order[place:])
-        shown = None if one.answer is None else (one.answer.record, one.answer.verdict)
+        answer = one.answer
         steps = [outcome(before, one.request, now) for before in (record, None)]  # None: purged meanwhile
-        record = next(after for after, verdict in steps if shown is None or (after, verdict) == shown)
+        record = next(
+            after
+            for after, verdict in steps
+            if answer is None or (verdict is answer.verdict and shows(after, one.request, answer.record))
+        )
 
 
 @settings(max_examples=15)
@@ -253,6 +257,43 @@ def test_a_record_that_answers_for_nothing_may_have_been_purged_and_others_may_n
     gone, _ = told(None, Read(ID), 30, 40, 10_000_000_000)
     assert check([first, second, gone]).linearizable
     assert not check([first, kept, gone]).linearizable
+
+
+def glanced(record: Record | None, called: int, returned: int) -> Operation:
+    assert record is not None
+    return Operation("glancer", Glance(ID, b""), called, returned, Answer(Verdict.REPLAY, glimpse(ID, record), 0))
+
+
+def test_a_glance_is_fine_while_the_result_is_there_and_wrong_before_and_after() -> None:
+    first, held = told(None, a_claim(b"one"), 0, 10, 1_004)
+    second, done = told(held, Complete(ID, 1_004, b"one", b"it", validity=Validity(lasting=20)), 20, 30, 1_010)
+    gone, _ = told(done, Forget(ID), 40, 50, 1_015)
+    assert check([first, second, gone, glanced(done, 25, 28), glanced(done, 32, 45)]).linearizable
+    for called in (12, 60):
+        [found] = check([first, second, gone, glanced(done, called, called + 3)]).violations
+        assert "glancer: glance" in found.story
+        assert "had to be answered absent, not replay" in found.story
+    other = replace(done, result=b"another") if done is not None else None
+    [found] = check([first, second, glanced(other, 32, 45)]).violations
+    assert "had to be shown result 6974, not 616e…6572" in found.story
+
+
+def test_a_glance_after_the_end_of_the_window_is_wrong_even_though_it_tells_no_time() -> None:
+    first, held = told(None, a_claim(b"one"), 0, 10, 1_004)
+    second, done = told(held, Complete(ID, 1_004, b"one", b"it", validity=Validity(lasting=20)), 20, 30, 1_010)
+    reader, _ = told(done, Read(ID), 40, 50, 1_030)
+    assert check([first, second, reader, glanced(done, 45, 60)]).linearizable
+    assert not check([first, second, reader, glanced(done, 51, 60)]).linearizable
+
+
+def test_a_glance_at_an_unanswered_completion_leaves_open_when_that_was() -> None:
+    first, held = told(None, a_claim(b"one"), 0, 10, 1_004)
+    lost = silence(Complete(ID, 1_004, b"one", b"it"), 11, 15)
+    _, done = told(held, lost.request, 0, 0, 1_007)
+    reader, _ = told(done, Read(ID), 40, 50, 1_030)
+    assert check([first, lost, glanced(done, 20, 30)]).linearizable
+    assert check([first, lost, glanced(done, 20, 30), reader]).linearizable
+    assert not check([first, glanced(done, 20, 30)]).linearizable
 
 
 @pytest.mark.fault("F44")
