@@ -1,8 +1,8 @@
 """The long, random tests: `python -m tests.soak [--small] [--minutes N] [--into FOLDER]`.
 
 New random examples by the thousand for every property, random histories for every store, kills at every call and again
-in the recovery, every order of a race, then the demo again and again with other seeds. The report has the commit, the
-command and the figures of this very run.
+in the recovery, every order of a race, the demo again and again with other seeds, and recorded histories of real runs.
+The report has the commit, the command and the figures of this very run.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import NamedTuple
 from examples.demo.crew import Trouble
 from examples.demo.run import Plan, run
 from tests.chaos.barrage import barrage
+from tests.evidence import histories
 from tests.evidence.races import RACES
 from tests.evidence.schedules import BOUND, explore
 
@@ -67,6 +68,21 @@ def pytest_figures(said: str) -> list[tuple[str, object]]:
     figures: list[tuple[str, object]] = [(f"tests {word}", int(number)) for number, word in counted]
     examples = [int(number) for number in re.findall(r"- (\d+) passing, ", said)]
     return [*figures, ("random examples passed", sum(examples))] if examples else figures
+
+
+def recorded_histories(*, small: bool, minutes: float) -> Section:
+    """Real concurrent runs, each history checked for an order; then the planted bugs."""
+    seconds = 1.0 if small else 60 * minutes
+    done = histories.soak(seconds, SEED, size=1.0 if small else histories.SIZE)
+    print(*done.without_an_order, *done.missed, sep="\n", file=sys.stderr, end="\n" if not done.passed else "")
+    figures: list[tuple[str, object]] = [(what, round(done.total[what])) for what in histories.FIGURES]
+    figures += [
+        ("histories without an order", len(done.without_an_order)),
+        ("planted bugs", len(done.hunts)),
+        ("planted bugs not found", len(done.missed)),
+    ]
+    command = f"python -m tests.evidence.histories --seconds {seconds:g} --seed {SEED}"
+    return Section("Recorded histories", command, done.passed, figures)
 
 
 def demos(plan: Plan, minutes: float) -> Section:
@@ -187,6 +203,8 @@ def main(arguments: list[str]) -> int:
     print("Workers killed at random …", flush=True)
     plan = Plan(600, 3, 6, SEED) if chosen.small else Plan(20_000, 4, 120, SEED)
     sections.append(demos(plan, 0 if chosen.small else chosen.minutes))
+    print("Recorded histories …", flush=True)
+    sections.append(recorded_histories(small=chosen.small, minutes=chosen.minutes / 4))
     text = report(sections, name, shlex.join(["python", "-m", "tests.soak", *arguments]))
     folder = chosen.into or (None if chosen.small else EVIDENCE)
     if folder is None:

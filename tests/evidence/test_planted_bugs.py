@@ -10,6 +10,7 @@ from onceward.stores.memory import MemoryStore
 from tests.conformance import broken, broken_trails, broken_ways
 from tests.conformance.test_kit_catches_broken_stores import CAUGHT_BY
 from tests.evidence.planted import (
+    GLANCES,
     IN_FILES,
     SEEN,
     UNSEEN,
@@ -35,7 +36,7 @@ def assert_found(hunted: Hunt, name: str) -> None:
 
 @pytest.mark.rival(1, 2, 5, 18, 20, 22, 23, 24)
 @pytest.mark.fault("F36", "F40", "F41", "F42", "F66")
-@pytest.mark.parametrize("kind", SEEN)
+@pytest.mark.parametrize("kind", [*SEEN, *GLANCES])
 def test_a_planted_bug_is_found_among_threads(kind: type[MemoryStore]) -> None:
     assert_found(hunt(storms(kind, seeds=SEEDS)), kind.__name__)
 
