@@ -221,7 +221,7 @@ async def test_nobody_starves() -> None:
 
 async def test_a_store_that_answers_too_little_keeps_nobody_waiting() -> None:
     send = LoopSend()
-    send.answers = lambda requests: []  # type: ignore[method-assign]  # noqa: ARG005 (as the method has it)
+    send.answers = lambda requests: []  # type: ignore[method-assign]
     for one in await start(LoopLane(send), request("a"), request("b")):
         with pytest.raises(ValueError, match="zip"):
             await asyncio.wait_for(one, TOO_LONG)
