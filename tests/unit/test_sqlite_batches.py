@@ -110,7 +110,7 @@ def test_a_batch_is_one_transaction_and_wakes_whoever_waits_for_what_was_settled
     connection = store._link._connection
     assert connection is not None
     connection.set_trace_callback(statements.append)
-    batch = [
+    batch: list[AnyRequest] = [
         request("three", b"3"),
         Complete(one.id, one.token, one.nonce, result=b"r", digest=b"r"),
         Renewal(two.id, two.token, two.nonce, LEASE),
@@ -271,7 +271,7 @@ def test_what_changes_nothing_takes_no_lock_and_writes_nothing(store: SQLiteStor
 
 def test_one_that_cannot_be_written_is_spelled_out_and_spoils_no_other(store: SQLiteStore) -> None:
     one, two = held(store, "one"), held(store, "two")
-    batch = [
+    batch: list[AnyRequest] = [
         Fail(one.id, one.token, one.nonce, error_type="E", error="\ud800", final=True),
         Complete(two.id, two.token, two.nonce, result=b"r", digest=b"r"),
     ]
