@@ -120,7 +120,7 @@ class Face:
     @property
     def counts(self) -> dict[str, int]:
         """How often each event happened in this client so far, whether anybody listened or not."""
-        return dict(self.engine.bus.counts)
+        return {name: number for name, number in self.engine.bus.counts.items() if number}
 
     def stop(self) -> None:
         """Claim nothing more from now on; what is running goes on. May be called from a signal handler."""

@@ -11,7 +11,7 @@ from hypothesis import Phase, settings
 
 from onceward.ports import Clock
 from onceward.stores.memory import MemoryStore
-from tests.conformance import broken, broken_trails, broken_ways
+from tests.conformance import broken, broken_glances, broken_trails, broken_ways
 from tests.conformance.in_memory import InMemory
 
 CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
@@ -83,6 +83,27 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
         "tokens_grow_whatever_happens_to_a_key",
         "tokens_grow_while_the_clock_is_set_back_by_days",
     ),
+    broken_glances.GlanceIgnoresTheWindow: (
+        "a_glance_shows_what_a_claim_would_replay_and_nothing_else",
+        "random_histories_agree_with_the_state_table",
+    ),
+    broken_glances.GlanceIgnoresThePayload: (
+        "a_glance_shows_what_a_claim_would_replay_and_nothing_else",
+        "random_histories_agree_with_the_state_table",
+    ),
+    broken_glances.GlanceIgnoresNewerVersions: ("a_glance_shows_nothing_of_a_newer_version",),
+    broken_glances.GlanceShowsWhatIsNotDone: (
+        "a_glance_shows_what_a_claim_would_replay_and_nothing_else",
+        "random_histories_agree_with_the_state_table",
+    ),
+    broken_glances.GlanceShowsFailures: (
+        "a_glance_shows_what_a_claim_would_replay_and_nothing_else",
+        "random_histories_agree_with_the_state_table",
+    ),
+    broken_glances.GlanceNeverSlides: ("a_glance_leaves_it_to_the_claim_to_move_a_window",),
+    broken_glances.GlanceShowsNothing: ("a_glance_shows_what_a_claim_would_replay_and_nothing_else",),
+    broken_glances.GlanceLosesResults: ("a_glance_shows_what_a_claim_would_replay_and_nothing_else",),
+    broken_glances.GlanceWrites: ("a_glance_shows_what_a_claim_would_replay_and_nothing_else",),
     broken_ways.GetThenPut: (
         "of_many_claimants_of_one_key_exactly_one_acquires",
         "many_claimants_may_share_one_store",
@@ -178,7 +199,7 @@ def test_every_broken_store_is_shown_to_the_kit_and_every_check_is_shown_a_broke
     checks = {name.removeprefix("test_") for name in dir(InMemory) if name.startswith("test_")}
     stores = {
         kind
-        for module in (broken, broken_trails, broken_ways)
+        for module in (broken, broken_glances, broken_trails, broken_ways)
         for kind in vars(module).values()
         if isinstance(kind, type)
     }

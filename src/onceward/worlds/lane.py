@@ -6,7 +6,10 @@ one found. First come, first served, but for the second of a key, which goes wit
 
 from __future__ import annotations
 
+import time
 from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 from onceward.ports import AnyRequest
@@ -19,41 +22,70 @@ OVERHEAD = 500  # bytes of a request without its result: names, marks, a note
 class Waiting:
     """A request with somebody who waits for its answer. Marked `taken` first and then asked whether it has `left`."""
 
-    __slots__ = ("left", "request", "taken")
+    __slots__ = ("_deadline", "left", "request", "taken")
 
-    def __init__(self, request: AnyRequest) -> None:
+    def __init__(self, request: AnyRequest, deadline: float) -> None:
         self.request = request
+        self._deadline = deadline
         self.left = False  # nobody waits any more: it is not to be sent
         self.taken = False  # it is being sent
+
+    def remaining(self) -> float:
+        """Seconds until its time is over."""
+        return max(0.0, self._deadline - time.monotonic())
+
+    def leave(self) -> None:
+        """Its time is over, and it was not sent."""
+        self.left = True
 
 
 W = TypeVar("W", bound=Waiting)
 
 
 class Queue(Generic[W]):
-    """Requests in the order of their arrival. Anybody may add; only one at a time may take."""
+    """Requests in the order of their arrival. Anybody may add. One at a time should take; two get each a part of it."""
 
     def __init__(self) -> None:
         self._waiting: deque[W] = deque()
 
+    def __iter__(self) -> Iterator[W]:
+        return iter(tuple(self._waiting))
+
     def add(self, one: W) -> None:
         self._waiting.append(one)
 
+    def put_back(self, taken: Sequence[W]) -> None:
+        """Before all others: they were taken first."""
+        for one in taken:
+            one.taken = False
+        self._waiting.extendleft(reversed(taken))
+
     def first(self) -> W | None:
         """Whose turn it is; None if nobody waits."""
-        waiting = self._waiting
-        while waiting and waiting[0].left:
-            waiting.popleft()
-        return waiting[0] if waiting else None
+        while True:
+            try:
+                one = self._waiting[0]
+            except IndexError:
+                return None
+            if not one.left:
+                return one
+            with suppress(ValueError):  # not `popleft`: if somebody else took it, that would drop the next one
+                self._waiting.remove(one)
 
     def take(self) -> list[W]:
-        """What goes with the next call. A request that is too large for any batch goes alone."""
+        """What goes with the next call. A request that is too large for any batch goes alone.
+
+        Whose time is over does not go: a call is as short as the most hurried of its requests wants it.
+        """
         taken: list[W] = []
         ids: set[bytes] = set()
         later: list[W] = []
         size = 0
-        while self._waiting and len(taken) < MOST:
-            one = self._waiting.popleft()
+        while len(taken) < MOST:
+            try:
+                one = self._waiting.popleft()
+            except IndexError:
+                break
             if one.request.id in ids:
                 later.append(one)
                 continue
@@ -62,8 +94,12 @@ class Queue(Generic[W]):
                 later.append(one)
                 break
             one.taken = True
-            if not one.left:
-                ids.add(one.request.id)
-                taken.append(one)
+            if one.left:
+                continue
+            if not one.remaining():
+                one.leave()
+                continue
+            ids.add(one.request.id)
+            taken.append(one)
         self._waiting.extendleft(reversed(later))
         return taken

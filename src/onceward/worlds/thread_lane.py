@@ -30,15 +30,14 @@ NAP = 0.05  # seconds after which a sleeper looks whether anybody is sending at 
 class Sleeper(Waiting):
     """A thread that waits for its answer, or for its turn to send."""
 
-    __slots__ = ("_bell", "_deadline", "alone", "answer", "ident", "leads")
+    __slots__ = ("_bell", "alone", "answer", "ident", "leads")
 
     def __init__(self, request: AnyRequest, deadline: float, ident: int) -> None:
-        super().__init__(request)
+        super().__init__(request, deadline)
         self.ident = ident
         self.answer: Answer | None = None
         self.leads = False  # it is to send the next call
         self.alone = False  # the call that it was part of failed: it is to send itself
-        self._deadline = deadline
         self._bell = threading.Lock()
         self._bell.acquire()
 
@@ -49,10 +48,6 @@ class Sleeper(Waiting):
     def nap(self) -> None:
         """Until somebody wakes it; not for long."""
         self._bell.acquire(timeout=min(NAP, self.remaining()))
-
-    def remaining(self) -> float:
-        """Seconds until its time is over."""
-        return max(0.0, self._deadline - time.monotonic())
 
 
 class ThreadLane:
@@ -106,19 +101,21 @@ class ThreadLane:
     async def _lead(self, me: Sleeper) -> None:
         """Send all that wait, most often this one among them."""
         me.leads, self._holder = True, me.ident
-        batch = self._queue.take()
+        batch: list[Sleeper] = []
         try:
-            answers = await self._send([one.request for one in batch], me.remaining()) if batch else []
-        except BaseException:
+            batch = self._queue.take()
+            requests = [one.request for one in batch]
+            answers = await self._send(requests, min(one.remaining() for one in batch)) if batch else []
+            for one, answer in zip(batch, answers, strict=True):
+                one.answer = answer
+                one.wake()
+        except BaseException as error:
             for one in batch:
                 one.alone = True
                 one.wake()
-            if len(batch) == 1:
+            if batch == [me] or not isinstance(error, Exception):  # a signal is for this thread alone
                 raise
             return
-        for one, answer in zip(batch, answers, strict=True):
-            one.answer = answer
-            one.wake()
         if me.answer is None:  # there was too much for one call
             me.leads = False
             self._hand_on()

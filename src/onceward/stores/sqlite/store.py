@@ -79,7 +79,8 @@ class SQLiteStore(Grouping, Watchers):
     async def open(self, world: World) -> None:
         await world.offload(self._link.open)
         self._world = world
-        self.group(world)
+        if not self.inline:  # what is in memory waits for nothing, and may not make anybody wait
+            self.group(world)
 
     async def close(self) -> None:
         world, self._world = self._world, None

@@ -19,6 +19,7 @@ from onceward.errors import ConfigurationError
 from .auditing import AuditChecks
 from .factory import StoreFactory, check
 from .fencing import FencingChecks
+from .glancing import GlanceChecks
 from .histories import HistoryChecks
 from .processes import ProcessChecks
 from .purging import PurgeChecks
@@ -39,6 +40,7 @@ class StoreConformance(
     HistoryChecks,
     FencingChecks,
     ReplyChecks,
+    GlanceChecks,
     ValueChecks,
     PurgeChecks,
     ReadingChecks,

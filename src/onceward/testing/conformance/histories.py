@@ -306,6 +306,7 @@ class HistoryChecks(StoreFactory):
         player = Player(mirror, stage)
         for number, step in enumerate(history):
             await player.play(step)
+            await mirror.glance(f"after step {number}", via=number)
             if number % 8 == 0:
                 await mirror.compare(f"after step {number}")
         await mirror.compare("at the end", via=1)

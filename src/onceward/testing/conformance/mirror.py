@@ -9,9 +9,10 @@ from typing import Any
 from onceward.model import transitions
 from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Seen, Verdict
 from onceward.model.transitions import Row, purgeable, row_of
-from onceward.ports import AnySettlement, Filter
+from onceward.ports import AnySettlement, Filter, Glances
 from onceward.testing.clock import FakeClock
 
+from .glancing import PAYLOADS, assert_shows
 from .stage import TIMEOUT, Caller, assert_same, differences
 
 Change = Callable[[Record | None, Any, int], tuple[Record | None, Verdict]]
@@ -78,6 +79,14 @@ class Mirror:
         assert {of: number for of, number in counted.items() if number} == wanted, (
             f"{when}: counts() says {counted}, not {wanted}"
         )
+
+    async def glance(self, when: str, via: int = 0) -> None:
+        """Every record, with each fingerprint, if the store can be looked at without a claim."""
+        store = self._store(via)
+        if isinstance(store, Glances):
+            for id, record in self.records.items():
+                for fingerprint in PAYLOADS:
+                    await assert_shows(store, record, id, fingerprint, when=when, clock=self._clock)
 
     def _store(self, via: int) -> Any:
         return self._callers[via % len(self._callers)].store

@@ -1,0 +1,292 @@
+"""Group commit among the tasks of an event loop (PROTOCOL 11): gates in the store decide who waits for whom."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from asyncio import Task
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from onceward.errors import StoreUnavailable
+from onceward.model.record import Answer
+from onceward.ports import AnyRequest
+from onceward.worlds.loop_lane import LoopLane
+from tests.moved_time import TOO_LONG, in_thread
+from tests.unit.lane_calls import LoopSend, Noted, answer_to, large, request, until
+
+PATIENCE = 30.0
+
+
+async def ask(lane: LoopLane, one: AnyRequest, timeout: float = PATIENCE) -> Answer:
+    [answer] = await lane(one, timeout)
+    return answer
+
+
+async def start(lane: LoopLane, *requests: AnyRequest, timeout: float = PATIENCE) -> list[Task[Answer]]:
+    """One task each, queued in this order."""
+    tasks = [asyncio.ensure_future(ask(lane, one, timeout)) for one in requests]
+    await asyncio.sleep(0)
+    return tasks
+
+
+async def all_of(tasks: list[Task[Answer]]) -> list[Answer]:
+    return await asyncio.wait_for(asyncio.gather(*tasks), TOO_LONG)
+
+
+@asynccontextmanager
+async def under_way(holds: int = 1) -> AsyncIterator[tuple[LoopLane, LoopSend]]:
+    """A lane whose first call is inside of the store."""
+    send = LoopSend(holds)
+    lane = LoopLane(send)
+    [first] = await start(lane, request("first"))
+    await send.reached()
+    yield lane, send
+    for number in range(holds):
+        send.go(number)
+    assert await asyncio.wait_for(first, TOO_LONG) == answer_to(request("first"))
+
+
+async def test_what_is_started_together_goes_together() -> None:
+    send = LoopSend()
+    lane = LoopLane(send)
+    assert await all_of(await start(lane, *(request(word) for word in "abc"))) == [
+        answer_to(request(word)) for word in "abc"
+    ]
+    assert send.calls == [["a", "b", "c"]]
+
+
+async def test_what_arrives_while_a_call_is_under_way_goes_together_in_the_next() -> None:
+    words = "abcdefghij"
+    async with under_way() as (lane, send):
+        others = await start(lane, *(request(word) for word in words))
+        assert send.calls == [["first"]]
+        send.go()
+        assert await all_of(others) == [answer_to(request(word)) for word in words]
+    assert send.calls == [["first"], list(words)]
+
+
+async def test_batches_have_their_limits_and_one_request_a_key() -> None:
+    async with under_way() as (lane, send):
+        others = await start(lane, *(request(number) for number in range(300)))
+        others += await start(lane, *(large(number, 400_000) for number in range(300, 303)), request(0, b"again"))
+        send.go()
+        await all_of(others)
+    assert send.sizes() == [1, 256, 44 + 2, 2]
+    assert send.calls[-1][-1] == "0"
+    assert [getattr(one, "nonce", b"") for one in send.requests[-1]] == [b"n", b"again"]
+
+
+async def test_one_that_fails_fails_alone_and_the_others_are_repeated_with_their_nonce() -> None:
+    words = ["a", "bad", "c", "d"]
+    async with under_way() as (lane, send):
+        send.fails = lambda requests: any(getattr(one, "key", "") == "bad" for one in requests)
+        asked = [request(word, word.encode()) for word in words]
+        others = await start(lane, *asked)
+        send.go()
+        for word, one in zip(words, others, strict=True):
+            if word == "bad":
+                with pytest.raises(StoreUnavailable, match="bad"):
+                    await one
+            else:
+                assert await one == answer_to(request(word))
+    assert send.calls == [["first"], words, *([word] for word in words)]
+    assert [call[0] for call in send.requests[2:]] == asked
+
+
+@pytest.mark.fault("F28")
+async def test_a_cancelled_task_that_waits_is_not_sent_and_disturbs_nobody() -> None:
+    async with under_way() as (lane, send):
+        others = await start(lane, *(request(word) for word in "abc"))
+        others[1].cancel()
+        send.go()
+        with pytest.raises(asyncio.CancelledError):
+            await others[1]
+        assert await all_of([others[0], others[2]]) == [answer_to(request(word)) for word in "ac"]
+    assert send.calls == [["first"], ["a", "c"]]
+
+
+@pytest.mark.fault("F28")
+async def test_a_cancelled_task_whose_request_is_under_way_disturbs_nobody() -> None:
+    async with under_way(2) as (lane, send):
+        others = await start(lane, *(request(word) for word in "abc"))
+        send.go(0)
+        await send.reached()
+        others[0].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await others[0]
+        send.go(1)
+        assert await all_of(others[1:]) == [answer_to(request(word)) for word in "bc"]
+    assert send.calls == [["first"], ["a", "b", "c"]]
+
+
+@pytest.mark.fault("F28")
+async def test_whoever_cancels_all_tasks_leaves_nobody_waiting_for_ever() -> None:
+    """The end of a program: those who still have to settle come aboard while the flight itself is being cancelled."""
+    async with under_way(2) as (lane, send):
+        others = await start(lane, *(request(word) for word in "ab"))
+        send.go(0)
+        await send.reached()
+        [late] = await start(lane, request("late"))
+        flights = [task for task in asyncio.all_tasks() if getattr(task.get_coro(), "__name__", "") == "_fly"]
+        for flight in flights:
+            flight.cancel()
+        [last] = await start(lane, request("last"))
+        assert await all_of([*others, late, last]) == [answer_to(request(word)) for word in ("a", "b", "late", "last")]
+    assert len(flights) == 1
+    assert send.calls == [["first"], ["a", "b"], ["a", "b", "late", "last"]]
+
+
+async def test_each_call_has_a_deadline_of_its_own_while_it_waits_for_its_turn() -> None:
+    async with under_way() as (lane, send):
+        [patient] = await start(lane, request("patient"))
+        [hurried] = await start(lane, request("hurried"), timeout=0.01)
+        with pytest.raises(StoreUnavailable, match="busy for too long"):
+            await asyncio.wait_for(hurried, TOO_LONG)
+        assert not patient.done(), "the flight goes on"
+        send.go()
+        assert await patient == answer_to(request("patient"))
+    assert send.calls == [["first"], ["patient"]]
+
+
+async def test_the_deadlines_of_those_who_wait_come_one_after_the_other() -> None:
+    async with under_way() as (lane, send):
+        [later] = await start(lane, request("later"), timeout=0.05)
+        [sooner] = await start(lane, request("sooner"), timeout=0.01)
+        [patient] = await start(lane, request("patient"))
+        for one in (sooner, later):
+            with pytest.raises(StoreUnavailable):
+                await asyncio.wait_for(one, TOO_LONG)
+        assert not patient.done()
+        send.go()
+        assert await patient == answer_to(request("patient"))
+    assert send.calls == [["first"], ["patient"]]
+
+
+async def test_each_call_has_a_deadline_of_its_own_while_others_are_repeated() -> None:
+    """The call for several failed. While the first is repeated, and is slow, the second one's time runs out."""
+    async with under_way() as (lane, send):
+        gate = asyncio.Event()
+
+        async def slow(requests: Any, timeout: float) -> list[Answer]:
+            if len(requests) > 1:
+                raise StoreUnavailable("not together")
+            await asyncio.wait_for(gate.wait(), TOO_LONG)
+            return await send(requests, timeout)
+
+        slow_lane = LoopLane(slow)
+        [patient] = await start(slow_lane, request("patient"))
+        [hurried] = await start(slow_lane, request("hurried"), timeout=0.05)
+        with pytest.raises(StoreUnavailable, match="busy for too long"):
+            await asyncio.wait_for(hurried, TOO_LONG)
+        assert not patient.done()
+        gate.set()
+        assert await patient == answer_to(request("patient"))
+        assert lane is not slow_lane
+
+
+async def test_a_call_is_as_short_as_the_most_hurried_of_its_requests_wants_it() -> None:
+    async with under_way() as (lane, send):
+        others = await start(lane, request("patient")) + await start(lane, request("hurried"), timeout=5)
+        send.go()
+        await all_of(others)
+    assert send.calls[1] == ["patient", "hurried"]
+    assert 0 < send.timeouts[1] <= 5
+
+
+async def test_a_call_without_any_time_is_told_so() -> None:
+    with pytest.raises(StoreUnavailable):
+        await asyncio.wait_for(ask(LoopLane(LoopSend()), request("a"), timeout=0), TOO_LONG)
+
+
+async def test_nobody_starves() -> None:
+    send = LoopSend()
+    lane = LoopLane(send)
+
+    async def worker(number: int) -> None:
+        for turn in range(20):
+            word = f"{number}/{turn}"
+            assert await ask(lane, request(word)) == answer_to(request(word))
+
+    await asyncio.wait_for(asyncio.gather(*(worker(number) for number in range(300))), TOO_LONG)
+    assert sorted(word for call in send.calls for word in call) == sorted(
+        f"{number}/{turn}" for number in range(300) for turn in range(20)
+    )
+    assert max(send.sizes()) <= 256
+    assert len(send.calls) <= 2 * 20, "300 tasks need two calls a round"
+
+
+async def test_a_store_that_answers_too_little_keeps_nobody_waiting() -> None:
+    send = LoopSend()
+    send.answers = lambda requests: []  # type: ignore[method-assign]
+    for one in await start(LoopLane(send), request("a"), request("b")):
+        with pytest.raises(ValueError, match="zip"):
+            await asyncio.wait_for(one, TOO_LONG)
+    assert send.sizes() == [2, 1, 1]
+
+
+async def test_a_flight_that_is_over_at_once_is_not_waited_for() -> None:
+    """As with an eager task factory, and a store that never waits."""
+
+    def eager(loop: asyncio.AbstractEventLoop, call: Any, **how: Any) -> Any:
+        if call.__name__ != "_fly":
+            return asyncio.Task(call, loop=loop, **how)
+        with pytest.raises(StopIteration):
+            call.send(None)
+        over = loop.create_future()
+        over.set_result(None)
+        return over
+
+    asyncio.get_running_loop().set_task_factory(eager)
+    send = LoopSend()
+    lane = LoopLane(send)
+    for word in "abc":
+        assert await asyncio.wait_for(ask(lane, request(word)), TOO_LONG) == answer_to(request(word))
+    assert send.calls == [["a"], ["b"], ["c"]]
+
+
+def test_loops_may_follow_each_other_and_leave_nothing_behind() -> None:
+    noted = Noted()
+
+    async def send(requests: Any, timeout: float) -> list[Answer]:
+        noted.note(requests, timeout)
+        await asyncio.sleep(0)
+        return noted.answers(requests)
+
+    lane = LoopLane(send)
+
+    async def both(turn: int) -> None:
+        first = await start(lane, request(f"{turn}/a"))
+        await asyncio.sleep(0)  # it has taken off: the next one waits, and its deadline is minded
+        await all_of(first + await start(lane, request(f"{turn}/b")))
+
+    for turn in range(3):
+        asyncio.run(both(turn))
+    assert noted.sizes() == [1] * 6
+    gc.collect()
+    assert len(lane._runways) == 0
+
+
+def test_two_loops_in_two_threads_do_not_wait_for_each_other() -> None:
+    noted = Noted()
+    gate = asyncio.Event()
+    stuck: list[asyncio.AbstractEventLoop] = []
+
+    async def send(requests: Any, timeout: float) -> list[Answer]:
+        noted.note(requests, timeout)
+        if requests[0].key == "stuck":
+            stuck.append(asyncio.get_running_loop())
+            await asyncio.wait_for(gate.wait(), TOO_LONG)
+        return noted.answers(requests)
+
+    lane = LoopLane(send)
+    one = in_thread(lambda: asyncio.run(ask(lane, request("stuck"))))
+    until(lambda: bool(stuck))
+    assert asyncio.run(ask(lane, request("free"))) == answer_to(request("free"))
+    assert not one.done()
+    stuck[0].call_soon_threadsafe(gate.set)
+    assert one.result(TOO_LONG) == answer_to(request("stuck"))
+    assert noted.calls == [["stuck"], ["free"]]
