@@ -185,7 +185,12 @@ def report(sections: list[Section], name: str, command: str) -> str:
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description="The long, random tests.")
     parser.add_argument("--small", action="store_true", help="to see that it works: few examples, one quick demo")
-    parser.add_argument("--minutes", type=float, default=20.0, help="of demos, default 20; half as many of kills")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=20.0,
+        help="of demos, default 20; half as many of kills, a quarter of histories",
+    )
     parser.add_argument(
         "--into", type=Path, help="folder of the report, default docs/evidence (small: none, it is printed)"
     )

@@ -43,8 +43,9 @@ KINDS: dict[str, Callable[[Path, SharedClock], Store]] = {
 
 
 def work(store: Store, dice: random.Random) -> None:
-    """Ask for this and that at the port of the store, for ever."""
+    """Ask for this and that at the port of the store, as long as the fleet sails."""
     colour = COLOURS["blocking"]
+    fleet = os.getppid()
 
     async def for_ever() -> None:
         async with opened(store, colour) as (own, keeper, world):
@@ -53,14 +54,15 @@ def work(store: Store, dice: random.Random) -> None:
                 await world.sleep(microseconds / 1_000_000 / IDLENESS)
 
             worker = Worker(own, keeper, dice, pause, moment=MOMENT)
-            while True:
+            while os.getppid() == fleet:
                 await worker.step()
 
     bridge.run(for_ever())
 
 
 def use(store: Store, dice: random.Random) -> None:
-    """Do small jobs through the client, for ever: with renewals, waiting, and a lease as short as it may be."""
+    """Do small jobs through the client, as long as the fleet sails: with renewals, waiting, and a very short lease."""
+    fleet = os.getppid()
     logging.disable()  # jobs fail by the hundred, on purpose
     once = Once(store, lease="50ms", window="40ms", wait="100ms", max_attempts=5)
 
@@ -70,7 +72,7 @@ def use(store: Store, dice: random.Random) -> None:
             raise ValueError("this one failed")
         return dice.randrange(100)
 
-    while True:
+    while os.getppid() == fleet:
         try:
             once.run(f"job {dice.randrange(3)}", job)
         except (OncewardError, ValueError):
@@ -112,9 +114,9 @@ class Fleet:
         pid = dice.choice(list(self._logs))
         os.kill(pid, signal.SIGKILL)
         _, status = os.waitpid(pid, 0)
-        if not os.WIFSIGNALED(status):
-            raise SystemExit(f"a worker ended by itself, with {os.waitstatus_to_exitcode(status)}")
         log = self._logs.pop(pid)
+        if not os.WIFSIGNALED(status):
+            raise SystemExit(f"{log.stem} ended by itself, with {os.waitstatus_to_exitcode(status)}")
         if log.exists():
             mark_ended(log)
         self.kills += 1
@@ -128,13 +130,15 @@ def main(arguments: list[str]) -> None:
     fleet = Fleet(Path(folder), kind, int(seed))
     dice = random.Random(seed)
     ends = time.monotonic() + float(seconds)
-    while time.monotonic() < ends:
-        while len(fleet) < int(workers):
-            fleet.launch()
-        time.sleep(dice.uniform(*LIFE))
-        fleet.kill(dice)
-    while len(fleet):
-        fleet.kill(dice)
+    try:
+        while time.monotonic() < ends:
+            while len(fleet) < int(workers):
+                fleet.launch()
+            time.sleep(dice.uniform(*LIFE))
+            fleet.kill(dice)
+    finally:
+        while len(fleet):
+            fleet.kill(dice)
     print(json.dumps({"kills": fleet.kills}))
 
 

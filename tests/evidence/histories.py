@@ -19,7 +19,15 @@ import msgspec
 from msgspec import Struct
 
 from onceward.testing.history import check
-from tests.evidence.planted import GLANCES, SEEN, Hunt, get_then_put_by_processes, get_then_put_by_threads, hunt, storms
+from tests.evidence.planted import (
+    SEEN,
+    Hunt,
+    ShowsWhatItOnceShowed,
+    get_then_put_by_processes,
+    get_then_put_by_threads,
+    hunt,
+    storms,
+)
 from tests.evidence.runs import RUNS, Run
 
 SEEDS = 200
@@ -78,7 +86,7 @@ def repeated(name: str, run: Run, *, seed: int, seconds: float, size: float, int
 
 
 def hunts(folder: Path) -> Iterator[tuple[str, Hunt]]:
-    for kind in (*SEEN, *GLANCES):
+    for kind in (*SEEN, ShowsWhatItOnceShowed):
         yield f"{kind.__name__}, threads", hunt(storms(kind, seeds=SEEDS))
     yield "get then put on a file, threads", hunt(get_then_put_by_threads(folder, seeds=SEEDS))
     yield "get then put on a file, processes", hunt(get_then_put_by_processes(folder, seeds=SEEDS))

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from onceward.model.record import Record, State
+from onceward.model.record import Record
 from onceward.ports import Clock
 from onceward.stores.cached import CachedStore
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import FakeClock
 from onceward.testing.history import Operation, Report, check, storm
-from tests.conformance import broken, broken_ways
+from tests.conformance import broken, broken_glances, broken_ways
 from tests.evidence.clocks import SharedClock
 from tests.evidence.fleet import sail
 from tests.evidence.runs import eager_threads
@@ -36,6 +36,8 @@ UNSEEN: dict[type[MemoryStore], str] = {
     broken_ways.CountsWithoutScopes: "counts are of many keys, and are not recorded",
     broken_ways.WakesNobody: "to be woken is no answer",
     broken_ways.Nameless: "a name is no answer",
+    broken_glances.GlanceShowsNothing: "to show nothing is always right: the key is claimed then",
+    broken_glances.GlanceIgnoresNewerVersions: "as IgnoresNewerVersions",
 }
 """And why. The conformance kit sees these."""
 
@@ -44,7 +46,7 @@ IN_FILES = frozenset({broken_ways.UnlockedFiles})
 
 SEEN = [
     kind
-    for module in (broken, broken_ways)
+    for module in (broken, broken_ways, broken_glances)
     for kind in vars(module).values()
     if isinstance(kind, type)
     and issubclass(kind, MemoryStore)
@@ -126,17 +128,6 @@ class ShowsWhatItOnceShowed(MemoryStore):
         if shown is not None:
             self._shown[id] = shown
         return shown
-
-
-class GlancesPastTheWindow(MemoryStore):
-    """Shows a result for as long as the record is there."""
-
-    def glance(self, id: bytes, fingerprint: bytes) -> Record | None:
-        record = self._records.get(id)
-        return record if record is not None and record.state is State.COMPLETED else None
-
-
-GLANCES = (ShowsWhatItOnceShowed, GlancesPastTheWindow)
 
 
 def _same(store: MemoryStore) -> MemoryStore:

@@ -19,6 +19,11 @@ from onceward.ports import AnySettlement, Clock, Filter, Page, World
 from onceward.testing.history import Forget, Read, Request
 from onceward.testing.history.operation import outcome
 
+OPENING = (
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = NORMAL",
+    "CREATE TABLE IF NOT EXISTS records (id BLOB PRIMARY KEY, record BLOB)",
+)
 HESITATION = 0.0005
 """Seconds between the look and the write: what a round trip to a server takes."""
 
@@ -40,9 +45,20 @@ class TinyStore:
 
     async def open(self, world: World) -> None:
         self._connection = sqlite3.connect(self._path, isolation_level=None, timeout=30, check_same_thread=False)
-        self._connection.execute("PRAGMA journal_mode = WAL")
-        self._connection.execute("PRAGMA synchronous = NORMAL")
-        self._connection.execute("CREATE TABLE IF NOT EXISTS records (id BLOB PRIMARY KEY, record BLOB)")
+        for statement in OPENING:
+            self._insist(statement)
+
+    def _insist(self, statement: str) -> None:
+        """To enter WAL mode, and to mend what a killed process left, SQLite does not wait by itself."""
+        while True:
+            try:
+                self._connection.execute(statement)
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error):
+                    raise
+                time.sleep(HESITATION)
+            else:
+                return
 
     async def close(self) -> None:
         self._connection.close()

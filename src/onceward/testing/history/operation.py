@@ -134,7 +134,8 @@ SHOWN = ("state", "token", "attempt", "fingerprint", "result", "stored", "valid_
 
 def glimpse(id: bytes, done: Done) -> Record:
     """A record of which only the fields that were shown are known. A row may hold 1 for True."""
-    return Record(id, "", "", **{name: getattr(done, name) for name in SHOWN} | {"stored": bool(done.stored)})
+    shown: dict[str, Any] = {name: getattr(done, name) for name in SHOWN}
+    return Record(id, "", "", **{**shown, "stored": bool(done.stored)})
 
 
 def shows(record: Record | None, request: Request, shown: Record | None) -> bool:
