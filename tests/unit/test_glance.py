@@ -125,6 +125,12 @@ def test_the_outcome_is_the_one_that_a_claim_would_have_given(store: Store, kind
         assert by_look.unwrap() == (None if choices else work())
 
 
+def test_whoever_wants_no_result_is_given_none(once: Once) -> None:
+    once(key="k", name="work")(lambda: 7)()
+    outcome: Any = once(key="k", name="work", store_result=False)(lambda: 7).outcome()
+    assert (outcome.value, outcome.unwrap()) == (None, None)
+
+
 @pytest.mark.rival(26)
 def test_a_sliding_window_still_slides(once: Once, store: Store, clock: FakeClock) -> None:
     work = once(key="k", window=sliding("8h"))(nothing)
