@@ -37,7 +37,7 @@ COMPLETE = (
 )
 READ = "SELECT state, valid_until, result FROM done WHERE key = ?"
 
-_tokens = count(1)
+tokens = count(1)
 
 Work = Callable[[str], str]
 
@@ -86,7 +86,7 @@ class Memory:
                         return entry
                 elif entry.lease_until > now:
                     raise Busy(key)
-            entry = self._entries[key] = Entry(next(_tokens), now + LEASE)
+            entry = self._entries[key] = Entry(next(tokens), now + LEASE)
             return entry
 
     def complete(self, key: str, token: int, result: object) -> None:
@@ -110,7 +110,7 @@ def fresh_on(cursor: sqlite3.Cursor, work: Work) -> Work:
     """Claim and complete, each a statement that commits by itself, on one cursor that keeps them prepared."""
 
     def call(key: str) -> str:
-        token = next(_tokens)
+        token = next(tokens)
         if cursor.execute(CLAIM, (key, token, time.time() + LEASE)).rowcount != 1:
             raise Busy(key)
         result = work(key)
@@ -146,7 +146,7 @@ def shared_connection(path: Path, work: Work) -> Iterator[Work]:
 
         def call(key: str) -> str:
             with lock:
-                token = next(_tokens)
+                token = next(tokens)
                 claimed = cursor.execute(CLAIM, (key, token, time.time() + LEASE)).rowcount == 1
             if not claimed:
                 raise Busy(key)
@@ -177,7 +177,7 @@ def connection_per_thread(path: Path, work: Work) -> Iterator[Work]:
         if cursor is None:
             connections.append(connect(path, "FULL"))
             cursor = own.cursor = connections[-1].cursor()
-        token = next(_tokens)
+        token = next(tokens)
         if not write(cursor, CLAIM, key, token, time.time() + LEASE):
             raise Busy(key)
         result = work(key)

@@ -70,8 +70,14 @@ BARS: dict[str, Bar] = {
     "sqlite at a million keys, replay, against a thousand": at_most(1.5),
 }
 
-WITHOUT_BAR = ("memory @once, replay, against exactly_once with a lease",)
-"""Measured and shown all the same. A replay takes no lease, so the bar on leases says nothing about it."""
+WITHOUT_BAR = (
+    "memory @once, replay, against exactly_once with a lease",
+    "sqlite FULL, fresh, against a lean table",
+    "sqlite FULL, replay, against a lean table",
+    "sqlite NORMAL, fresh, against a lean table",
+    "sqlite NORMAL, replay, against a lean table",
+)
+"""Measured and shown all the same: a replay takes no lease, and a table of six columns keeps none of our promises."""
 
 
 def judge(bar: Bar, found: Comparison) -> Verdict:

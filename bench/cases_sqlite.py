@@ -1,4 +1,4 @@
-"""SQLite with one caller, beside the bare statements on a table of their own. Two files a side, in turn."""
+"""SQLite with one caller, beside the same statements without us, and beside a lean table. Two files a side, in turn."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
-from bench import bare
+from bench import bare, bare_table
 from bench.case import KINDS, Call, Case, Cases, Plan, work
 from bench.paired import TURNS_OF_A, TURNS_OF_B, in_turn
 from onceward import Once
 
-BARE = {"fresh": bare.fresh_on, "replay": bare.replay_on}
+LEAN = {"fresh": bare.fresh_on, "replay": bare.replay_on}
 
 
 def cases(plan: Plan) -> Cases:
     for durability in ("FULL", "NORMAL"):
-        for kind, block in KINDS.items():
-            name = f"sqlite {durability}, {kind}, against bare statements"
+        for kind, against in ((kind, against) for kind in KINDS for against in ("bare statements", "a lean table")):
+            name = f"sqlite {durability}, {kind}, against {against}"
             if not plan.wants(name):
                 continue
+            block, by_hand = KINDS[kind], same_table if against == "bare statements" else lean_table
             with tempfile.TemporaryDirectory(dir=plan.folder) as folder, ExitStack() as stack:
                 ours = [decorated(Path(folder) / f"ours-{n}.db", durability) for n in (0, 1)]
                 bares = [by_hand(Path(folder) / f"bare-{n}.db", durability, kind) for n in (0, 1)]
@@ -36,6 +37,12 @@ def decorated(path: Path, durability: str) -> Iterator[Call]:
 
 
 @contextmanager
-def by_hand(path: Path, durability: str, kind: str) -> Iterator[Call]:
+def same_table(path: Path, durability: str, _kind: str) -> Iterator[Call]:
+    with closing(bare_table.connect(path, durability)) as connection:
+        yield bare_table.on(connection.cursor(), work)
+
+
+@contextmanager
+def lean_table(path: Path, durability: str, kind: str) -> Iterator[Call]:
     with closing(bare.connect(path, durability)) as connection:
-        yield BARE[kind](connection.cursor(), work)
+        yield LEAN[kind](connection.cursor(), work)

@@ -1,7 +1,8 @@
 """The long, random tests: `python -m tests.soak [--small] [--minutes N] [--into FOLDER]`.
 
-New random examples by the thousand for every property, random histories for every store, then the demo again and again
-with other seeds. The report has the commit, the command and the figures of this very run.
+New random examples by the thousand for every property, random histories for every store, kills at every call and again
+in the recovery, every order of a race, the demo again and again with other seeds, and recorded histories of real runs.
+The report has the commit, the command and the figures of this very run.
 """
 
 from __future__ import annotations
@@ -22,11 +23,17 @@ from typing import NamedTuple
 
 from examples.demo.crew import Trouble
 from examples.demo.run import Plan, run
+from tests.chaos.barrage import barrage
+from tests.evidence import histories
+from tests.evidence.races import RACES
+from tests.evidence.schedules import BOUND, explore
 
 ROOT = Path(__file__).resolve().parents[1]
 EVIDENCE = ROOT / "docs" / "evidence"
 A_TEST = 6 * 3600  # seconds: five thousand examples take their time
 SEED = 1_000  # first of the demo's; the usual runs have small ones
+MOST_ORDERS = 5_000  # of one race, about ten minutes
+THREE_ENDINGS = 3  # one for each of the three that race
 
 PROPERTIES = ("-m", "hypothesis", "--hypothesis-show-statistics", "tests")
 HISTORIES = ("-k", "random_histories", "tests/conformance/test_memory.py", "tests/conformance/test_sqlite.py")
@@ -61,6 +68,21 @@ def pytest_figures(said: str) -> list[tuple[str, object]]:
     figures: list[tuple[str, object]] = [(f"tests {word}", int(number)) for number, word in counted]
     examples = [int(number) for number in re.findall(r"- (\d+) passing, ", said)]
     return [*figures, ("random examples passed", sum(examples))] if examples else figures
+
+
+def recorded_histories(*, small: bool, minutes: float) -> Section:
+    """Real concurrent runs, each history checked for an order; then the planted bugs."""
+    seconds = 1.0 if small else 60 * minutes
+    done = histories.soak(seconds, SEED, size=1.0 if small else histories.SIZE)
+    print(*done.without_an_order, *done.missed, sep="\n", file=sys.stderr, end="\n" if not done.passed else "")
+    figures: list[tuple[str, object]] = [(what, round(done.total[what])) for what in histories.FIGURES]
+    figures += [
+        ("histories without an order", len(done.without_an_order)),
+        ("planted bugs", len(done.hunts)),
+        ("planted bugs not found", len(done.missed)),
+    ]
+    command = f"python -m tests.evidence.histories --seconds {seconds:g} --seed {SEED}"
+    return Section("Recorded histories", command, done.passed, figures)
 
 
 def demos(plan: Plan, minutes: float) -> Section:
@@ -103,6 +125,35 @@ def demos(plan: Plan, minutes: float) -> Section:
     )
 
 
+def kills(*, small: bool, minutes: float) -> Section:
+    """SIGKILL at every call on the files, then at random in whoever comes after."""
+    report = barrage(small=small, minutes=minutes, seed=SEED)
+    print(*report.wrong, sep="\n", file=sys.stderr, end="\n" if report.wrong else "")
+    options = "--small" if small else f"--minutes {minutes:g}"
+    figures: list[tuple[str, object]] = [*sorted(report.counts.items()), ("violations", len(report.wrong))]
+    return Section(
+        "Killed at every call", f"python -m tests.chaos.barrage {options} --seed {SEED}", not report.wrong, figures
+    )
+
+
+def schedules(*, small: bool) -> Section:
+    """Every order of the steps of each race, and the same search on stores that are broken."""
+    bound = 1 if small else BOUND
+    figures: list[tuple[str, object]] = []
+    passed = True
+    for race in ("completes",) if small else RACES:
+        found = explore(race, bound=bound, most=MOST_ORDERS)
+        figures.append((f"orders, the third one {race}{'' if found.all else ' (there are more)'}", found.orders))
+        figures += [(f"… {ending}", count) for ending, count in sorted(found.endings.items())]
+        broken = explore(race, "GetThenPut", bound=bound)
+        figures.append(("… until the planted get-then-put is found", broken.orders))
+        good = found.orders > 0 and len(found.endings) == THREE_ENDINGS and not found.broken
+        if not good:
+            print(race, found, file=sys.stderr)
+        passed = passed and good and "Race condition found" in broken.broken
+    return Section("Every order of a race", f"python -m tests.evidence.schedules RACE --bound {bound}", passed, figures)
+
+
 def commit() -> str:
     """The commit that is checked out; `-changed` if there is more in the folder than that."""
     name = _git("rev-parse", "--short=12", "HEAD").strip() or "unknown"
@@ -134,7 +185,7 @@ def report(sections: list[Section], name: str, command: str) -> str:
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description="The long, random tests.")
     parser.add_argument("--small", action="store_true", help="to see that it works: few examples, one quick demo")
-    parser.add_argument("--minutes", type=float, default=20.0, help="of demos, default 20")
+    parser.add_argument("--minutes", type=float, default=20.0, help="of demos, default 20; half as many of kills")
     parser.add_argument(
         "--into", type=Path, help="folder of the report, default docs/evidence (small: none, it is printed)"
     )
@@ -145,9 +196,15 @@ def main(arguments: list[str]) -> int:
     for title, tests in (("Properties", PROPERTIES), ("Random histories of every store", HISTORIES)):
         print(f"{title} …", flush=True)
         sections.append(suite(title, tests, profile))
+    print("Killed at every call …", flush=True)
+    sections.append(kills(small=chosen.small, minutes=chosen.minutes / 2))
+    print("Every order of a race …", flush=True)
+    sections.append(schedules(small=chosen.small))
     print("Workers killed at random …", flush=True)
     plan = Plan(600, 3, 6, SEED) if chosen.small else Plan(20_000, 4, 120, SEED)
     sections.append(demos(plan, 0 if chosen.small else chosen.minutes))
+    print("Recorded histories …", flush=True)
+    sections.append(recorded_histories(small=chosen.small, minutes=chosen.minutes / 4))
     text = report(sections, name, shlex.join(["python", "-m", "tests.soak", *arguments]))
     folder = chosen.into or (None if chosen.small else EVIDENCE)
     if folder is None:

@@ -185,7 +185,8 @@ class Once(Face):
 
     def run(self, key: Any, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """fn(*args) once under this key; the value, or the exception that says why there is none."""
-        return answer_of(self.outcome(key, fn, *args, **kwargs), self.policy)
+        value: T = answer_of(run(execute(self.engine, self.job(key, fn, args, kwargs))), self.policy)
+        return value
 
     def outcome(self, key: Any, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
         """As `run`, but the `Outcome`."""

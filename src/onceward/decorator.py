@@ -10,7 +10,7 @@ from .core.engine import Engine
 from .core.job import Job
 from .errors import AlreadyDone
 from .model.key import Key
-from .model.outcome import Outcome, Replayed, Running
+from .model.outcome import Executed, Outcome, Replayed, Running
 from .model.policy import Policy
 from .operation import Operation
 
@@ -71,6 +71,9 @@ class Guarded(Generic[P, T]):
 
 def answer_of(outcome: Outcome[T], policy: Policy) -> T:
     """What the plain call returns or raises. With `skip` it returns None, and is typed so."""
+    kind = type(outcome)
+    if kind is Executed or (kind is Replayed and outcome.stored and policy.on_done == "replay"):  # type: ignore[attr-defined]  # it is a Replayed
+        return outcome.value  # type: ignore[return-value]  # T may itself be None
     if isinstance(outcome, Replayed) and policy.on_done != "replay":
         if policy.on_done == "raise":
             raise AlreadyDone(

@@ -7,7 +7,7 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable, Mapping
-from types import MethodType
+from types import FunctionType, MethodType
 from typing import Any, Self
 from weakref import WeakKeyDictionary
 
@@ -23,7 +23,7 @@ from .model.policy import Defaults, Policy, Settings
 from .model.results import ResultType
 from .model.sources import OncewardWarning
 from .observe.events import Listener
-from .operation import KeySource, Operation, codec_for, label_of, name_of
+from .operation import NO_MARKS, KeySource, Operation, codec_for, label_of, name_of
 from .ports import Store, World
 from .stores.registry import open_store, store_url
 from .worlds.keeper import Keeper
@@ -34,6 +34,9 @@ FUNCTION = "function()"
 
 COMMON = "shared"
 """The operation of keys that are given without a function: as with lock names, the same key is the same work."""
+
+MOST_SCOPES = 1_000
+"""Names of operations may come from outside: what is kept for speed must not grow with them."""
 
 OF_FUNCTIONS: dict[tuple[str, str | None], str] = {
     ("on_store_down", "run"): "without a store it raises StoreUnavailable instead of entering",
@@ -79,6 +82,7 @@ class Face:
         self.policy = Policy().with_settings(defaults)  # type: ignore[arg-type]  # checked there, name by name
         self._defaults = dict(defaults)
         self._operations: WeakKeyDictionary[Callable[..., Any], Operation] = WeakKeyDictionary()
+        self._scopes: dict[str, Scope] = {}  # of keys that are given
         self._names: dict[tuple[Scope, bool], str] = {}  # who declared an operation first
         self._connect(_cached(opened, cache) if cache else opened)
 
@@ -106,6 +110,7 @@ class Face:
         other.policy = self.policy.with_settings(settings)  # type: ignore[arg-type]  # checked there, name by name
         other._defaults = {**self._defaults, **settings}
         other._operations = WeakKeyDictionary()
+        other._scopes = {}
         return other
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
@@ -115,7 +120,7 @@ class Face:
     @property
     def counts(self) -> dict[str, int]:
         """How often each event happened in this client so far, whether anybody listened or not."""
-        return dict(self.engine.bus.counts)
+        return {name: number for name, number in self.engine.bus.counts.items() if number}
 
     def stop(self) -> None:
         """Claim nothing more from now on; what is running goes on. May be called from a signal handler."""
@@ -161,26 +166,30 @@ class Face:
 
     def key(self, key: Any, *, name: str | None = None) -> Key:
         """The key object for a key that you give yourself; `name` is the operation that it belongs to."""
-        return key if isinstance(key, Key) else make_key(Scope(self._app, name or COMMON, self._tenant), key)
+        return key if isinstance(key, Key) else make_key(self._scope(name or COMMON), key)
+
+    def _scope(self, operation: str) -> Scope:
+        """Made once per operation: its text and its hash are worked out only then."""
+        scope = self._scopes.get(operation)
+        if scope is None:
+            scope = Scope(self._app, operation, self._tenant)
+            if len(self._scopes) < MOST_SCOPES:
+                self._scopes[operation] = scope
+        return scope
 
     def codec(self, annotation: Any = Any) -> Codec:
         return codec_for(self.policy, ResultType(annotation), self._cipher, accept_plain=self._accept_plain)
 
     def job(self, key: Any, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Job:
         """A job under a given key. Which function it is belongs to the payload: two never share a result."""
-        if not callable(fn):
-            raise ConfigurationError(
-                f"{fn!r} cannot be called", hint="pass the function and its arguments apart: run(key, fn, …)"
-            )
-        while isinstance(fn, functools.partial):  # what it holds already belongs to the payload like what comes now
-            args, kwargs, fn = (*fn.args, *args), {**fn.keywords, **kwargs}, fn.func
-        if isinstance(fn, MethodType):
-            args, fn = (fn.__self__, *args), fn.__func__
+        if type(fn) is not FunctionType:
+            fn, args, kwargs = laid_open(fn, args, kwargs)
         operation = self._operation_of(fn)
-        given = self.key(key)
-        payload = operation.payload(operation.arguments(args, kwargs))
-        if payload is None:
-            return Job(given, self.policy, operation.codec, b"", {}, fn, args, kwargs, self._awaits)
+        given = key if type(key) is Key else self.key(key)
+        arguments = operation.arguments(args, kwargs)
+        if not operation.compares:
+            return Job(given, self.policy, operation.codec, b"", NO_MARKS, fn, args, kwargs, self._awaits)
+        payload = operation.payload(arguments)
         payload[FUNCTION] = label_of(fn)
         marks = parts(payload, given.id)
         return Job(given, self.policy, operation.codec, fingerprint(payload), marks, fn, args, kwargs, self._awaits)
@@ -248,6 +257,21 @@ class Face:
         if self._cipher is not None:
             raise TypeError("a client with a cipher is not pickled: keys must not travel with it")
         return _remake, (type(self), self._url, settings)
+
+
+def laid_open(
+    fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]:
+    """The function itself, with all of its arguments: what a partial or a method holds belongs to the payload, too."""
+    if not callable(fn):
+        raise ConfigurationError(
+            f"{fn!r} cannot be called", hint="pass the function and its arguments apart: run(key, fn, …)"
+        )
+    while isinstance(fn, functools.partial):
+        args, kwargs, fn = (*fn.args, *args), {**fn.keywords, **kwargs}, fn.func
+    if isinstance(fn, MethodType):
+        args, fn = (fn.__self__, *args), fn.__func__
+    return fn, args, kwargs
 
 
 def job_or_error(

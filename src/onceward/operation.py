@@ -60,8 +60,7 @@ class Operation:
         self.codec = codec_for(policy, ResultType(result_annotation(fn)), cipher, accept_plain=accept_plain)
         self._fields = _fingerprint_fields(self.source, policy, explicit=explicit_fingerprint)
         self._check_fingerprint()
-        if not explicit_fingerprint and self._key_says_all():
-            self._fields = None
+        self.compares = self._fields is not None and (explicit_fingerprint or not self._key_says_all())
 
     def arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The call's arguments by name, defaults included. A class method's class counts by its name."""
@@ -86,9 +85,9 @@ class Operation:
             if self.policy.on_missing_key == "raise":
                 raise
             return Job(NO_KEY, self.policy, self.codec, call=self.fn, args=args, kwargs=kwargs, awaits=self.awaits)
-        if self._fields is None:
+        if not self.compares:
             return Job(key, self.policy, self.codec, b"", NO_MARKS, self.fn, args, kwargs, self.awaits)
-        payload = self.payload(arguments) or {}
+        payload = self.payload(arguments)
         try:
             mark, marks = fingerprint(payload), parts(payload, key.id)
         except InvalidKey as error:
@@ -119,12 +118,10 @@ class Operation:
             )
         return tenant
 
-    def payload(self, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
-        """What the fingerprint covers. The receiver of a method is not part of it."""
-        if self._fields is None:
-            return None
+    def payload(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """What the fingerprint covers, if this operation `compares` anything. The receiver of a method is not in it."""
         receiver = self.binding.receiver
-        if self._fields == ():
+        if not self._fields:
             return {name: value for name, value in arguments.items() if name != receiver}
         return {name: arguments[name] for name in self._fields}
 
@@ -132,7 +129,7 @@ class Operation:
         """Whether one key can only ever mean one payload, so that there is nothing left to compare."""
         names = self._fields or [name for name in self.binding.names if name != self.binding.receiver]
         covered = isinstance(self.source, Template | FirstOf) and self.source.covers(names)
-        return self._fields is not None and covered and not self.binding.has_var_keywords
+        return covered and not self.binding.has_var_keywords
 
     def _check_source(self) -> None:
         try:

@@ -31,7 +31,11 @@ from tests.chaos.cycles import LEASE, TABLE, WHEN, Order, Place
 ROOT = Path(__file__).parents[2]
 KILLED = -signal.SIGKILL
 
-CALLS = ("pwrite64", "write", "fsync", "fdatasync", "ftruncate", "fallocate", "rename", "openat", "unlink", "unlinkat")
+WRITES = ("pwrite64", "write")
+SYNCS = ("fdatasync", "fsync")
+"""Which of them SQLite makes depends on how it was built."""
+
+CALLS = (*WRITES, *SYNCS, "ftruncate", "openat", "unlink", "unlinkat")
 """All by which SQLite and the cycles change files, or make changes last. Not every machine has all of them."""
 
 LOCKS = ("fcntl",)

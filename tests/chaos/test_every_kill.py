@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.strikes import Kill, Stage, Struck, missing, scratch
+from tests.chaos.strikes import SYNCS, WRITES, Kill, Stage, Struck, missing, scratch
 
 FEWEST = {"plain": 60, "parking": 35, "within": 60, "complete_in": 50}
 """Calls that a delivery makes at least. Fewer would mean that most were not noticed."""
@@ -69,10 +69,15 @@ def test_killed_before_any_call_a_row_and_its_record_are_both_there_once_or_neit
 
 def covers_the_life_of_a_log(where: set[tuple[str, ...]]) -> None:
     """From its first write over the checkpoint to its removal."""
-    calls = {call.removesuffix("at") for call, file in where if file == "once.db-wal"}
-    assert {"pwrite64", "fdatasync", "unlink"} <= calls
-    assert {"pwrite64", "fdatasync"} <= {call for call, file in where if file == "once.db"}, "the checkpoint"
-    assert "pwrite64" in {call for call, file in where if file == "once.db-shm"}
+    done = {(_kind(call), file) for call, file in where}
+    log = {("write", "once.db-wal"), ("sync", "once.db-wal"), ("unlink", "once.db-wal")}
+    checkpoint = {("write", "once.db"), ("sync", "once.db")}
+    shared_memory = {("write", "once.db-shm"), ("unlink", "once.db-shm")}
+    assert log | checkpoint | shared_memory <= done
+
+
+def _kind(call: str) -> str:
+    return "write" if call in WRITES else "sync" if call in SYNCS else call.removesuffix("at")
 
 
 @pytest.mark.fault("F31")
@@ -88,6 +93,8 @@ def test_the_same_while_another_process_has_the_file_open(cycle: str, folder: Pa
 @pytest.mark.fault("F31")
 def test_the_same_if_only_half_of_the_last_write_got_there(folder: Path) -> None:
     with Stage(folder) as stage:
+        if not any(kill[::2] == ("pwrite64", "once.db-wal") for kill in stage.kills("complete_in")):
+            pytest.skip("this SQLite was built to seek and write in two calls: the log of calls does not tell where")
         struck = strike_everywhere(stage, "complete_in", torn=True)
         assert stage.torn > 30
     assert wrong(struck) == {}
@@ -134,17 +141,17 @@ def test_nothing_is_said_to_be_so_before_the_log_was_synced(cycle: str, folder: 
     with Stage(folder) as stage:
         calls = stage.kills(cycle)
     first, *_, last = words(calls)
-    assert log_before(last, calls)[-1] == "fdatasync", "told how it went"
+    assert log_before(last, calls)[-1] == "sync", "told how it went"
     if cycle == "within":
         assert log_before(first, calls) == [], "the work begins inside of the transaction, with nothing written at all"
     else:
-        assert log_before(first, calls)[-1] == "fdatasync", "the work begins when the claim is safe"
+        assert log_before(first, calls)[-1] == "sync", "the work begins when the claim is safe"
 
 
 def test_with_less_than_full_it_would_be(folder: Path) -> None:
     with Stage(folder) as stage:
         calls = stage.kills("unsynced")
-    assert [log_before(word, calls)[-1] for word in words(calls)] == ["pwrite64", "pwrite64"]
+    assert [log_before(word, calls)[-1] for word in words(calls)] == ["write", "write"]
 
 
 def words(calls: list[Kill]) -> list[int]:
@@ -154,4 +161,4 @@ def words(calls: list[Kill]) -> list[int]:
 
 def log_before(word: int, calls: list[Kill]) -> list[str]:
     """What was done to the log until then."""
-    return [one.call for one in calls[:word] if one.file == "once.db-wal" and one.call in {"pwrite64", "fdatasync"}]
+    return [_kind(one.call) for one in calls[:word] if one.file == "once.db-wal" and one.call in {*WRITES, *SYNCS}]

@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from onceward.model import cells, transitions
+from onceward.model.audit import Signature
 from onceward.model.record import Answer, ClaimRequest, Record, Renewal, State, Verdict
 from onceward.ports import PLACES, AnySettlement, Clock, Filter, Order, Page, World
 from onceward.stores.memory import MemoryStore
@@ -48,7 +49,7 @@ class GetThenPut(Hesitant):
 class BatchJoinsOnTheKeyAlone(MemoryStore):
     """Judges a whole batch by what was there before it, so that two requests for one key both win."""
 
-    async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
+    def _claim(self, requests: Sequence[ClaimRequest]) -> list[Answer]:
         now = self._clock.now()
         steps = [transitions.claim(self._records.get(request.id), request, now) for request in requests]
         for record, _ in steps:
@@ -66,7 +67,7 @@ class AnswersInKeyOrder(MemoryStore):
 class PurgesYoungTokens(MemoryStore):
     """Knows no margin for clocks that are set back."""
 
-    async def purge(self, limit: int, **how: Any) -> int:
+    def _purge(self, limit: int, signed: Signature | None) -> int:
         now = self._clock.now()
         gone = [
             id for id, record in self._records.items() if transitions.row_of(record, now) in transitions.STARTS_AFRESH
@@ -79,7 +80,7 @@ class PurgesYoungTokens(MemoryStore):
 class PurgesByAge(MemoryStore):
     """Deletes whatever nobody has touched for a month."""
 
-    async def purge(self, limit: int, **how: Any) -> int:
+    def _purge(self, limit: int, signed: Signature | None) -> int:
         now = self._clock.now()
         gone = [id for id, record in self._records.items() if record.updated_at < now - cells.KEEP_UNFINISHED]
         for id in gone[:limit]:
@@ -90,7 +91,7 @@ class PurgesByAge(MemoryStore):
 class PurgesByAnEarlierLife(MemoryStore):
     """Remembers when a key is over, and does not look again whether it came back."""
 
-    async def purge(self, limit: int, **how: Any) -> int:
+    def _purge(self, limit: int, signed: Signature | None) -> int:
         gone = {
             id
             for end, _, id in self._ending

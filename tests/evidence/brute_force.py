@@ -8,8 +8,12 @@ import msgspec
 
 from onceward.model.record import Record
 from onceward.model.transitions import purgeable
-from onceward.testing.history import Operation, Read
-from onceward.testing.history.operation import outcome
+from onceward.testing.history import Glance, Operation, Read
+from onceward.testing.history.operation import outcome, shows
+from tests.evidence.made_up import START
+
+MARGIN = 20
+"""How long after the last answer an effect may have happened that only a glance shows."""
 
 
 def has_an_order(history: Sequence[Operation]) -> bool:
@@ -49,24 +53,26 @@ def _outcomes(history: Sequence[Operation], one: int, record: Record | None) -> 
     found: list[Record | None] = []
     for now in _times(history, operation):
         for before in {id(record): record, 0: None}.values() if record and purgeable(record, now) else [record]:
-            if before is not None and now < before.updated_at:
+            if before is not None and now < before.updated_at and not isinstance(operation.request, Glance):
                 continue
             after, verdict = outcome(before, operation.request, now)
             answer = operation.answer
-            if answer is None or (verdict is answer.verdict and after == answer.record):
+            if answer is None or (verdict is answer.verdict and shows(after, operation.request, answer.record)):
                 found.append(after)
     return found
 
 
 def _times(history: Sequence[Operation], operation: Operation) -> Sequence[int]:
     """The store's times at which it may have happened: its answer's, or all that the other answers leave."""
-    if operation.answer is not None:
-        return [operation.answer.now]
-    if isinstance(operation.request, Read):
-        return []
-    answered = [(one, one.answer.now) for one in history if one.answer is not None]
+    telling = [one for one in history if not isinstance(one.request, Glance)]
+    answered = [(one, one.answer.now) for one in telling if one.answer is not None]
     low = max((now for one, now in answered if one.returned is not None and one.returned < operation.called), default=0)
+    if isinstance(operation.request, Read | Glance) and operation.answer is None:
+        return []
+    if operation.answer is not None:
+        return [low if isinstance(operation.request, Glance) else operation.answer.now]
     returned = operation.returned
     later = [now for one, now in answered if returned is not None and one.called > returned]
-    first, last = min(now for _, now in answered), max(now for _, now in answered)
+    nows = [now for _, now in answered] or [START]
+    first, last = min(nows), max(nows) + MARGIN
     return range(max(low, first - 40), min([*later, last]) + 1)

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from onceward.testing.history import check
-from tests.evidence.planted import SEEN, Hunt, get_then_put_by_processes, get_then_put_by_threads, hunt, storms
+from tests.evidence.planted import GLANCES, SEEN, Hunt, get_then_put_by_processes, get_then_put_by_threads, hunt, storms
 from tests.evidence.runs import RUNS, Run
 
 SEEDS = 200
@@ -43,7 +43,7 @@ class Row(Struct):
         return f"{self.name:<46}{numbers}  {'NOT LINEARIZABLE' if self.stories else 'ok'}"
 
 
-def repeated(name: str, run: Run, *, seed: int, seconds: float, into: Path | None) -> Row:
+def repeated(name: str, run: Run, *, seed: int, seconds: float, size: float, into: Path | None) -> Row:
     """At least once, then until the time is over or something is found."""
     row = Row(name, Counter())
     ends = time.monotonic() + seconds
@@ -51,7 +51,7 @@ def repeated(name: str, run: Run, *, seed: int, seconds: float, into: Path | Non
         folder = Path(tempfile.mkdtemp(prefix="onceward-history-"))
         began = time.monotonic()
         try:
-            recorded = run(folder, seed, SIZE)
+            recorded = run(folder, seed, size)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         report = check(recorded.operations)
@@ -78,25 +78,48 @@ def repeated(name: str, run: Run, *, seed: int, seconds: float, into: Path | Non
 
 
 def hunts(folder: Path) -> Iterator[tuple[str, Hunt]]:
-    for kind in SEEN:
+    for kind in (*SEEN, *GLANCES):
         yield f"{kind.__name__}, threads", hunt(storms(kind, seeds=SEEDS))
     yield "get then put on a file, threads", hunt(get_then_put_by_threads(folder, seeds=SEEDS))
     yield "get then put on a file, processes", hunt(get_then_put_by_processes(folder, seeds=SEEDS))
 
 
-def soak(seconds: float, seed: int, into: Path | None) -> tuple[list[Row], list[tuple[str, Hunt]]]:
+class Soaked(Struct, frozen=True):
+    """What was recorded and what was hunted."""
+
+    rows: list[Row]
+    hunts: list[tuple[str, Hunt]]
+
+    @property
+    def total(self) -> Counter[str]:
+        return sum((row.figures for row in self.rows), Counter())
+
+    @property
+    def without_an_order(self) -> list[str]:
+        return [story for row in self.rows for story in row.stories]
+
+    @property
+    def missed(self) -> list[str]:
+        return [name for name, hunted in self.hunts if not hunted.found]
+
+    @property
+    def passed(self) -> bool:
+        return not self.without_an_order and not self.missed
+
+
+def soak(seconds: float, seed: int, into: Path | None = None, size: float = SIZE) -> Soaked:
     """All of it. Prints as it goes."""
     print(" " * 46 + "".join(f"{figure:>12}" for figure in FIGURES), flush=True)
     rows = []
     for name, run in RUNS.items():
-        rows.append(repeated(name, run, seed=seed, seconds=seconds / len(RUNS), into=into))
+        rows.append(repeated(name, run, seed=seed, seconds=seconds / len(RUNS), size=size, into=into))
         print(rows[-1].text(), *rows[-1].stories, sep="\n\n" if rows[-1].stories else "", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         found = list(hunts(Path(folder)))
     print("\nplanted bugs" + " " * 34 + "".join(f"{figure:>12}" for figure in FIGURES[:2]))
     for name, hunted in found:
         print(f"{name:<46}{hunted.histories:>12,}{hunted.operations:>12,}  {'found' if hunted.found else 'NOT FOUND'}")
-    return rows, found
+    return Soaked(rows, found)
 
 
 def main(arguments: list[str]) -> int:
@@ -105,15 +128,13 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=1_000, help="of the first history of each kind, default 1000")
     parser.add_argument("--into", type=Path, help="folder for histories that have no order")
     chosen = parser.parse_args(arguments)
-    rows, found = soak(chosen.seconds, chosen.seed, chosen.into)
-    bad = sum(bool(row.stories) for row in rows)
-    missed = sum(not hunted.found for _, hunted in found)
-    total: Counter[str] = sum((row.figures for row in rows), Counter())
+    done = soak(chosen.seconds, chosen.seed, chosen.into)
+    total, hunted = done.total, len(done.hunts)
     print(
         f"\n{total['histories']:,} histories, {total['operations']:,} operations, {total['kills']:,} kills: "
-        f"{bad} without an order; {len(found) - missed} of {len(found)} planted bugs found"
+        f"{len(done.without_an_order)} without an order; {hunted - len(done.missed)} of {hunted} planted bugs found"
     )
-    return 1 if bad or missed else 0
+    return 0 if done.passed else 1
 
 
 if __name__ == "__main__":

@@ -21,12 +21,13 @@ from onceward.model.record import (
     Renewal,
     Resolution,
     Resolve,
+    State,
     Validity,
     Verdict,
 )
 from onceward.model.transitions import CLOCK_MARGIN, purgeable
-from onceward.testing.history import Forget, Operation, Read, Request
-from onceward.testing.history.operation import outcome
+from onceward.testing.history import Forget, Glance, Operation, Read, Request
+from onceward.testing.history.operation import SHOWN, glimpse, outcome
 
 ID = b"the key"
 START = 1_000
@@ -54,6 +55,7 @@ def some_request(dice: Random, record: Record | None, nonces: Sequence[bytes]) -
         Resolve(ID, token, dice.choice(list(Resolution)), **value),
         Forget(ID, force=number == 0),
         Read(ID),
+        *[Glance(ID, dice.choice([b"", b"\1a"]))] * 2,
     ]
     return dice.choice(requests)
 
@@ -76,7 +78,11 @@ def sequential(
             record = None
         request = some_request(dice, record, nonces)
         after, verdict = outcome(record, request, now)
+        if isinstance(request, Glance) and verdict is not Verdict.REPLAY:
+            request, verdict = Read(ID), Verdict.ABSENT if record is None else Verdict.OK
         answer: Answer | None = Answer(verdict, after, now)
+        if isinstance(request, Glance) and after is not None:
+            answer = Answer(verdict, glimpse(ID, after), 0)
         returned: int | None = 2 * now + dice.randint(0, stretch)
         if dice.random() < unheard:
             answer = None
@@ -129,14 +135,18 @@ def corrupted(dice: Random, history: list[Operation]) -> list[Operation]:
 
 
 def _bent(dice: Random, record: Record) -> Record:
-    name = dice.choice(CORRUPTIBLE)
+    name = dice.choice(CORRUPTIBLE if record.updated_at else SHOWN)  # of a glance only what it shows
     value = getattr(record, name)
     bent: object
     match value:
+        case bool():
+            bent = not value
         case int():
             bent = value + dice.choice([-1, 1])
         case bytes() | None:
-            bent = b"bent" if name in ("nonce", "result") else START
+            bent = START if value is None and name.endswith("until") else b"bent"
+        case str() if not isinstance(value, State):
+            bent = "bent"
         case dict():
             bent = {**value, "bent": "yes"}
         case _:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from onceward.model.record import Record, State
+from onceward.ports import Clock
 from onceward.stores.cached import CachedStore
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import FakeClock
@@ -110,6 +112,31 @@ def caches_that_see_no_forget(*, seeds: int) -> Iterable[list[Operation]]:
         store = MemoryStore()
         with eager_threads():
             yield storm(partial(CachedStore, store, 10), seed=seed, steps=100)
+
+
+class ShowsWhatItOnceShowed(MemoryStore):
+    """Keeps what it was glanced at for the next glance, and does not look again."""
+
+    def __init__(self, *, max_records: int | None = None, clock: Clock | None = None) -> None:
+        super().__init__(max_records=max_records, clock=clock)
+        self._shown: dict[bytes, Record] = {}
+
+    def glance(self, id: bytes, fingerprint: bytes) -> Record | None:
+        shown = self._shown.get(id) or super().glance(id, fingerprint)
+        if shown is not None:
+            self._shown[id] = shown
+        return shown
+
+
+class GlancesPastTheWindow(MemoryStore):
+    """Shows a result for as long as the record is there."""
+
+    def glance(self, id: bytes, fingerprint: bytes) -> Record | None:
+        record = self._records.get(id)
+        return record if record is not None and record.state is State.COMPLETED else None
+
+
+GLANCES = (ShowsWhatItOnceShowed, GlancesPastTheWindow)
 
 
 def _same(store: MemoryStore) -> MemoryStore:

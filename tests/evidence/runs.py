@@ -77,7 +77,14 @@ def memory(colour: str, wrapped: Callable[[Store, int], Store] | None = None, *,
     return run
 
 
-def sqlite(colour: str, wrapped: Callable[[Store, int], Store] | None = None, *, lingers: bool = False) -> Run:
+def sqlite(
+    colour: str,
+    wrapped: Callable[[Store, int], Store] | None = None,
+    *,
+    workers: int = 4,
+    shared: bool = False,
+    lingers: bool = False,
+) -> Run:
     def run(folder: Path, seed: int, size: float) -> Recorded:
         clock = SharedClock()
 
@@ -85,8 +92,8 @@ def sqlite(colour: str, wrapped: Callable[[Store, int], Store] | None = None, *,
             store = SQLiteStore(folder / "once.db", clock=clock)
             return store if wrapped is None else wrapped(store, seed)
 
-        steps = int(150 * size)
-        return Recorded(storm(open_store, seed=seed, colour=colour, steps=steps, moment=10_000, lingers=lingers))
+        how: dict[str, Any] = {"workers": workers, "steps": int(600 * size / workers), "moment": 10_000}
+        return Recorded(storm(open_store, seed=seed, colour=colour, shared=shared, lingers=lingers, **how))
 
     return run
 
@@ -136,7 +143,7 @@ class Impatient(FaultyStore):
         return Impatient(self.inner.twin(), self._seed + 1)
 
     async def _through(self, verb: Any, call: Callable[..., Any], requests: Any, timeout: float) -> Any:
-        patience = 10.0 if self._dice.random() < 0.8 else self._dice.uniform(0, 0.002)
+        patience = 10.0 if self._dice.random() < 0.7 else self._dice.uniform(0, 0.0005)
         try:
             return await asyncio.wait_for(super()._through(verb, call, requests, timeout), patience)
         except TimeoutError:
@@ -274,8 +281,10 @@ RUNS: dict[str, Run] = {
     "memory, clients in threads": clients_in_threads("memory"),
     "memory, clients in tasks": clients_in_tasks("memory"),
     "sqlite, threads": sqlite("blocking"),
+    "sqlite, threads, one store for all": sqlite("blocking", workers=12, shared=True),
     "sqlite, threads, requests and replies lost": sqlite("blocking", shaky),
     "sqlite, tasks": sqlite("asyncio"),
+    "sqlite, tasks, one store for all": sqlite("asyncio", workers=12, shared=True),
     "sqlite, tasks, requests and replies lost": sqlite("asyncio", shaky),
     "sqlite, tasks that do not wait for the answer": sqlite("asyncio", Impatient, lingers=True),
     "sqlite, clients in threads": clients_in_threads("sqlite"),

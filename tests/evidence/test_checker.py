@@ -9,10 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from onceward.model.record import AfterCrash, Answer, ClaimRequest, Complete, Record, Renewal, Verdict
-from onceward.testing.history import Operation, Read, Request, assert_linearizable, check
+from onceward.model.record import (
+    AfterCrash,
+    Answer,
+    ClaimRequest,
+    Complete,
+    Fail,
+    Record,
+    Release,
+    Renewal,
+    Validity,
+    Verdict,
+)
+from onceward.testing.history import Forget, Glance, Operation, Read, Request, assert_linearizable, check
 from onceward.testing.history.check import case_of
-from onceward.testing.history.operation import outcome
+from onceward.testing.history.operation import glimpse, outcome, shows
 from onceward.testing.history.search import Search
 from onceward.testing.history.timeline import Timeline
 from tests.evidence.brute_force import has_an_order
@@ -68,9 +79,13 @@ def test_the_order_that_is_found_really_explains_the_answers(dice: Random, lengt
     record: Record | None = None
     for place, (one, now) in enumerate(order):
         assert all(later.returned is None or later.returned >= one.called for later, _ in order[place:])
-        shown = None if one.answer is None else (one.answer.record, one.answer.verdict)
+        answer = one.answer
         steps = [outcome(before, one.request, now) for before in (record, None)]  # None: purged meanwhile
-        record = next(after for after, verdict in steps if shown is None or (after, verdict) == shown)
+        record = next(
+            after
+            for after, verdict in steps
+            if answer is None or (verdict is answer.verdict and shows(after, one.request, answer.record))
+        )
 
 
 @settings(max_examples=15)
@@ -118,6 +133,14 @@ def test_two_owners_at_once_have_no_order_and_the_story_names_them() -> None:
         assert_linearizable([one, two, reader])
 
 
+def test_what_only_looked_is_left_out_of_the_story() -> None:
+    one, held = told(None, a_claim(b"one"), 0, 50, 1_010)
+    two, _ = told(None, a_claim(b"two"), 20, 60, 1_015)
+    lookers = [told(record, Read(ID), 1, 49, 1_012)[0] for record in (None, held)]
+    [found] = check([one, *lookers, two]).violations
+    assert found.operations == [one, two]
+
+
 def test_a_stale_read_is_fine_while_the_write_is_under_way_and_wrong_after_it() -> None:
     write, _ = told(None, a_claim(b"one"), 0, 50, 1_010)
     overlapping, _ = told(None, Read(ID), 40, 60, 1_020)
@@ -152,9 +175,35 @@ def test_a_request_without_an_answer_takes_effect_once() -> None:
 def test_when_a_request_may_still_take_effect_depends_on_when_it_ended(end: int | None, explains: bool) -> None:
     lost = silence(a_claim(b"lost"), 0, end)
     absent, _ = told(None, Read(ID), 20, 30, 1_010)
-    _, held = told(None, lost.request, 0, 0, 1_011)
+    _, held = told(None, lost.request, 0, 0, 1_010)
     seen, _ = told(held, Read(ID), 40, 50, 1_012)
     assert check([lost, absent, seen]).linearizable is explains
+
+
+def test_a_request_explains_nothing_that_was_seen_before_it_was_sent() -> None:
+    lost = silence(a_claim(b"lost"), 20, None)
+    _, held = told(None, lost.request, 0, 0, 1_010)
+    seen, _ = told(held, Read(ID), 0, 10, 1_010)
+    assert not check([lost, seen]).linearizable
+
+
+def test_what_fits_at_once_does_not_push_out_what_had_to_come_before() -> None:
+    """The reader finds nothing, before the lost claim as well as after the purge; only the second way explains all."""
+    lost = silence(a_claim(b"lost", lease=100), 0, 10)
+    _, held = told(None, lost.request, 0, 0, 1_004)
+    released, _ = told(held, Release(ID, 1_004, b"lost"), 5, 40, 1_006)
+    absent, _ = told(None, Read(ID), 20, 30, 10_000_000_000)
+    assert check([lost, released, absent]).linearizable
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_both_orders_of_two_changes_are_tried(last: int) -> None:
+    first, held = told(None, a_claim(b"one", lease=100), 0, 10, 1_004)
+    renewals = [Renewal(ID, 1_004, b"one", 100, {"page": page}) for page in "ab"]
+    one, two = (told(held, renewal, 20, 30, 1_010)[0] for renewal in renewals)
+    _, seen = told(held, renewals[last], 0, 0, 1_010)
+    done, _ = told(seen, Complete(ID, 1_004, b"one"), 40, 50, 1_020)
+    assert check([first, one, two, done]).linearizable
 
 
 def test_an_unanswered_take_over_is_found_though_only_its_attempt_is_seen() -> None:
@@ -169,6 +218,37 @@ def test_an_unanswered_take_over_is_found_though_only_its_attempt_is_seen() -> N
     assert not check([first, third]).linearizable
 
 
+def test_an_unanswered_retry_is_found_at_its_earliest_instant() -> None:
+    """Nothing shows when it happened; but any later, and the next owner could not have taken over."""
+    first, held = told(None, a_claim(b"one"), 0, 10, 1_004)
+    failed, left = told(held, Fail(ID, 1_004, b"one"), 11, 20, 1_010)
+    lost = silence(a_claim(b"lost", lease=90), 21, 500)
+    _, taken = told(left, lost.request, 0, 0, 1_010)
+    third, _ = told(taken, a_claim(b"three"), 600, 700, 1_100)
+    assert check([first, failed, lost, third]).linearizable
+
+
+def test_an_unanswered_grant_is_found_by_the_token_in_another_unanswered_request() -> None:
+    """Its owner may know the token from elsewhere; nothing else shows when it was granted."""
+    first, held = told(None, a_claim(b"one"), 0, 10, 1_004)
+    lost = silence(a_claim(b"lost", lease=1_000), 11, None)
+    _, taken = told(held, lost.request, 0, 0, 1_033)
+    also_lost = silence(Fail(ID, 1_033, b"lost", error="no"), 20, None)
+    _, failed = told(taken, also_lost.request, 0, 0, 1_040)
+    third, _ = told(failed, a_claim(b"three"), 600, 700, 1_100)
+    assert check([first, lost, also_lost, third]).linearizable
+
+
+def test_an_unanswered_completion_is_found_so_late_that_its_window_still_slides() -> None:
+    first, held = told(None, a_claim(b"one"), 0, 10, 1_004)
+    lost = silence(Complete(ID, 1_004, b"one", b"it", validity=Validity(lasting=9, slide=5)), 11, 500)
+    _, done = told(held, lost.request, 0, 0, 1_095)
+    replay, _ = told(done, a_claim(b"two"), 600, 700, 1_100)
+    assert replay.answer is not None
+    assert replay.answer.verdict is Verdict.REPLAY
+    assert check([first, lost, replay]).linearizable
+
+
 def test_a_record_that_answers_for_nothing_may_have_been_purged_and_others_may_not() -> None:
     done = Complete(ID, 1_004, b"one", result=b"it")
     first, held = told(None, a_claim(b"one"), 0, 10, 1_004)
@@ -177,6 +257,43 @@ def test_a_record_that_answers_for_nothing_may_have_been_purged_and_others_may_n
     gone, _ = told(None, Read(ID), 30, 40, 10_000_000_000)
     assert check([first, second, gone]).linearizable
     assert not check([first, kept, gone]).linearizable
+
+
+def glanced(record: Record | None, called: int, returned: int) -> Operation:
+    assert record is not None
+    return Operation("glancer", Glance(ID, b""), called, returned, Answer(Verdict.REPLAY, glimpse(ID, record), 0))
+
+
+def test_a_glance_is_fine_while_the_result_is_there_and_wrong_before_and_after() -> None:
+    first, held = told(None, a_claim(b"one"), 0, 10, 1_004)
+    second, done = told(held, Complete(ID, 1_004, b"one", b"it", validity=Validity(lasting=20)), 20, 30, 1_010)
+    gone, _ = told(done, Forget(ID), 40, 50, 1_015)
+    assert check([first, second, gone, glanced(done, 25, 28), glanced(done, 32, 45)]).linearizable
+    for called in (12, 60):
+        [found] = check([first, second, gone, glanced(done, called, called + 3)]).violations
+        assert "glancer: glance" in found.story
+        assert "had to be answered absent, not replay" in found.story
+    other = replace(done, result=b"another") if done is not None else None
+    [found] = check([first, second, glanced(other, 32, 45)]).violations
+    assert "had to be shown result 6974, not 616e…6572" in found.story
+
+
+def test_a_glance_after_the_end_of_the_window_is_wrong_even_though_it_tells_no_time() -> None:
+    first, held = told(None, a_claim(b"one"), 0, 10, 1_004)
+    second, done = told(held, Complete(ID, 1_004, b"one", b"it", validity=Validity(lasting=20)), 20, 30, 1_010)
+    reader, _ = told(done, Read(ID), 40, 50, 1_030)
+    assert check([first, second, reader, glanced(done, 45, 60)]).linearizable
+    assert not check([first, second, reader, glanced(done, 51, 60)]).linearizable
+
+
+def test_a_glance_at_an_unanswered_completion_leaves_open_when_that_was() -> None:
+    first, held = told(None, a_claim(b"one"), 0, 10, 1_004)
+    lost = silence(Complete(ID, 1_004, b"one", b"it"), 11, 15)
+    _, done = told(held, lost.request, 0, 0, 1_007)
+    reader, _ = told(done, Read(ID), 40, 50, 1_030)
+    assert check([first, lost, glanced(done, 20, 30)]).linearizable
+    assert check([first, lost, glanced(done, 20, 30), reader]).linearizable
+    assert not check([first, glanced(done, 20, 30)]).linearizable
 
 
 @pytest.mark.fault("F44")

@@ -31,7 +31,7 @@ def test_a_real_concurrent_run_is_linearizable(name: str, tmp_path: Path) -> Non
     assert recorded.taken_over, "a run without take-overs shows little"
     assert name in QUICK or report.overlapping > 50, "nothing was raced"
     if name in UNHEARD:
-        assert report.unanswered > 10
+        assert report.unanswered, "every answer was heard"
     if name in KILLED:
         assert recorded.kills > 5
 

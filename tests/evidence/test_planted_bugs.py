@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from onceward.stores.memory import MemoryStore
-from tests.conformance import broken, broken_trails, broken_ways
+from tests.conformance import broken, broken_glances, broken_trails, broken_ways
 from tests.conformance.test_kit_catches_broken_stores import CAUGHT_BY
 from tests.evidence.planted import (
+    GLANCES,
     IN_FILES,
     SEEN,
     UNSEEN,
@@ -35,7 +36,7 @@ def assert_found(hunted: Hunt, name: str) -> None:
 
 @pytest.mark.rival(1, 2, 5, 18, 20, 22, 23, 24)
 @pytest.mark.fault("F36", "F40", "F41", "F42", "F66")
-@pytest.mark.parametrize("kind", SEEN)
+@pytest.mark.parametrize("kind", [*SEEN, *GLANCES])
 def test_a_planted_bug_is_found_among_threads(kind: type[MemoryStore]) -> None:
     assert_found(hunt(storms(kind, seeds=SEEDS)), kind.__name__)
 
@@ -72,8 +73,9 @@ def test_a_cache_that_sees_nobody_elses_forget_is_found() -> None:
 
 def test_what_a_history_cannot_show_is_listed_and_everything_else_is_hunted() -> None:
     assert not set(SEEN) & set(UNSEEN)
-    of_trails = {kind for kind in CAUGHT_BY if kind.__module__ == broken_trails.__name__}  # no answer shows a trail
-    assert {*SEEN, *UNSEEN, *IN_FILES} == {*CAUGHT_BY, broken_ways.UnlockedFiles} - of_trails
+    elsewhere = {broken_trails.__name__, broken_glances.__name__}  # no answer shows a trail, and no load glances there
+    hunted = {kind for kind in CAUGHT_BY if kind.__module__ not in elsewhere}
+    assert {*SEEN, *UNSEEN, *IN_FILES} == {*hunted, broken_ways.UnlockedFiles}
 
 
 @pytest.mark.parametrize("kind", UNSEEN)

@@ -16,9 +16,21 @@ import pytest
 
 from onceward import ConfigurationError, MemoryStore, StoreUnavailable, bridge
 from onceward.errors import StoreBroken
-from onceward.model.record import Answer, ClaimRequest, Complete, Renewal, Verdict
-from onceward.ports import Filter, Notifies, Store
-from onceward.testing.history import FileLog, Forget, MemoryLog, Operation, Read, Recorder, Scan, mark_ended, read_log
+from onceward.model.record import Answer, ClaimRequest, Complete, Renewal, State, Verdict
+from onceward.ports import Filter, Glances, Notifies, Store
+from onceward.testing.history import (
+    FileLog,
+    Forget,
+    Glance,
+    MemoryLog,
+    Operation,
+    Read,
+    Recorder,
+    Scan,
+    mark_ended,
+    read_log,
+)
+from onceward.testing.history.operation import glimpse
 from onceward.worlds.threads import Threads
 from tests.faulty import FaultyStore, Wire
 
@@ -37,13 +49,19 @@ def played(recorder: Store) -> list[Answer]:
         renewed = await recorder.renew([Renewal(ID, token, b"nonce", 5)], timeout=1)
         settled = await recorder.settle([Complete(ID, token, b"nonce", result=b"\0\xff", digest=b"d")], timeout=1)
         read = await recorder.read([ID, b"nobody's"], timeout=1)
+        assert isinstance(recorder, Glances)
+        assert recorder.glance(b"nobody's", b"") is None
+        done = recorder.glance(ID, b"")
+        assert done is not None
+        assert (done.state, done.token, done.result) == (State.COMPLETED, token, b"\0\xff")
+        glanced = Answer(Verdict.REPLAY, glimpse(ID, done), 0)
         forgotten = await recorder.forget([OTHER], force=True, timeout=1)
         page = await recorder.scan(Filter(), cursor=None, limit=1, timeout=1)
         seen = [Answer(Verdict.OK, record, page.now) for record in page.records]
         assert sum((await recorder.counts(timeout=1)).values()) == 2
         assert await recorder.purge(10, timeout=1) == 0
         await recorder.close()
-        return [*claimed, *renewed, *settled, *read, *forgotten, *seen]
+        return [*claimed, *renewed, *settled, *read, glanced, *forgotten, *seen]
 
     return bridge.run(play())
 
@@ -54,12 +72,12 @@ def test_each_request_of_each_batch_is_one_operation_with_its_own_answer() -> No
     answers = played(Recorder(MemoryStore(), log, by="me"))
     operations = log.operations()
     assert [one.answer for one in operations] == answers
-    verbs = ["claim", "claim", "renew", "complete", "read", "read", "forget", "scan"]
+    verbs = ["claim", "claim", "renew", "complete", "read", "read", "glance", "forget", "scan"]
     assert [one.verb for one in operations] == verbs
-    kinds = [ClaimRequest, ClaimRequest, Renewal, Complete, Read, Read, Forget, Scan]
+    kinds = [ClaimRequest, ClaimRequest, Renewal, Complete, Read, Read, Glance, Forget, Scan]
     assert [type(one.request) for one in operations] == kinds
-    assert [one.id for one in operations] == [ID, OTHER, ID, ID, ID, b"nobody's", OTHER, ID]
-    assert operations[6].request == Forget(OTHER, force=True)
+    assert [one.id for one in operations] == [ID, OTHER, ID, ID, ID, b"nobody's", ID, OTHER, ID]
+    assert operations[7].request == Forget(OTHER, force=True)
     instants = [instant for one in operations for instant in (one.called, one.returned or 0)]
     assert min(instants) > before
     assert all(one.called < (one.returned or 0) for one in operations)
@@ -90,7 +108,9 @@ def test_wherever_a_file_is_torn_what_is_before_is_read(tmp_path: Path) -> None:
         answered = [one.answer for one in found if one.answer is not None]
         assert answered == [one.answer for one in whole[: len(answered)]]
         mark_ended(torn)
-        assert [one.answer for one in read_log(torn)] == [one.answer for one in found]
+        ended = read_log(torn)
+        assert [one.answer for one in ended] == [one.answer for one in found]
+        assert all(one.returned is not None for one in ended), "the torn line must not swallow the end"
 
 
 def test_a_file_that_is_broken_in_the_middle_is_not_taken_for_torn(tmp_path: Path) -> None:

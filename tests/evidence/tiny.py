@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from onceward.model.audit import AuditEntry, AuditFilter
-from onceward.model.record import Answer, ClaimRequest, Record, Renewal, State
+from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Seen, State
 from onceward.model.transitions import purgeable
 from onceward.ports import AnySettlement, Clock, Filter, Page, World
 from onceward.testing.history import Forget, Read, Request
@@ -59,8 +59,10 @@ class TinyStore:
     async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
         return [self._apply(Read(id)) for id in ids]
 
-    async def forget(self, ids: Sequence[bytes], *, force: bool, **_: Any) -> list[Answer]:
-        return [self._apply(Forget(id, force)) for id in ids]
+    async def forget(
+        self, ids: Sequence[bytes], *, force: bool, seen: Mapping[bytes, Seen] | None = None, **_: Any
+    ) -> list[Answer]:
+        return [self._apply(Forget(id, force, (seen or {}).get(id))) for id in ids]
 
     async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
         rows = self._connection.execute("SELECT record FROM records ORDER BY id LIMIT ?", (limit,)).fetchall()

@@ -31,6 +31,7 @@ ASKED_FOR = {
     "onceward.core.within": "within",
     "onceward.encryption": "a cipher",
     "onceward.model.jcs": "JsonKey",
+    "onceward.model.transitions": "a store",
     "onceward.observe.log": "a client",
     "onceward.prepare": "AsyncOnce",
     "onceward.stores.cached": "cache=",

@@ -64,6 +64,7 @@ class Engine:
         if isinstance(store, Glances) and (store.inline or not world.cancels):  # it may block: never on a loop
             self.glance = store.glance
         self._opened = False
+        self.wants = bus.wants  # one step less on every call's way
 
     def is_ready(self) -> bool:
         """Before every flow: right world, still claiming. False: the store must be opened first."""
@@ -103,10 +104,9 @@ class Engine:
     def tell(
         self, name: str, key: Key, record: Record | Done | None = None, *, reason: str = "", error: str = ""
     ) -> None:
-        bus = self.bus
-        if not bus.wants(name):
+        if not self.wants(name):
             return
-        bus.emit(
+        self.bus.emit(
             Event(
                 name=name,
                 key=key.text,

@@ -147,7 +147,7 @@ class Held:
 
     async def record_result(self, value: Any) -> Answer:
         """Complete with this value. A cancellation while a large one is encoded is raised afterwards, too."""
-        if is_light(value):
+        if value is None or is_light(value):
             return await self.settle(self._completion(self.job.codec.encode(value, self.key.id)), COMPLETED)
         completion, cancelled = await self.engine.world.finish(self.completion(value))
         answer = await self.settle(completion, State.COMPLETED)

@@ -10,7 +10,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from onceward.model.record import Answer, Record, State, Verdict
-from onceward.model.transitions import claim
 from onceward.ports import AnySettlement
 
 from .engine import Engine
@@ -35,6 +34,8 @@ class Unclaimed(Held):
     """Every verb succeeds, and changes nothing outside of this object."""
 
     def __init__(self, engine: Engine, job: Job) -> None:
+        from onceward.model.transitions import claim  # here, because the table otherwise comes with the stores
+
         record, _ = claim(None, job.request(engine.world.nonce(), engine.owner.name), next(_tokens))
         super().__init__(engine, job, record, Endless())
 

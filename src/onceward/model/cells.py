@@ -9,6 +9,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from .record import (
+    FOREVER,
     NOBODY,
     AfterCrash,
     ClaimRequest,
@@ -180,7 +181,7 @@ def completed(record: Record, request: Complete | Resolve, now: int) -> Step:
         error="",
         final=False,
         retry_at=None,
-        valid_until=request.validity.end(now),
+        valid_until=None if request.validity is FOREVER else request.validity.end(now),
         slide=request.validity.slide,
         note={**record.note, **request.note} if request.note else record.note,
     ), OK

@@ -178,13 +178,11 @@ def apply(
 
 def replays(record: Done, fingerprint: bytes, now: int) -> bool:
     """Whether a claim with this fingerprint would be answered with the stored result, and nothing be written."""
-    end = record.valid_until
-    return (
-        record.state is COMPLETED
-        and record.min_reader <= READER
-        and (end is None or now < end - record.slide + record.slide // 8)
-        and not differs(record.fingerprint, fingerprint)
-    )
+    if record.state is not COMPLETED or record.min_reader > READER:
+        return False
+    end, stored = record.valid_until, record.fingerprint
+    in_window = end is None or now < end - record.slide + record.slide // 8
+    return in_window and (stored == fingerprint or not differs(stored, fingerprint))
 
 
 def renew(record: Record | None, request: Renewal, now: int) -> tuple[Record | None, Verdict]:

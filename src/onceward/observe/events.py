@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from enum import IntEnum
 
@@ -78,7 +77,7 @@ class Bus:
         self._loud = loud
         self._complain = complain
         self._listeners: tuple[Listener, ...] = ()
-        self.counts: Counter[str] = Counter()
+        self.counts: dict[str, int] = dict.fromkeys(LEVELS, 0)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Hear every event; returns how to stop. A listener that raises is reported and disturbs nobody."""

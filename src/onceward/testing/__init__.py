@@ -1,6 +1,7 @@
 """For tests of your own: an off switch, a clock that you turn, a world without waiting, and the kit for store authors.
 
-The kit is in `onceward.testing.conformance` and is not imported here: it needs a test runner and Hypothesis.
+The kit is in `onceward.testing.conformance` and is not imported here: it needs a test runner and Hypothesis. Recorded
+histories and their checker are in `onceward.testing.history`.
 """
 
 from .clock import FakeClock

@@ -155,21 +155,27 @@ class Link:
     # ── a turn ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def turn(self, allowance: Allowance, work: Work[T], *arguments: Any) -> T:
-        """Run `work(cursor, *arguments)` with the connection to itself. SQLite's errors come out as ours."""
+        """Run `work(cursor, *arguments)` with the connection to itself. SQLite's errors come out as ours.
+
+        A signal may raise after any call, so only a block that `with` leaves by itself may give the lock back.
+        """
         lock, is_ours = self._lock, self._is_ours
         if is_ours():
             raise Reentrant("a store call interrupted another one of its own thread (signal handler or __del__)")
         try:
             if not lock.acquire(blocking=False) and not lock.acquire(timeout=allowance.left()):
-                raise StoreUnavailable(
+                raise StoreUnavailable(  # noqa: TRY301 (what cleans up after it looks first)
                     f"{self.name}: other calls of this process kept the connection busy for too long"
                 )
-            return work(self._ready(allowance), *arguments)
+            with lock:
+                lock.release()  # it is re-entrant: from here on the block alone holds it
+                return work(self._ready(allowance), *arguments)
         except sqlite3.Error as error:
             raise faults.explain(error, self.name, self.path) from error
-        finally:
-            if is_ours():  # asked, because a signal may raise between the lock and whatever would note it
+        except BaseException:
+            if is_ours():  # struck between the lock and its block
                 lock.release()
+            raise
 
     def peek(self, statement: str, id: bytes) -> tuple[Any, ...] | None:
         """One row, if that needs no waiting and no further look at anything; else None."""
@@ -177,17 +183,20 @@ class Link:
         if cursor is None or is_ours():
             return None
         try:
-            if not lock.acquire(blocking=False) or self._cursor is not cursor:
+            if not lock.acquire(blocking=False):
                 return None
-            if not self.in_memory and time.monotonic() - self._looked > LOOK:
-                return None
-            rows = cursor.execute(statement, (id,)).fetchall()
-            return rows[0] if rows else None
+            with lock:
+                lock.release()
+                if self._cursor is not cursor or (not self.in_memory and time.monotonic() - self._looked > LOOK):
+                    return None
+                rows = cursor.execute(statement, (id,)).fetchall()
+                return rows[0] if rows else None
         except sqlite3.Error:  # whoever asks properly is told
             return None
-        finally:
+        except BaseException:
             if is_ours():
                 lock.release()
+            raise
 
     def _ready(self, allowance: Allowance) -> Cursor:
         if self._orphaned:

@@ -7,11 +7,12 @@ from time import perf_counter
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from onceward.model.record import Record
 
 from .counterexample import smallest
-from .operation import Operation, Read, Scan
+from .operation import LOOKS, Glance, Operation
 from .search import BUDGET, Case, Maybe, OutOfBudget, Search
 from .story import story, story_of_the_clock
 from .timeline import Timeline
@@ -104,12 +105,17 @@ def assert_linearizable(operations: Iterable[Operation], **how: Any) -> Report:
 
 
 def case_of(history: Iterable[Operation], timeline: Timeline, start: Record | None) -> Case:
-    """The history of one key as the search wants it. What looked and got no answer explains nothing."""
+    """The history of one key as the search wants it. What looked and got no answer explains nothing.
+
+    A glance does not tell its time: if the window was over at the earliest that it can have been, it was over.
+    """
     required, optional = [], []
     for one in history:
-        if one.answer is not None:
+        if isinstance(one.request, Glance) and one.answer is not None:
+            required.append(replace(one, answer=replace(one.answer, now=timeline.earliest(one.called))))
+        elif one.answer is not None:
             required.append(one)
-        elif not isinstance(one.request, Read | Scan):
+        elif not isinstance(one.request, LOOKS):
             optional.append(Maybe(one, timeline.earliest(one.called), timeline.latest(one.returned)))
     return Case(start, required, optional, timeline.tolerance)
 

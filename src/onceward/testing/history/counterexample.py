@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from onceward.model.record import Verdict
 
-from .operation import Operation, Read, Scan
+from .operation import LOOKS, Glance, Operation
 from .search import Case, DeadEnd, Maybe, OutOfBudget, Search
 
 UNCHANGED = frozenset(Verdict) - {Verdict.ACQUIRED, Verdict.OK, Verdict.REPLAY, Verdict.PARKED}
@@ -90,7 +90,7 @@ def _until(case: Case, culprit: Operation) -> Case:
 
 def _before(case: Case, culprit: Operation) -> list[Operation]:
     """What was answered before the culprit was asked, the latest first."""
-    before = [one for one in case.required if _returned(one) < culprit.called]
+    before = [one for one in case.required if _returned(one) < culprit.called and not isinstance(one.request, Glance)]
     return sorted(before, key=_returned, reverse=True)[:LOOK_BACK]
 
 
@@ -113,7 +113,7 @@ def _may_follow(one: Operation, origin: Operation) -> bool:
 def _without(case: Case, one: Operation) -> Case:
     assert one.answer is not None
     rest = [other for other in case.required if other is not one]
-    if isinstance(one.request, Read | Scan) or one.answer.verdict in UNCHANGED:
+    if isinstance(one.request, LOOKS) or one.answer.verdict in UNCHANGED:
         return replace(case, required=rest)
     return replace(case, required=rest, optional=[*case.optional, Maybe(one)])
 

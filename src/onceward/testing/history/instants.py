@@ -3,9 +3,10 @@
 What a request writes depends on the store's time, and nobody was told which. Between two thresholds of the record (the
 end of its lease, of its window, of its delay) the table decides alike, so the decision depends only on the stretch. The
 instant itself is either seen in the record that the next answer shows, and is then one of its times; or it is not seen,
-and then it matters only for what has lapsed by then: for that, the first instant of a stretch is as good as any. Two
-exceptions: a sliding window that must still be open at the next answer needs the last instants; and the token of a
-grant that nobody heard of may be known to its owner from elsewhere, and stand in another unanswered request.
+and then it matters only for what has lapsed by then: for that, the first instant of a stretch is as good as any. Three
+exceptions: a sliding window that must still be open when it next slides needs the last instants; the token of a grant
+that nobody heard of may be known to its owner from elsewhere, and stand in another unanswered request; and a glance
+shows but a part of the record, of which the rest may be shown to others later.
 """
 
 from __future__ import annotations
@@ -14,25 +15,36 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
 from onceward.model.cells import KEEP_UNFINISHED
-from onceward.model.record import Answer, Complete, Record, Resolve
+from onceward.model.record import NOBODY, Complete, Record, Resolve
 from onceward.model.transitions import CLOCK_MARGIN
 
-from .operation import Request
+from .operation import Glance, Operation, Request
 
 
 class Hints:
     """What the requests of a key tell about instants, whoever sent them."""
 
-    def __init__(self, required: Iterable[Request], optional: Iterable[Request]) -> None:
-        unanswered = list(optional)
+    def __init__(self, required: Iterable[Operation], optional: Iterable[Operation]) -> None:
+        unanswered = [one.request for one in optional]
         self._tokens = sorted({token for request in unanswered for token in _tokens(request)})
-        self._slides = {length for request in (*required, *unanswered) for length in _slides(request)}
+        self._slides = {length for request in unanswered for length in _slides(request)}
+        self._later: dict[int | bytes, set[int]] = {}
+        for one in required:
+            self._slides |= _slides(one.request)
+            if one.answer is not None and one.answer.record is not None and not isinstance(one.request, Glance):
+                for owner in (one.answer.record.token, one.answer.record.nonce):
+                    self._later.setdefault(owner, set()).update(_shown(one.answer.record))
 
-    def instants(self, low: int, high: int, record: Record | None, goal: Answer) -> list[int]:
-        """Instants in [low, high] on the store's clock, for an effect on this record that must lead to this answer."""
-        found = [*_shown(goal.record), *stretches(low, high, record)]
+    def instants(self, low: int, high: int, record: Record | None, effect: Request, goal: Operation) -> list[int]:
+        """Instants in [low, high] on the store's clock, for this effect on this record if it led to this answer."""
+        assert goal.answer is not None
+        found = [*_shown(goal.answer.record), *stretches(low, high, record)]
+        if isinstance(goal.request, Glance):  # which shows few times; somebody may be shown the others later
+            for owner in (getattr(effect, "token", -1), getattr(effect, "nonce", NOBODY)):
+                found += self._later.get(owner, ())
+            found += _of_a_window(goal.answer.record, effect)
         found += self._tokens[bisect_left(self._tokens, low) : bisect_right(self._tokens, high)]
-        ends = {goal.now}
+        ends = {goal.answer.now, *([goal.answer.record.updated_at] if goal.answer.record is not None else [])}
         for _ in range(2):  # a completion and a replay may both have gone unanswered
             ends |= {end - length + 1 for end in ends for length in self._slides}
         found += ends
@@ -42,6 +54,14 @@ class Hints:
 def stretches(low: int, high: int, record: Record | None) -> list[int]:
     """The first instant of each stretch in [low, high], and the last of all: what acts at none of them never acts."""
     return [low, high, *(time for time in _thresholds(record) if low < time < high)] if low <= high else []
+
+
+def _of_a_window(shown: Record | None, effect: Request) -> list[int]:
+    """When this completion would have opened the window that was shown, or this replay moved it."""
+    if shown is None or shown.valid_until is None:
+        return []
+    lasting = effect.validity.lasting if isinstance(effect, Complete | Resolve) else shown.slide
+    return [] if lasting is None else [shown.valid_until - lasting]
 
 
 def _slides(request: Request) -> set[int]:

@@ -8,6 +8,8 @@ from contextlib import suppress
 from random import Random
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from onceward.errors import StoreUnavailable
 from onceward.model.record import (
     AfterCrash,
@@ -21,10 +23,12 @@ from onceward.model.record import (
     Renewal,
     Resolution,
     Resolve,
+    Seen,
+    State,
     Validity,
     Verdict,
 )
-from onceward.ports import AnySettlement, Filter, Store
+from onceward.ports import AnySettlement, Filter, Glances, Store
 from onceward.worlds.nonce import nonce as new_nonce
 
 T = TypeVar("T", ClaimRequest, Renewal, AnySettlement)
@@ -50,6 +54,7 @@ STEPS = {
     "again": 6,
     "resolve": 4,
     "read": 6,
+    "glance": 6,
     "scan": 1,
     "forget": 4,
     "purge": 1,
@@ -61,6 +66,10 @@ MISTAKES = 0.15
 """How often a request is sent in the name of somebody else, or of an owner long replaced."""
 
 
+FORCE = 0.4
+"""How often somebody insists, though the owner lives."""
+
+
 def id_of(name: str) -> bytes:
     return hashlib.sha256(f"{SCOPE}\0{name}".encode()).digest()
 
@@ -69,8 +78,17 @@ class Worker:
     """One caller with a store of its own; `step` asks for one thing. The same dice, the same wishes."""
 
     def __init__(
-        self, store: Store, keeper: Store, dice: Random, pause: Pause, *, keys: int = 4, moment: int = MOMENT
+        self,
+        store: Store,
+        keeper: Store,
+        dice: Random,
+        pause: Pause,
+        *,
+        keys: int = 4,
+        moment: int = MOMENT,
+        cancels: bool = False,
     ) -> None:
+        self._cancels = cancels
         self._store = store
         self._keeper = keeper
         self._dice = dice
@@ -113,19 +131,30 @@ class Worker:
     async def resolve(self) -> None:
         id = self._some_ids()[0]
         seen = self._seen.get(id)
-        token = 1 if seen is None else seen.token + (self._dice.random() < MISTAKES)
+        token, state = (1, State.PARKED) if seen is None else (seen.token, seen.state)
         resolution = self._dice.choice(list(Resolution))
-        await self._send(self._store.settle, [Resolve(id, token, resolution, **self._value())])
+        request = Resolve(id, token + (self._dice.random() < MISTAKES), resolution, **self._value())
+        force = self._dice.random() < FORCE
+        await self._send(self._store.settle, [replace(request, state_seen=state, force=force)])
 
     async def read(self) -> None:
         ids = self._some_ids()
         self._notice(await self._store.read(ids, timeout=TIMEOUT))
 
+    async def glance(self) -> None:
+        """Only where it may block: a loop must not be held up."""
+        if isinstance(self._store, Glances) and (self._store.inline or not self._cancels):
+            fingerprint = self._dice.choice([b"\1one", b"\1one", b"\1two", b""])
+            self._store.glance(self._some_ids()[0], fingerprint)
+
     async def scan(self) -> None:
         await self._store.scan(Filter(), cursor=None, limit=len(self._names), timeout=TIMEOUT)
 
     async def forget(self) -> None:
-        self._notice(await self._store.forget(self._some_ids(), force=self._dice.random() < 0.4, timeout=TIMEOUT))
+        ids, force = self._some_ids(), self._dice.random() < FORCE
+        known = {id: Seen(self._seen[id].token, self._seen[id].state) for id in ids if id in self._seen}
+        seen = known if self._dice.random() < 0.5 else None
+        self._notice(await self._store.forget(ids, force=force, timeout=TIMEOUT, seen=seen))
 
     async def purge(self) -> None:
         await self._store.purge(len(self._names), timeout=TIMEOUT)

@@ -12,6 +12,7 @@ from onceward.model.record import (
     Answer,
     ClaimRequest,
     Complete,
+    Done,
     Fail,
     Park,
     Record,
@@ -44,7 +45,17 @@ class Scan(Struct, frozen=True):
     id: bytes
 
 
-Request = ClaimRequest | Renewal | Complete | Fail | Park | Release | Resolve | Forget | Read | Scan
+class Glance(Struct, frozen=True):
+    """A `glance` that showed a result. One that showed nothing says nothing, and is not recorded."""
+
+    id: bytes
+    fingerprint: bytes
+
+
+Request = ClaimRequest | Renewal | Complete | Fail | Park | Release | Resolve | Forget | Read | Scan | Glance
+
+LOOKS = Read | Scan | Glance
+"""What never changes anything."""
 
 KINDS: dict[str, type[Request]] = {
     "claim": ClaimRequest,
@@ -57,6 +68,7 @@ KINDS: dict[str, type[Request]] = {
     "forget": Forget,
     "read": Read,
     "scan": Scan,
+    "glance": Glance,
 }
 VERBS = {kind: verb for verb, kind in KINDS.items()}
 
@@ -95,6 +107,11 @@ def _look(record: Record | None, _request: Read | Scan, _now: int) -> Step:
     return record, Verdict.ABSENT if record is None else Verdict.OK
 
 
+def _glance(record: Record | None, request: Glance, now: int) -> Step:
+    shown = record is not None and transitions.replays(record, request.fingerprint, now)
+    return record, Verdict.REPLAY if shown else Verdict.ABSENT
+
+
 _RULES: dict[type[Request], Callable[[Record | None, Any, int], Step]] = {
     ClaimRequest: transitions.claim,
     Renewal: transitions.renew,
@@ -102,12 +119,29 @@ _RULES: dict[type[Request], Callable[[Record | None, Any, int], Step]] = {
     Forget: _forget,
     Read: _look,
     Scan: _look,
+    Glance: _glance,
 }
 
 
 def outcome(record: Record | None, request: Request, now: int) -> Step:
     """What the state table says: the sequential specification. The same record object means that nothing changed."""
     return _RULES[type(request)](record, request, now)
+
+
+SHOWN = ("state", "token", "attempt", "fingerprint", "result", "stored", "valid_until", "slide", "owner", "min_reader")
+"""What a glance shows of a record; the fields of `Done`."""
+
+
+def glimpse(id: bytes, done: Done) -> Record:
+    """A record of which only the fields that were shown are known. A row may hold 1 for True."""
+    return Record(id, "", "", **{name: getattr(done, name) for name in SHOWN} | {"stored": bool(done.stored)})
+
+
+def shows(record: Record | None, request: Request, shown: Record | None) -> bool:
+    """Does the answer show this record? A glance does not show all of it."""
+    if isinstance(request, Glance) and record is not None and shown is not None:
+        return all(getattr(record, name) == getattr(shown, name) for name in SHOWN)
+    return record == shown
 
 
 def possible(record: Record | None, now: int) -> tuple[Record | None, ...]:

@@ -11,11 +11,11 @@ from typing import Any
 
 from onceward.errors import StoreBroken
 from onceward.model.audit import AuditEntry, AuditFilter, Signature
-from onceward.model.record import Answer, ClaimRequest, Renewal, Seen, State, Verdict
-from onceward.ports import AnySettlement, Filter, Notifies, Page, Store, World
+from onceward.model.record import Answer, ClaimRequest, Done, Renewal, Seen, State, Verdict
+from onceward.ports import AnySettlement, Filter, Glances, Notifies, Page, Store, World
 
 from .log import Log
-from .operation import Forget, Read, Request, Scan
+from .operation import Forget, Glance, Read, Request, Scan, glimpse
 
 
 class Recorder:
@@ -93,6 +93,18 @@ class Recorder:
 
     async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
         return await self._store.audit(wanted, limit=limit, timeout=timeout)
+
+    def glance(self, id: bytes, fingerprint: bytes) -> Done | None:
+        """As the store does it; one that cannot never shows anything."""
+        if not isinstance(self._store, Glances):
+            return None
+        called = monotonic_ns()
+        done = self._store.glance(id, fingerprint)
+        answered = monotonic_ns()
+        if done is not None:
+            numbers = self._log.called(called, self._who(), [Glance(id, fingerprint)])
+            self._log.answered(answered, numbers, [Answer(Verdict.REPLAY, glimpse(id, done), 0)])
+        return done
 
     def watch(self, id: bytes, wake: Callable[[], None]) -> Callable[[], None]:
         return self._store.watch(id, wake) if isinstance(self._store, Notifies) else _nothing

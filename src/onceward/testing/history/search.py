@@ -26,7 +26,7 @@ from msgspec import Struct
 from onceward.model.record import Answer, Record
 
 from .instants import Hints, stretches
-from .operation import Operation, Scan, outcome, possible
+from .operation import Glance, Operation, Scan, outcome, possible, shows
 from .timeline import ALWAYS
 
 BUDGET = 2_000_000
@@ -103,7 +103,8 @@ class Search:
         self._ends = [_end(one.operation) for one in case.optional]
         self._by_end = sorted(range(len(self._ends)), key=self._ends.__getitem__)
         self._sorted_ends = sorted(self._ends)
-        self._hints = Hints((one.request for one in case.required), (one.operation.request for one in case.optional))
+        self._hints = Hints(case.required, [maybe.operation for maybe in case.optional])
+        self._records: dict[bytes, int] = {}
 
     def run(self) -> list[tuple[Operation, int]] | None:
         """An order that explains every answer, with the store's time of each operation; None if there is none."""
@@ -188,7 +189,9 @@ class Search:
             beyond >>= 1
             base += 1
         answer = _answer(operation)
-        if wrote:
+        if wrote and isinstance(operation.request, Glance):  # it shows but a part of what unanswered requests left
+            last = -2 - self._records.setdefault(msgspec.msgpack.encode(record), len(self._records))
+        elif wrote:
             record, last = answer.record, number
         latest = max(latest, operation.called)
         return Config(base, beyond, fired, latest, record, last, Placed(operation, answer.now, placed))
@@ -197,11 +200,11 @@ class Search:
         """Would the table have answered like this? And the record afterwards."""
         answer = _answer(operation)
         for before in possible(record, answer.now):
-            if self._too_early(before, answer.now) and not isinstance(operation.request, Scan):
+            if self._too_early(before, answer.now) and not isinstance(operation.request, Scan | Glance):
                 continue
             self._ask()
             after, verdict = outcome(before, operation.request, answer.now)
-            if verdict is answer.verdict and after == answer.record:
+            if verdict is answer.verdict and shows(after, operation.request, answer.record):
                 return True, after
         return False, None
 
@@ -234,14 +237,16 @@ class Search:
                     fired = step.fired | 1 << one
                     if any(fired & less == less for less in enough):
                         continue
-                    for helped in self._effects(step, one, _answer(goal)):
+                    for helped in self._effects(step, one, goal):
                         key = (fired, msgspec.msgpack.encode(helped.record))
                         if key in tried:
                             continue
                         tried.add(key)
                         if self._fit(helped.record, goal)[0]:
-                            enough.append(fired)
                             yield helped
+                            if isinstance(goal.request, Glance):
+                                continue  # what it does not show may differ
+                            enough.append(fired)
                             break
                         longer.append(helped)
                         self._turn_back(helped, [goal])
@@ -256,7 +261,7 @@ class Search:
             if not config.fired >> one & 1 and maybe.operation.called <= horizon and config.latest <= self._ends[one]
         ]
 
-    def _effects(self, config: Config, one: int, goal: Answer) -> Iterator[Config]:
+    def _effects(self, config: Config, one: int, goal: Operation) -> Iterator[Config]:
         """What this request may have made of the record. Only what differs matters."""
         operation = self._optional[one].operation
         latest = max(config.latest, operation.called)
@@ -277,7 +282,7 @@ class Search:
             if right and after is not before:
                 yield after
 
-    def _instants(self, maybe: Maybe, record: Record | None, goal: Answer) -> list[int]:
+    def _instants(self, maybe: Maybe, record: Record | None, goal: Operation) -> list[int]:
         operation = maybe.operation
         if operation.answer is not None:
             return [operation.answer.now]
@@ -285,10 +290,10 @@ class Search:
         tolerance = self._case.tolerance
         if tolerance is not None:
             low = maybe.low if record is None else max(maybe.low, record.updated_at - tolerance)
-            high = min(maybe.high, goal.now + tolerance)
+            high = maybe.high if isinstance(goal.request, Glance) else min(maybe.high, _answer(goal).now + tolerance)
         if not any(True for now in stretches(low, high, record) for _ in self._changes(record, operation, now)):
             return []
-        return self._hints.instants(low, high, record, goal)
+        return self._hints.instants(low, high, record, operation.request, goal)
 
 
 def _end(operation: Operation) -> int:

@@ -25,29 +25,41 @@ def storm(
     keys: int = 4,
     moment: int = MOMENT,
     colour: str = "blocking",
+    shared: bool = False,
     lingers: bool = True,
     pause: Pause | None = None,
 ) -> list[Operation]:
     """The history of that many workers, each with a store of its own, on the same data.
 
-    `colour` is "blocking" (threads) or "asyncio" (tasks). `moment` is the unit of leases and windows in µs: large
-    enough that a call fits into it. `pause` waits that many µs, or turns a fake clock. For `lingers` see `Recorder`.
-    The seed decides what each worker wants; what they get depends on the race, so a history comes but once.
+    `shared`: one store for all of them, as in a client that many threads or tasks use. `colour` is "blocking" (threads)
+    or "asyncio" (tasks). `moment` is the unit of leases and windows in µs: large enough that a call fits into it.
+    `pause` waits that many µs, or turns a fake clock. For `lingers` see `Recorder`. The seed decides what each worker
+    wants; what they get depends on the race, so a history comes but once.
     """
     log = MemoryLog()
     chosen = COLOURS[colour]
 
-    async def work(number: int) -> None:
+    async def work(number: int, store: Store, keeper: Store, world: World) -> None:
+        dice = Random(f"{seed} {number}")
+        worker = Worker(
+            store, keeper, dice, pause or partial(_sleep, world), keys=keys, moment=moment, cancels=world.cancels
+        )
+        for _ in range(steps):
+            await worker.step()
+            await world.sleep(0)  # lets the others in, in either colour
+
+    async def work_alone(number: int) -> None:
         recorder = Recorder(open_store(), log, by=f"worker {number}", lingers=lingers)
-        async with opened(recorder, chosen) as (store, keeper, world):
-            dice = Random(f"{seed} {number}")
-            worker = Worker(store, keeper, dice, pause or partial(_sleep, world), keys=keys, moment=moment)
-            for _ in range(steps):
-                await worker.step()
-                await world.sleep(0)  # lets the others in, in either colour
+        async with opened(recorder, chosen) as place:
+            await work(number, *place)
 
     async def all_at_once() -> None:
-        await chosen.together([partial(work, number) for number in range(1, workers + 1)])
+        numbers = range(1, workers + 1)
+        if not shared:
+            await chosen.together([partial(work_alone, number) for number in numbers])
+            return
+        async with opened(Recorder(open_store(), log, lingers=lingers), chosen) as place:
+            await chosen.together([partial(work, number, *place) for number in numbers])
 
     chosen.run(all_at_once())
     return log.operations()

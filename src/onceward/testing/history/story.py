@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from msgspec.structs import fields
+from collections.abc import Iterable, Iterator
 
 from onceward.model.record import Record
 
 from .counterexample import Counterexample
-from .operation import Operation, Scan, outcome
+from .operation import SHOWN, Glance, Operation, Scan, outcome
 from .search import DeadEnd
 from .timeline import Contradiction
 
@@ -44,8 +42,9 @@ class Teller:
         self._told = sorted(told, key=lambda one: one.called)
         self._names = {id(one): f"[{number}]" for number, one in enumerate(self._told, start=1)}
         self._began = min(one.called for one in told)
-        nows = [one.answer.now for one in told if one.answer is not None]
-        self._zero = min(nows if case.start is None else [*nows, case.start.updated_at])
+        nows = [one.answer.now for one in told if one.answer is not None and not isinstance(one.request, Glance)]
+        starts = [] if case.start is None else [case.start.updated_at]
+        self._zero = min([*nows, *starts], default=0)
 
     def tell(self, operations: int) -> Iterator[str]:
         found = self._found
@@ -82,19 +81,20 @@ class Teller:
     def _wrong(self, record: Record | None, one: Operation) -> str:
         assert one.answer is not None
         now = one.answer.now
-        if record is not None and now < record.updated_at and not isinstance(one.request, Scan):
+        if record is not None and now < record.updated_at and not isinstance(one.request, Scan | Glance):
             return f"was judged at {self.time(now)}, before the record was written"
         after, verdict = outcome(record, one.request, now)
         if verdict is not one.answer.verdict:
             return f"had to be answered {verdict}, not {one.answer.verdict}"
-        return f"had to be shown {self.differences(after, one.answer.record)}"
+        return f"had to be shown {self.differences(after, one.answer.record, _names(one))}"
 
     def operation(self, one: Operation) -> str:
         called, returned = self._span(one.called), "…" if one.returned is None else self._span(one.returned)
         said = f"{self._names[id(one)]} {one.by}: {one.verb}{self._asked(one)}, {called} to {returned} µs"
         if one.answer is None:
             return f"{said}: {one.error or 'no answer'}"
-        return f"{said}: {one.answer.verdict} at {self.time(one.answer.now)}, {self.record(one.answer.record)}"
+        at = "" if isinstance(one.request, Glance) else f" at {self.time(one.answer.now)}"
+        return f"{said}: {one.answer.verdict}{at}, {self.record(one.answer.record)}"
 
     def _asked(self, one: Operation) -> str:
         """Whose request it is, and for how long."""
@@ -112,10 +112,10 @@ class Teller:
         told = [name for name in TOLD if getattr(record, name) not in (None, "")]
         return f"{record.state} " + ", ".join(f"{name} {self._value(name, getattr(record, name))}" for name in told)
 
-    def differences(self, wanted: Record | None, seen: Record | None) -> str:
+    def differences(self, wanted: Record | None, seen: Record | None, among: Iterable[str]) -> str:
         if wanted is None or seen is None:
             return f"{self.record(wanted)}, not {self.record(seen)}"
-        names = [one.name for one in fields(Record) if getattr(wanted, one.name) != getattr(seen, one.name)]
+        names = [name for name in among if getattr(wanted, name) != getattr(seen, name)]
         told = [
             f"{name} {self._value(name, getattr(wanted, name))}, not {self._value(name, getattr(seen, name))}"
             for name in names[:DIFFERENCES]
@@ -172,5 +172,10 @@ def _mismatch(record: Record | None, one: Operation) -> int:
     after, verdict = outcome(record, one.request, one.answer.now)
     seen = one.answer.record
     if verdict is not one.answer.verdict or after is None or seen is None:
-        return len(fields(Record))
-    return sum(getattr(after, field.name) != getattr(seen, field.name) for field in fields(Record))
+        return len(Record.__struct_fields__)
+    return sum(getattr(after, name) != getattr(seen, name) for name in _names(one))
+
+
+def _names(one: Operation) -> Iterable[str]:
+    """The fields that this operation's answer shows."""
+    return SHOWN if isinstance(one.request, Glance) else Record.__struct_fields__

@@ -1,0 +1,77 @@
+"""The bare statements: those that Onceward's own store needs, on its own table, by nothing but the driver.
+
+What is left out is everything around them: keys, judging, leases, results, locks. So the ratio is what Onceward adds to
+the database. `bare.py` has the least that somebody would write by hand instead, on a table of six columns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+import time
+from pathlib import Path
+
+from bench.bare import SETTINGS, Busy, Work, tokens
+from onceward.stores.sqlite import schema
+from onceward.stores.sqlite.rows import CLAIMED, FIELDS, GLIMPSE
+
+LEASE = 600_000_000  # µs
+
+CLAIM = (
+    f"INSERT INTO onceward_records ({', '.join(FIELDS[:CLAIMED])}) VALUES ({', '.join('?' * CLAIMED)})"  # noqa: S608 (names of fields)
+    " ON CONFLICT (id) DO NOTHING"
+)
+COMPLETE = (
+    "UPDATE onceward_records SET state = 'COMPLETED', updated_at = ?, lease_until = NULL, result = ?, digest = ?"
+    " WHERE id = ? AND token = ? AND nonce = ? AND state = 'PENDING' AND updated_at = ?"
+)
+NONCE = bytes(16)
+
+
+def connect(path: Path, durability: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    for setting in (*SETTINGS, f"PRAGMA synchronous = {durability}"):
+        connection.execute(setting).fetchall()
+    schema.prepare(connection.cursor(), path.name, migrate=True)
+    return connection
+
+
+def on(cursor: sqlite3.Cursor, work: Work) -> Work:
+    """Look, claim, complete: each a statement that commits by itself, on one cursor that keeps them prepared."""
+
+    def call(key: str) -> str:
+        id = hashlib.sha256(key.encode()).digest()
+        found = cursor.execute(GLIMPSE, (id,)).fetchall()
+        if found:
+            return str(found[0][3].decode())
+        token, now = next(tokens), time.time_ns() // 1000
+        row = (
+            id,
+            "bench",
+            key,
+            "PENDING",
+            token,
+            NONCE,
+            token,
+            1,
+            now,
+            now,
+            now,
+            now,
+            now + LEASE,
+            0,
+            0,
+            b"",
+            None,
+            "me",
+            None,
+        )
+        if cursor.execute(CLAIM, row).rowcount != 1:
+            raise Busy(key)
+        result = work(key)
+        done = (now, result.encode(), NONCE, id, token, NONCE, now)
+        if cursor.execute(COMPLETE, done).rowcount != 1:
+            raise Busy(key)
+        return result
+
+    return call
