@@ -36,6 +36,7 @@ from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite.table import OURS, create, judge, swap
 from onceward.testing.clock import FakeClock
 from onceward.testing.conformance.histories import TURNS, some_claim, some_request
+from onceward.worlds.aio import EventLoop
 from onceward.worlds.threads import Threads
 from tests.unit.sqlite_calls import HOUR, LEASE, claim, complete, held, ident, request
 
@@ -130,7 +131,7 @@ def takes_over(_: Record) -> ClaimRequest:
 
 
 def renews(record: Record) -> Renewal:
-    return Renewal(record.id, record.token, record.nonce, LEASE)
+    return Renewal(record.id, record.token, record.nonce, 2 * LEASE)
 
 
 def completes(record: Record) -> Complete:
@@ -175,6 +176,22 @@ def test_nobody_overwrites_what_changed_since_they_looked(
         [changed] = run(other.send([theirs(seen)], 5))
     assert answers[0].record is not None
     assert not swap(cursor, seen, answers[0].record)
+    assert OURS.fetch(cursor, [seen.id]) == {seen.id: changed.record}
+
+
+@pytest.mark.fault("F41")
+@pytest.mark.parametrize("theirs", [completes, fails, parks, releases])
+@pytest.mark.parametrize("ours", [renews, completes, fails, parks, releases])
+def test_not_even_what_changed_in_the_same_microsecond(
+    store: SQLiteStore, clock: FakeClock, ours: Verb, theirs: Verb
+) -> None:
+    seen = held(store, "a", nonce=b"the owner's")
+    cursor = store._link._cursor
+    assert cursor is not None
+    [answer], _ = judge({seen.id: seen}, transitions.apply, [ours(seen)], clock.now())
+    [changed] = run(store.send([theirs(seen)], 5))
+    assert answer.record is not None
+    assert not swap(cursor, seen, answer.record)
     assert OURS.fetch(cursor, [seen.id]) == {seen.id: changed.record}
 
 
@@ -292,3 +309,12 @@ def test_a_window_that_slid_meanwhile_is_not_taken_for_over(path: Path) -> None:
         behind.advance("59m")
         clock.meanwhile = lambda: claim(other, "a", b"theirs")
         assert claim(store, "a", b"ours").verdict is Verdict.REPLAY
+
+
+async def test_what_is_in_memory_never_waits_on_a_loop_either() -> None:
+    """`inline` says so, and nobody shields such a call: it must be over before anybody can be cancelled."""
+    store = SQLiteStore(":memory:")
+    await store.open(EventLoop())
+    with pytest.raises(StopIteration):
+        store.claim([request("a")], timeout=5).send(None)
+    await store.close()

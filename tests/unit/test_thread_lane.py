@@ -16,6 +16,7 @@ from onceward.bridge import run
 from onceward.errors import StoreUnavailable
 from onceward.model.record import Answer
 from onceward.ports import AnyRequest
+from onceward.worlds import thread_lane
 from onceward.worlds.thread_lane import Sleeper, ThreadLane
 from tests.moved_time import TOO_LONG, in_thread
 from tests.unit.lane_calls import ThreadSend, answer_to, large, request, until
@@ -288,7 +289,8 @@ def test_nobody_starves_and_the_lead_changes_hands() -> None:
 
 
 @pytest.mark.fault("F27")
-def test_a_signal_handler_inside_of_a_call_sends_at_once() -> None:
+def test_a_signal_handler_inside_of_a_call_sends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thread_lane, "NAP", 60)  # whoever sleeps here does not wake in time
     answers: list[Answer] = []
     lane: ThreadLane
     noted = ThreadSend()
@@ -299,7 +301,7 @@ def test_a_signal_handler_inside_of_a_call_sends_at_once() -> None:
         return await noted(requests, timeout)
 
     lane = ThreadLane(send)
-    with on_signal(lambda: answers.append(ask(lane, request("inner")))):
+    with on_signal(lambda: answers.append(ask(lane, request("inner"), 5))):
         assert ask(lane, request("outer")) == answer_to(request("outer"))
     assert answers == [answer_to(request("inner"))]
     assert noted.calls == [["inner"], ["outer"]]
