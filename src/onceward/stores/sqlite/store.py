@@ -266,7 +266,8 @@ class SQLiteStore(Grouping, Watchers):
         """How many looked purgeable, how many went, and the number of the audit entry that counts them."""
         with upkeep.bounded(cursor, deadline):
             ids = upkeep.candidates(cursor, self._clock.now(), limit)
-        return len(ids), *(self._link.write(cursor, self._delete, ids, signed, entry) if ids else (0, entry))
+        gone, entry = self._link.write(cursor, self._delete, ids, signed, entry) if ids else (0, entry)
+        return len(ids), gone, entry
 
     def _delete(self, cursor: Cursor, ids: list[bytes], signed: Signature | None, entry: int) -> tuple[int, int]:
         now = self._clock.now()

@@ -35,6 +35,7 @@ async def assert_shows(
     store: Any, record: Record | None, id: bytes, fingerprint: bytes, *, when: str, clock: Clock | None
 ) -> None:
     """That a glance answers if, and only if, a claim would replay and write nothing."""
+    found, wanted = None, False
     for _ in range(LOOKS):
         before = await time_of(store, id, clock)
         found = store.glance(id, fingerprint)
