@@ -131,6 +131,20 @@ def test_the_cycle_lasts_through_failures_lapses_releases_and_resolutions() -> N
     assert (last.cycle, last.attempt) == (cycle, 4)
 
 
+def test_the_cycle_lasts_when_the_attempt_given_again_by_a_person_is_handed_back() -> None:
+    """An earlier attempt may have called somebody under its derived key: the next must still use the same one."""
+    key = Key()
+    cycle = key.claim(b"a", max_attempts=1).cycle
+    key.now += LEASE
+    parked = key.claim(b"b", Verdict.PARKED, max_attempts=1)
+    key.resolve(parked.token, Resolution.NOT_APPLIED)
+    again = key.claim(b"c", max_attempts=1)
+    released = key.settle(Release, again)
+    assert (released.state, released.attempt) == (State.FAILED, 0)
+    last = key.claim(b"d", max_attempts=1)
+    assert (last.cycle, last.attempt) == (cycle, 1)
+
+
 def test_a_new_cycle_begins_after_the_window_and_after_forget() -> None:
     key = Key()
     cycles = [key.claim(b"a").cycle]

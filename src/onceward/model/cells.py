@@ -229,7 +229,7 @@ def hand_back(record: Record, _request: Release, now: int) -> Step:
     """Not begun: the attempt does not count. What an earlier attempt did may still have to be asked for."""
     if record.ask_first:
         return replace(record, lease_until=now, attempt=record.attempt - 1, released=True, updated_at=now), Verdict.OK
-    if record.attempt <= 1:
+    if record.attempt <= 1 and record.token == record.cycle:  # the first of its cycle: nobody has used its derived keys
         return replace(freed(record, now), nonce=record.nonce, token=record.token, released=True), Verdict.OK
     return replace(
         record,
