@@ -175,7 +175,7 @@ class Once(Face):
         if not self._beside:
             self._beside.append(beside(self.engine))
         face = object.__new__(AsyncOnce)
-        face.__dict__.update(self.__dict__, engine=self._beside[0])
+        face.__dict__.update(self.__dict__, engine=self._beside[0], _operations=self._awaited_operations)
         return face
 
     def stop(self) -> None:

@@ -81,7 +81,7 @@ class Face:
         self._cache = cache
         self.policy = Policy().with_settings(defaults)  # type: ignore[arg-type]  # checked there, name by name
         self._defaults = dict(defaults)
-        self._operations: WeakKeyDictionary[Callable[..., Any], Operation] = WeakKeyDictionary()
+        self._keep_no_operations()
         self._scopes: dict[str, Scope] = {}  # of keys that are given
         self._names: dict[tuple[Scope, bool], str] = {}  # who declared an operation first
         self._connect(_cached(opened, cache) if cache else opened)
@@ -92,6 +92,11 @@ class Face:
         bus = logging_bus()
         self.keeper = Keeper(store, bus)
         self.engine = Engine(store, self._world(), self.keeper, bus, OURSELVES)
+
+    def _keep_no_operations(self) -> None:
+        """Each colour keeps its own: what one may await, the other has to refuse."""
+        self._operations: WeakKeyDictionary[Callable[..., Any], Operation] = WeakKeyDictionary()
+        self._awaited_operations: WeakKeyDictionary[Callable[..., Any], Operation] = WeakKeyDictionary()
 
     def _world(self) -> World:
         raise NotImplementedError
@@ -109,7 +114,7 @@ class Face:
         other._tenant = tenant if tenant is not None else self._tenant
         other.policy = self.policy.with_settings(settings)  # type: ignore[arg-type]  # checked there, name by name
         other._defaults = {**self._defaults, **settings}
-        other._operations = WeakKeyDictionary()
+        other._keep_no_operations()
         other._scopes = {}
         return other
 

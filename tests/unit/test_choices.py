@@ -284,6 +284,14 @@ def pay(order: str, amount: int, note: str = "") -> int:
     return amount
 
 
+@pytest.mark.fault("F18")
+def test_two_templates_that_make_one_key_of_two_payloads_are_a_mismatch(face: Face) -> None:
+    """Each holds all arguments, but in another order: the key alone does not say which one is which."""
+    work = face(name="two", key=["{a}:{b}:{a.id}", "{b}:{a}:{a}"])(lambda a, b: "paid")
+    assert work.outcome({"id": "k"}, "k").kind == "executed"
+    assert work.outcome("k", {"id": "k"}).kind == "mismatch"
+
+
 def test_the_same_key_with_another_payload_is_a_mismatch_that_names_what_differs(face: Face) -> None:
     work = face(key="pay:{order}")(pay)
     assert work("A", 1) == 1

@@ -402,6 +402,20 @@ def test_each_colour_refuses_the_others_functions() -> None:
         AsyncOnce(MemoryStore())(plain)  # type: ignore[arg-type]  # that is the point
 
 
+def test_what_the_async_face_has_run_the_blocking_one_still_refuses() -> None:
+    """Before anything is claimed: what a blocking call cannot await must not use up an attempt, or park a key."""
+
+    async def work() -> int:
+        return 1
+
+    once = Once(MemoryStore(), after_crash="park")
+    assert asyncio.run(once.aio.run("a", work)) == 1
+    with pytest.raises(ConfigurationError, match="cannot await"):
+        once.run("b", work)
+    assert once.read("b") is None
+    once.close()
+
+
 @pytest.mark.rival(6)
 def test_a_coroutine_is_never_taken_for_the_result() -> None:
     async def work() -> int:

@@ -28,6 +28,10 @@ class Interrupted(BaseException):
     """What a signal handler raises."""
 
 
+class TimeLimit(Exception):
+    """What the signal handler of a job queue raises."""
+
+
 def ask(lane: ThreadLane, one: AnyRequest, timeout: float = PATIENCE) -> Answer:
     async def call() -> Answer:
         [answer] = await lane(one, timeout)
@@ -163,7 +167,8 @@ def test_whoever_finds_the_lane_free_gets_its_own_error() -> None:
 
 
 @pytest.mark.fault("F27")
-def test_a_signal_that_strikes_whoever_sends_for_others_is_its_own_affair() -> None:
+@pytest.mark.parametrize("raised", [Interrupted, TimeLimit])
+def test_a_signal_that_strikes_whoever_sends_for_others_is_its_own_affair(raised: type[BaseException]) -> None:
     """It is raised where it struck, once; the others ask again by themselves."""
     send = ThreadSend(1)
     struck: list[int] = []
@@ -172,7 +177,7 @@ def test_a_signal_that_strikes_whoever_sends_for_others_is_its_own_affair() -> N
         answers = await send(requests, timeout)
         if len(requests) > 1:
             struck.append(threading.get_ident())
-            raise Interrupted
+            raise raised
         return answers
 
     lane = ThreadLane(struck_once)
@@ -181,7 +186,7 @@ def test_a_signal_that_strikes_whoever_sends_for_others_is_its_own_affair() -> N
     others = start(lane, *(request(word) for word in "abcd"))
     send.go()
     first.result(TOO_LONG)
-    with pytest.raises(Interrupted):
+    with pytest.raises(raised):
         others[0].result(TOO_LONG)
     assert [one.result(TOO_LONG) for one in others[1:]] == [answer_to(request(word)) for word in "bcd"]
     assert len(struck) == 1

@@ -112,8 +112,8 @@ class FirstOf:
             template.check(names, has_var_keywords)
 
     def covers(self, names: Collection[str]) -> bool:
-        """Whether each template does."""
-        return all(template.covers(names) for template in self.templates)
+        """Only if there is one: what two templates make of two payloads may be the same key."""
+        return len(self.templates) == 1 and self.templates[0].covers(names)
 
     def __call__(self, arguments: Mapping[str, object]) -> tuple[object, str]:
         lacking: list[str] = []

@@ -18,7 +18,7 @@ import time
 import weakref
 from contextlib import suppress
 
-from onceward.errors import StoreUnavailable
+from onceward.errors import OncewardError, StoreBroken, StoreUnavailable
 from onceward.model.record import Answer
 from onceward.ports import AnyRequest, Send
 
@@ -106,6 +106,8 @@ class ThreadLane:
             batch = self._queue.take()
             requests = [one.request for one in batch]
             answers = await self._send(requests, min(one.remaining() for one in batch)) if batch else []
+            if len(answers) != len(batch):
+                raise StoreBroken(f"{len(batch)} requests got {len(answers)} answers")  # noqa: TRY301 (asked one by one)
             for one, answer in zip(batch, answers, strict=True):
                 one.answer = answer
                 one.wake()
@@ -113,7 +115,7 @@ class ThreadLane:
             for one in batch:
                 one.alone = True
                 one.wake()
-            if batch == [me] or not isinstance(error, Exception):  # a signal is for this thread alone
+            if batch == [me] or not isinstance(error, OncewardError):  # a signal's is for this thread alone
                 raise
             return
         if me.answer is None:  # there was too much for one call
