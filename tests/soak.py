@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from examples.demo.crew import Trouble
 from examples.demo.run import Plan, run
+from tests.proof import report as model
 
 ROOT = Path(__file__).resolve().parents[1]
 EVIDENCE = ROOT / "docs" / "evidence"
@@ -61,6 +62,15 @@ def pytest_figures(said: str) -> list[tuple[str, object]]:
     figures: list[tuple[str, object]] = [(f"tests {word}", int(number)) for number, word in counted]
     examples = [int(number) for number in re.findall(r"- (\d+) passing, ", said)]
     return [*figures, ("random examples passed", sum(examples))] if examples else figures
+
+
+def modelled(*, deep: bool) -> Section:
+    """The protocol as a model, with larger bounds."""
+    started = time.monotonic()
+    done = model.run(deep=deep, tell=lambda line: print(f"  {line}", flush=True))
+    command = "python -m tests.proof" + (" --deep" if deep else "")
+    figures = [*done.figures, ("seconds", round(time.monotonic() - started))]
+    return Section("The protocol as a model", command, done.holds, figures)
 
 
 def demos(plan: Plan, minutes: float) -> Section:
@@ -145,6 +155,8 @@ def main(arguments: list[str]) -> int:
     for title, tests in (("Properties", PROPERTIES), ("Random histories of every store", HISTORIES)):
         print(f"{title} …", flush=True)
         sections.append(suite(title, tests, profile))
+    print("The protocol as a model …", flush=True)
+    sections.append(modelled(deep=not chosen.small))
     print("Workers killed at random …", flush=True)
     plan = Plan(600, 3, 6, SEED) if chosen.small else Plan(20_000, 4, 120, SEED)
     sections.append(demos(plan, 0 if chosen.small else chosen.minutes))
