@@ -27,6 +27,7 @@ from tests.chaos.barrage import barrage
 from tests.evidence import histories
 from tests.evidence.races import RACES
 from tests.evidence.schedules import BOUND, explore
+from tests.proof import report as model
 
 ROOT = Path(__file__).resolve().parents[1]
 EVIDENCE = ROOT / "docs" / "evidence"
@@ -83,6 +84,15 @@ def recorded_histories(*, small: bool, minutes: float) -> Section:
     ]
     command = f"python -m tests.evidence.histories --seconds {seconds:g} --seed {SEED}"
     return Section("Recorded histories", command, done.passed, figures)
+
+
+def modelled(*, deep: bool) -> Section:
+    """The protocol as a model, with larger bounds."""
+    started = time.monotonic()
+    done = model.run(deep=deep, tell=lambda line: print(f"  {line}", flush=True))
+    command = "python -m tests.proof" + (" --deep" if deep else "")
+    figures = [*done.figures, ("seconds", round(time.monotonic() - started))]
+    return Section("The protocol as a model", command, done.holds, figures)
 
 
 def demos(plan: Plan, minutes: float) -> Section:
@@ -205,6 +215,8 @@ def main(arguments: list[str]) -> int:
     sections.append(kills(small=chosen.small, minutes=chosen.minutes / 2))
     print("Every order of a race …", flush=True)
     sections.append(schedules(small=chosen.small))
+    print("The protocol as a model …", flush=True)
+    sections.append(modelled(deep=not chosen.small))
     print("Workers killed at random …", flush=True)
     plan = Plan(600, 3, 6, SEED) if chosen.small else Plan(20_000, 4, 120, SEED)
     sections.append(demos(plan, 0 if chosen.small else chosen.minutes))

@@ -1,0 +1,105 @@
+"""z3 finds nothing against the shipped table, for any time, any tokens and any number of clients; and something against
+each broken one.
+"""
+
+from __future__ import annotations
+
+import pytest
+import z3
+
+from onceward.model.record import ClaimRequest, Release, State, Verdict
+from onceward.model.transitions import Cells, claim
+from tests.proof.induction import VERBS, broken, cases, knowing, passed, prove, refute
+from tests.proof.invariant import alive, invariant
+from tests.proof.logic import all_of, formula, negate
+from tests.proof.mutants import MUTANTS
+from tests.proof.paths import paths
+from tests.proof.swaps import EQUIVALENT, STATES, Swap, swapped, swaps
+from tests.proof.symbolic import shape, worlds
+from tests.proof.world import SHIPPED, World
+from tests.unit.key_history import HOUR, LEASE, Key
+
+WORLDS = {shape(world): world for world in worlds()}
+
+
+@pytest.mark.mission("A3", "A7")
+@pytest.mark.rival(1, 20, 22)
+@pytest.mark.fault("F32", "F40", "F41", "F42", "F44", "F53", "F66")
+def test_every_step_of_the_shipped_table_keeps_the_invariant_and_every_promise() -> None:
+    proof = prove()
+    assert proof.refutation is None
+    assert proof.worlds == len(WORLDS) > 20
+    assert proof.ways > 5_000
+    assert proof.promises > 100_000
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_the_proof_is_not_about_nothing(name: str) -> None:
+    """Each shape of a record can be, with two owners of the past or one alive, and each kind of step can be taken."""
+    world = WORLDS[name]
+    solver = knowing(world)
+    one, other = world.grants
+    both = all_of(one.issued, other.issued, one.token != other.token)
+    assert solver.check(formula(both)) == z3.sat
+    if world.record is not None and world.record.state is State.PENDING:
+        assert solver.check(formula(all_of(both, alive(world, one), negate(world.jumped)))) == z3.sat
+    taken = set()
+    for verb, call in cases(SHIPPED, world):
+        ways = [all_of(*conditions, *premises) for conditions, (premises, _, _) in paths(call)]
+        if any(solver.check(formula(way)) == z3.sat for way in ways):
+            taken.add(verb)
+    verbs = {verb for steps in VERBS.values() for verb in steps}
+    assert verbs - taken <= {"purge"}, "purge deletes only what is over"
+
+
+def test_the_exception_for_a_clock_that_runs_ahead_is_needed() -> None:
+    """Leases then end early for those who count on them; fencing, which is proved without it, is what remains."""
+    world = WORLDS["PENDING, rerun, no retry_at/end"]
+
+    def unnoticed() -> tuple[list[object], World | None, list[tuple[str, object]]]:
+        premises, later, promises = passed(world)
+        assert later is not None
+        return premises, later._replace(jumped=world.jumped), promises
+
+    found, _, _ = broken(knowing(world), unnoticed)
+    assert found in {"no owner believes in a longer lease than the store's", "at most one live owner"}
+
+
+def test_the_invariant_is_about_every_shape() -> None:
+    for world in worlds():
+        assert all(condition is not False for _, condition in invariant(world))
+
+
+@pytest.mark.rival(1, 22)
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_broken_rule_is_refuted_by_z3(name: str) -> None:
+    assert refute(MUTANTS[name].rules) is not None
+
+
+@pytest.mark.parametrize("verb", Cells._fields)
+def test_no_cell_of_the_table_can_be_exchanged_unnoticed(verb: str) -> None:
+    tried = [swap for swap in swaps() if swap.verb == verb]
+    unnoticed = {str(swap) for swap in tried if not noticed(swap)}
+    assert unnoticed == {name for name in EQUIVALENT if f" / {verb}: " in name}
+    assert len(tried) > 10
+
+
+def noticed(swap: Swap) -> bool:
+    with swapped(swap):
+        return prove(verbs={swap.verb}, states={STATES[swap.row]}).refutation is not None
+
+
+@pytest.mark.fault("F68")
+def test_after_a_restore_tokens_grow_once_the_clock_is_past_the_last_one_that_was_lost() -> None:
+    """It is proved that no token is below the store's time. A clock that is set back as well is beyond any promise."""
+    key = Key()
+    key.settle(Release, key.claim(b"a"))
+    backup = key.is_
+    key.now += HOUR
+    lost = key.claim(b"b")
+    restored = ClaimRequest(b"id", "s", "k", b"c", LEASE)
+    later, verdict = claim(backup, restored, key.now + 1)
+    assert verdict is Verdict.ACQUIRED
+    assert later.token > lost.token
+    set_back, _ = claim(backup, restored, key.now - HOUR // 2)
+    assert set_back.token < lost.token
