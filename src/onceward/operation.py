@@ -12,7 +12,7 @@ from .core.job import NO_KEY, Job
 from .errors import ConfigurationError, InvalidKey, MissingKey
 from .model.cipher import Cipher
 from .model.codec import Codec
-from .model.fingerprint import fingerprint, parts
+from .model.fingerprint import fingerprint, of_key, parts
 from .model.key import Key, Scope, make_key
 from .model.policy import Policy
 from .model.results import ResultType
@@ -86,7 +86,8 @@ class Operation:
                 raise
             return Job(NO_KEY, self.policy, self.codec, call=self.fn, args=args, kwargs=kwargs, awaits=self.awaits)
         if not self.compares:
-            return Job(key, self.policy, self.codec, b"", NO_MARKS, self.fn, args, kwargs, self.awaits)
+            mark = b"" if self._fields is None else of_key(key.id)
+            return Job(key, self.policy, self.codec, mark, NO_MARKS, self.fn, args, kwargs, self.awaits)
         payload = self.payload(arguments)
         try:
             mark, marks = fingerprint(payload), parts(payload, key.id)

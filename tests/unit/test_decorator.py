@@ -485,3 +485,21 @@ def test_two_scripts_of_one_file_name_are_kept_apart_by_app(tmp_path: Path) -> N
 
     assert outputs("shared") == ["a", "a"]  # as documented: the file's name alone does not tell them apart
     assert outputs("") == ["a", "b"]
+
+
+def test_a_function_that_has_grown_an_argument_never_replays_what_it_did_without_it() -> None:
+    """The key said all then; it no longer does, and nobody knows what the new argument was."""
+    with Once(MemoryStore()) as once:
+
+        def charge(order: str) -> str:
+            return order
+
+        assert once(name="charge", key="{order}")(charge)("a") == "a"
+        assert once(name="charge", key="{order}")(charge).outcome("a").replayed
+
+        def charge_more(order: str, cents: int = 5) -> str:
+            return f"{order}:{cents}"
+
+        with pytest.warns(OncewardWarning, match="both declared"):
+            grown = once(name="charge", key="{order}")(charge_more)
+        assert grown.outcome("a", 7).kind == "mismatch"

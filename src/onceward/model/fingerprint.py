@@ -25,6 +25,11 @@ def fingerprint(arguments: Mapping[str, object]) -> Fingerprint:
     return Fingerprint(_VERSION + hashlib.sha256(canonical(plain, root="")).digest())
 
 
+def of_key(key_id: bytes) -> Fingerprint:
+    """Of a payload that the key holds whole. It differs from that of any payload with more in it."""
+    return Fingerprint(_VERSION + key_id)
+
+
 def parts(arguments: Mapping[str, object], salt: bytes) -> dict[str, str]:
     """A short hash per argument. `salt` is the id of the record's key."""
     return {name: _part(name, value, salt) for name, value in arguments.items()}
