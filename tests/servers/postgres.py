@@ -1,0 +1,138 @@
+"""A private PostgreSQL: one for each pytest worker, a schema for each test; and others that may be killed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from .private import Folder, Process, free_port, missing
+
+HOW = "apt-get install postgresql (any version from 13 on; its server need not run)"
+URL = "ONCEWARD_TEST_POSTGRES"
+"""Where child processes of a test find the server that its worker has started."""
+
+
+class Postgres:
+    """One cluster. `kill` and `start` as often as wanted: what was committed is there."""
+
+    def __init__(self, binaries: Path, copy_of: Postgres | None = None) -> None:
+        self._binaries = binaries
+        self._folder = Folder()
+        self._data = self._folder.path / "data"
+        self._process: Process | None = None
+        self.port = free_port()
+        self.url = f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+        if copy_of is None:
+            self._run(
+                "initdb", "-U", "postgres", "-A", "trust", "-N", "-E", "UTF8", "--locale=C", "-D", str(self._data)
+            )
+        else:
+            subprocess.run(["cp", "-a", str(copy_of._data), str(self._data)], check=True)
+
+    def _run(self, name: str, *arguments: str) -> None:
+        command = self._folder.as_servant(str(self._binaries / name), *arguments)
+        subprocess.run(command, check=True, capture_output=True, cwd="/")
+
+    def start(self) -> None:
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": str(self._folder.path),
+            "max_connections": "200",
+            "max_prepared_transactions": "5",
+        }
+        options = [option for pair in settings.items() for option in ("-c", "=".join(pair))]
+        command = [str(self._binaries / "postgres"), "-D", str(self._data), "-p", str(self.port), *options]
+        self._process = Process(self._folder.as_servant(*command), self._folder.path / "log")
+        self._process.await_up(self._answers)
+
+    def _answers(self) -> bool:
+        try:
+            psycopg.connect(self.url, connect_timeout=2).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Black-holed: connections stay open, and nobody answers."""
+        assert self._process is not None
+        self._process.signal_all(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.signal_all(signal.SIGCONT)
+
+    def remove(self) -> None:
+        self.kill()
+        self._folder.remove()
+
+
+def find_binaries() -> Path:
+    """Debian keeps each version apart, and none of them on the PATH."""
+    versions = sorted(Path("/usr/lib/postgresql").glob("[0-9]*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+    found = str(versions[-1]) if versions else shutil.which("initdb")
+    if not found or not shutil.which("setpriv"):
+        missing("PostgreSQL", HOW)
+    return Path(found or "").resolve().parent
+
+
+@pytest.fixture(scope="session")
+def postgres_template() -> Iterator[Postgres]:
+    """A cluster that is never started: to copy one is quicker than to make one."""
+    template = Postgres(find_binaries())
+    yield template
+    template.remove()
+
+
+@pytest.fixture(scope="session")
+def postgres(postgres_template: Postgres) -> Iterator[Postgres]:
+    """The server that the tests of one worker share."""
+    server = Postgres(find_binaries(), copy_of=postgres_template)
+    server.start()
+    os.environ[URL] = server.url
+    yield server
+    os.environ.pop(URL, None)
+    server.remove()
+
+
+@pytest.fixture
+def own_postgres(postgres_template: Postgres) -> Iterator[Postgres]:
+    """A server of the test's own, to kill and to stop."""
+    server = Postgres(find_binaries(), copy_of=postgres_template)
+    server.start()
+    yield server
+    server.remove()
+
+
+def schema_of(place: Path) -> str:
+    """A schema of the test's own, also for its child processes."""
+    return f"t_{hashlib.sha256(os.fsencode(place)).hexdigest()[:20]}"
+
+
+@pytest.fixture
+def schema(postgres: Postgres, tmp_path: Path) -> str:
+    name = schema_of(tmp_path)
+    execute(f'CREATE SCHEMA "{name}"')
+    return name
+
+
+def execute(statement: str, *values: Any, url: str | None = None) -> list[tuple[Any, ...]]:
+    """One statement past the store, on a connection of its own."""
+    with psycopg.connect(url or os.environ[URL], autocommit=True) as connection:
+        cursor = connection.execute(statement, values or None)
+        return cursor.fetchall() if cursor.description else []
