@@ -48,7 +48,10 @@ class Postgres:
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": str(self._folder.path),
             "max_connections": "200",
-            "max_prepared_transactions": "5",
+            "wal_level": "minimal",  # with the next three, only what a test does is written to the log
+            "max_wal_senders": "0",
+            "autovacuum": "off",
+            "checkpoint_timeout": "1h",
         }
         options = [option for pair in settings.items() for option in ("-c", "=".join(pair))]
         command = [str(self._binaries / "postgres"), "-D", str(self._data), "-p", str(self.port), *options]

@@ -109,10 +109,10 @@ class EventLoop:
     async def ready(self, socket: int, *, writing: bool, seconds: float) -> bool:
         loop = asyncio.get_running_loop()
         told: asyncio.Future[bool] = loop.create_future()
-        loop.add_reader(socket, _tell, told, True)
+        loop.add_reader(socket, _tell, told, 1)
         if writing:
-            loop.add_writer(socket, _tell, told, True)
-        alarm = loop.call_later(max(seconds, 0), _tell, told, False)
+            loop.add_writer(socket, _tell, told, 1)
+        alarm = loop.call_later(max(seconds, 0), _tell, told, 0)
         try:
             return await told
         finally:
@@ -163,9 +163,9 @@ class EventLoop:
             self._thread = None
 
 
-def _tell(told: asyncio.Future[bool], what: bool) -> None:  # noqa: FBT001 (a callback)
+def _tell(told: asyncio.Future[bool], sockets: int) -> None:
     if not told.done():
-        told.set_result(what)
+        told.set_result(sockets > 0)
 
 
 def _caught(call: Callable[..., T], *arguments: Any) -> tuple[T, None] | tuple[Any, Exception]:
