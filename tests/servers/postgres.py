@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import signal
@@ -123,15 +122,21 @@ def own_postgres(postgres_template: Postgres) -> Iterator[Postgres]:
 
 
 def schema_of(place: Path) -> str:
-    """A schema of the test's own, also for its child processes."""
-    return f"t_{hashlib.sha256(os.fsencode(place)).hexdigest()[:20]}"
+    """The schema of a test's place, also for its child processes. Places follow one another, so one schema will do."""
+    noted = place / "schema"
+    if not noted.exists():
+        name = f"test_{os.getpid()}"
+        if execute("SELECT to_regclass(%s)", f"{name}.onceward_records") != [(None,)]:
+            execute(f"DELETE FROM {name}.onceward_records")
+            execute(f"DELETE FROM {name}.onceward_audit")
+        noted.write_text(name)
+    return noted.read_text()
 
 
 @pytest.fixture
 def schema(postgres: Postgres, tmp_path: Path) -> str:
-    name = schema_of(tmp_path)
-    execute(f'CREATE SCHEMA "{name}"')
-    return name
+    """Empty at the begin of the test."""
+    return schema_of(tmp_path)
 
 
 def execute(statement: str, *values: Any, url: str | None = None) -> list[tuple[Any, ...]]:
