@@ -129,6 +129,7 @@ def schema_of(place: Path) -> str:
         if execute("SELECT to_regclass(%s)", f"{name}.onceward_records") != [(None,)]:
             execute(f"DELETE FROM {name}.onceward_records")
             execute(f"DELETE FROM {name}.onceward_audit")
+        execute(f"CREATE SCHEMA IF NOT EXISTS {name}")
         noted.write_text(name)
     return noted.read_text()
 

@@ -178,7 +178,9 @@ class Held:
         store = self.engine.store
         if not isinstance(store, JoinsTransaction):
             raise ConfigurationError(
-                f"{store.name} cannot join a transaction of yours", key=self.key.text, hint="use sqlite:///… for both"
+                f"{store.name} cannot join a transaction of yours",
+                key=self.key.text,
+                hint="use sqlite:///… or postgresql://… for both",
             )
         if self.record.after_crash is not AfterCrash.RERUN:
             raise ConfigurationError(

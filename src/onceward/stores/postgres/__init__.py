@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from .joined import PostgresJoined
 from .store import PostgresStore
 from .url import parse
 
-__all__ = ["PostgresStore", "from_url"]
+__all__ = ["PostgresJoined", "PostgresStore", "from_url"]
 
 
 def from_url(url: str) -> PostgresStore:

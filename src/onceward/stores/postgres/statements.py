@@ -19,7 +19,7 @@ NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
 _PARAMETER = re.compile(r"\$(\d+)::(\w+(?:\[\])?)")
 _NAMES: Final = ("claim", "complete", "renew", "read", "lock", "write", "delete", "purgeable", "counts", "sign",
-                 "count_more", "purge_audit", "advise", "lock_one", "create_one")  # fmt: skip
+                 "count_more", "purge_audit", "advise", "create_one")  # fmt: skip
 
 
 class Statement:
@@ -60,7 +60,6 @@ class Statements:
     count_more: Statement
     purge_audit: Statement
     advise: Statement
-    lock_one: Statement
     create_one: Statement
 
     def filled(self, text: str) -> str:

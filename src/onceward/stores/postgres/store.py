@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from onceward.errors import StoreUnavailable
+from onceward.errors import ConfigurationError, StoreUnavailable
 from onceward.model.audit import AuditEntry, AuditFilter, Signature
 from onceward.model.record import Answer, ClaimRequest, Renewal, Seen, State, Verdict
 from onceward.ports import AnyRequest, AnySettlement, Clock, Filter, Order, Page, Schema, World
@@ -22,6 +22,7 @@ from onceward.stores.watchers import Watchers
 
 from . import schema, upkeep
 from .faults import RETRIED, UNPREPARED, Refused, explain
+from .joined import WHERE, PostgresJoined
 from .pool import Pool
 from .statements import statements
 from .table import Table, ids_of, seen
@@ -31,6 +32,7 @@ from .url import Settings, parse
 T = TypeVar("T")
 
 OPENING = 30.0  # seconds; a migration may have to wait for others
+FIRST_LOOK = 0.02  # seconds between looks at a transaction that is not decided yet
 AGAIN = 0.005  # seconds before a transaction of ours that the server refused is tried again
 
 
@@ -49,6 +51,7 @@ class PostgresStore(Grouping, Watchers):
         self._clock = clock
         self.name = self._settings.name
         self._world: World | None = None
+        self._home: tuple[Any, ...] | None = None
         salt = hashlib.sha256(b"onceward " + self._settings.schema.encode()).digest()[:8]
         self._table = Table(statements(self._settings.schema), int.from_bytes(salt, "big", signed=True))
         self._pool = Pool(
@@ -155,6 +158,25 @@ class PostgresStore(Grouping, Watchers):
     async def migrate(self, world: World) -> None:
         await self._alone(world, time.monotonic() + OPENING, schema.apply)
 
+    def join(self, connection: Any, world: World) -> PostgresJoined:
+        """The store within the caller's own transaction, on a connection of theirs to the same database."""
+        if self._home is None:
+            raise ConfigurationError(f"{self.name} is not open yet", hint="open the store first")
+        return PostgresJoined(connection, world, self._table, self._home, self._now)
+
+    async def committed(self, number: str, *, timeout: float) -> bool:
+        deadline = time.monotonic() + timeout
+        while True:
+            status = await self._with(deadline, _status, number)
+            if status != "in progress":
+                break
+            if time.monotonic() + FIRST_LOOK >= deadline or self._world is None:
+                raise StoreUnavailable(f"{self.name}: transaction {number} is still open", hint="ask again later")
+            await self._world.sleep(FIRST_LOOK)
+        if status is None:
+            raise StoreUnavailable(f"{self.name}: transaction {number} is too old to be remembered")
+        return bool(status == "committed")
+
     # ── a connection for a while ────────────────────────────────────────────────────────────────────────────────
 
     def _now(self) -> int | None:
@@ -163,6 +185,8 @@ class PostgresStore(Grouping, Watchers):
     async def _prepare(self, turn: Turn) -> None:
         statements = self._table.statements
         await schema.prepare(turn.wire, statements, turn.deadline, migrate=self._settings.migrate)
+        [(_, _, *home)] = await turn.wire.ask(WHERE, turn.deadline, f"{statements.prefix}onceward_records")
+        self._home = tuple(home)
 
     async def _call(self, timeout: float, work: Callable[..., Awaitable[T]], *arguments: Any) -> T:
         return await self._with(time.monotonic() + timeout, work, *arguments)
@@ -199,6 +223,11 @@ class PostgresStore(Grouping, Watchers):
                 pool.give_back(wire)
         finally:
             pool.close()
+
+
+async def _status(turn: Turn, number: str) -> str | None:
+    [(status,)] = await turn.wire.ask("SELECT pg_xact_status($1::text::xid8)", turn.deadline, number)
+    return None if status is None else str(status)
 
 
 def _changed(settings: Settings, changes: dict[str, Any]) -> Settings:

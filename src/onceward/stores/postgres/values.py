@@ -33,7 +33,15 @@ def encode_text(text: str) -> bytes:
 
 
 def decode_text(data: bytes) -> str:
-    text = str(data, "utf-8")
+    return unescaped(str(data, "utf-8"))
+
+
+def escaped(text: str) -> str:
+    """As PostgreSQL is to hold it."""
+    return encode_text(text).decode()
+
+
+def unescaped(text: str) -> str:
     if ESCAPE not in text:
         return text
     parts = text.split(ESCAPE * 2)
