@@ -47,14 +47,9 @@ async def awaited_driver_connection(connection: Any) -> Any:
 
 
 def _sqlalchemy(connection: Any) -> Any:
-    theirs = connection.connection() if callable(getattr(connection, "connection", None)) else connection
+    theirs = connection.connection() if hasattr(connection, "get_bind") else connection
     if not hasattr(theirs, "exec_driver_sql"):
         raise ConfigurationError(f"cannot join a {_name(connection)}", hint="hand over a Session or a Connection")
-    if theirs.get_isolation_level() == "AUTOCOMMIT":
-        raise ConfigurationError(
-            "this connection commits every statement by itself, so there is no transaction to join",
-            hint="use an engine without isolation_level='AUTOCOMMIT'",
-        )
     theirs.exec_driver_sql(TO_BEGIN)
     return theirs.connection.driver_connection
 
