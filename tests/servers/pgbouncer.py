@@ -10,7 +10,8 @@ import psycopg
 import pytest
 
 from .postgres import Postgres
-from .private import Folder, Process, free_port, missing
+from .private import Folder, Process
+from .process import free_port, missing
 
 HOW = "apt-get install pgbouncer (its service need not run)"
 URL = "ONCEWARD_TEST_PGBOUNCER"

@@ -14,7 +14,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from .private import Folder, Process, free_port, missing
+from .private import Folder, Process
+from .process import free_port, missing
 
 HOW = "apt-get install postgresql (any version from 13 on; its server need not run)"
 URL = "ONCEWARD_TEST_POSTGRES"

@@ -1,4 +1,4 @@
-"""A server of this test run's own: a free port, a temporary folder, and an end when the run ends, however it ends."""
+"""Servers that are many processes and refuse root: a folder of their own, a user of their own, and one end for all."""
 
 from __future__ import annotations
 
@@ -6,35 +6,17 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import pytest
-
 PATIENCE = 30.0  # seconds for a server to start or to end
 BETWEEN_LOOKS = 0.02
 
 SERVANTS = ("postgres", "nobody")
 """Servers that refuse root run as the first of these that exists."""
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-    return port
-
-
-def missing(what: str, how: str) -> None:
-    """Skipped at home, failed in CI: there, a test that did not run is a test that was lost."""
-    message = f"{what} is not installed: {how}"
-    if os.environ.get("CI") == "true":
-        pytest.fail(message)
-    pytest.skip(message)
 
 
 class Folder:

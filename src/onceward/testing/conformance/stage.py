@@ -163,6 +163,7 @@ class Caller:
         """Everything that an owner may do, one after the other."""
         return {
             "renew": await self.renew(held, note={"by": "a zombie"}),
+            "renew without a word": await self.renew(held),
             "complete": await self.complete(held, b"of a zombie"),
             "fail": await self.fail(held, error="of a zombie", final=True),
             "park": await self.park(held, error="of a zombie"),
