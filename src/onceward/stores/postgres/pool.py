@@ -14,7 +14,7 @@ from onceward.errors import StoreBroken, StoreUnavailable
 from onceward.ports import Gate, World
 
 from .faults import Refused, explain
-from .wire import Wire
+from .wire import OK, Wire
 
 logger = logging.getLogger("onceward.postgres")
 
@@ -27,6 +27,12 @@ NOTICES_CLOSING = "SET client_connection_check_interval = 1000"
 """ms: a statement whose caller has given up ends soon. Not every platform can do it."""
 
 SINCE_14 = 140_000
+
+
+class Slot:
+    """One of the connections that there may be. Whoever has it is counted for as long as it lives."""
+
+    __slots__ = ("__weakref__",)
 
 
 class Pool:
@@ -46,7 +52,7 @@ class Pool:
     def forget(self) -> None:
         """In the child of a fork: the connections belong to the parent, and libpq is not to say goodbye on them."""
         self._idle: list[Wire] = []
-        self._lent: weakref.WeakSet[Wire] = weakref.WeakSet()
+        self._lent: weakref.WeakSet[Slot] = weakref.WeakSet()
         self._waiting: deque[Gate] = deque()
         self._lock = threading.Lock()
 
@@ -56,21 +62,27 @@ class Pool:
                 if self._closed:
                     raise StoreUnavailable(f"{self._name} is not open", hint="open the store first, and close it last")
                 wire = self._idle.pop() if self._idle else None
+                slot = Slot()
                 full = wire is None and len(self._lent) >= self._size
-                if wire is not None:
-                    self._lent.add(wire)
-                elif full:
+                if full:
                     gate = world.gate()
                     self._waiting.append(gate)
-            if wire is not None:
-                if wire.is_sound():
-                    wire.world = world
-                    return wire
-                self._lost(wire)
-            elif full:
+                else:
+                    self._lent.add(slot)
+            if full:
                 await self._queue(gate, deadline)
-            else:
-                return await self._connect(world, deadline)
+                continue
+            if wire is None:
+                try:
+                    wire = await self._connect(world, deadline)
+                except BaseException:
+                    self._free(slot)
+                    raise
+            elif not wire.is_sound():
+                self._lost(wire, slot)
+                continue
+            wire.world, wire.slot = world, slot
+            return wire
 
     async def _queue(self, gate: Gate, deadline: float) -> None:
         left = deadline - time.monotonic()
@@ -87,13 +99,21 @@ class Pool:
         """To be used again, unless it was left in the middle of something."""
         keep = wire.is_idle()
         with self._lock:
-            self._lent.discard(wire)
             keep = keep and not self._closed
             if keep:
                 self._idle.append(wire)
-            next_one = self._waiting.popleft() if self._waiting else None
         if not keep:
+            if wire.pgconn.status != OK:
+                self._tell(StoreUnavailable(wire.pgconn.get_error_message().strip()))
             wire.close()
+        self._free(wire.slot)
+
+    def _free(self, slot: object) -> None:
+        """Somebody else may have a connection now."""
+        with self._lock:
+            if isinstance(slot, Slot):
+                self._lent.discard(slot)
+            next_one = self._waiting.popleft() if self._waiting else None
         if next_one is not None:
             next_one.open()
 
@@ -113,7 +133,6 @@ class Pool:
         except StoreUnavailable as error:
             self._tell(error)
             raise
-        self._lent.add(wire)
         try:
             await self._greet(wire, deadline)
         except Refused as error:
@@ -143,8 +162,8 @@ class Pool:
                 with suppress(Refused):
                     await wire.command(NOTICES_CLOSING, deadline)
 
-    def _lost(self, wire: Wire) -> None:
-        self._lent.discard(wire)
+    def _lost(self, wire: Wire, slot: Slot) -> None:
+        self._lent.discard(slot)
         self._tell(StoreUnavailable(wire.pgconn.get_error_message().strip()))
         wire.close()
 

@@ -40,6 +40,9 @@ class Wire:
     prepares = True
     """False behind a pooler that hands each transaction to another server connection."""
 
+    slot: object = None
+    """What counts it, while it is lent."""
+
     def __init__(self, pgconn: PGconn, world: World, name: str) -> None:
         self.pgconn = pgconn
         self.world = world
