@@ -7,17 +7,22 @@ Nothing is made or changed unless somebody asks for it: `onceward migrate`, or `
 
 from __future__ import annotations
 
+import time
 from typing import Final
 
 from onceward.errors import StoreBroken, VersionSkew
 from onceward.ports import Schema
 
+from .faults import Refused
 from .statements import Statements, migration
 from .wire import Wire
 
 LATEST: Final = 1
 """How many migrations there are. Number n is `migrations/000n.sql`. Never edit one that was released."""
 
+LOCK_NOT_AVAILABLE: Final = "55P03"
+SOON: Final = 500  # ms
+PAUSE: Final = 0.2  # seconds
 _LOCK: Final = 0x6F6E6365776172  # "onceward", so that two who migrate at once do it one after the other
 
 
@@ -53,8 +58,25 @@ async def prepare(wire: Wire, statements: Statements, deadline: float, *, migrat
 
 
 async def apply(wire: Wire, statements: Statements, deadline: float) -> None:
-    """All of it in one transaction; whoever comes second finds it done."""
-    await wire.command("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", deadline)
+    """All of it in one transaction; whoever comes second finds it done.
+
+    A change of a table waits for whoever uses it, and whoever comes meanwhile waits behind: so it is given up soon,
+    and tried again.
+    """
+    while True:
+        try:
+            await _apply(wire, statements, deadline)
+        except Refused as error:
+            await wire.command("ROLLBACK", deadline)
+            if error.code != LOCK_NOT_AVAILABLE or time.monotonic() + PAUSE >= deadline:
+                raise
+        else:
+            return
+        await wire.world.sleep(PAUSE)
+
+
+async def _apply(wire: Wire, statements: Statements, deadline: float) -> None:
+    await wire.command(f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = {SOON}", deadline)
     await wire.ask(f"SELECT pg_advisory_xact_lock({_LOCK}) IS NULL", deadline)
     for statement in changes(statements, await _meta(wire, statements, "schema_version", deadline)):
         await wire.command(statement, deadline)
