@@ -68,6 +68,12 @@ BARS: dict[str, Bar] = {
     "memory at a million keys, replay, against a thousand": at_most(1.5),
     "sqlite at a million keys, fresh, against a thousand": at_most(1.5),
     "sqlite at a million keys, replay, against a thousand": at_most(1.5),
+    "postgres, fresh, against bare psycopg": at_most(1.1),
+    "postgres, replay, against bare psycopg": at_most(1.1),
+    "postgres 64 tasks, fresh, against bare asyncpg": at_least(4.5),
+    "postgres 64 tasks, replay, against bare asyncpg": at_least(3),
+    "postgres 8 threads, against bare psycopg": at_least(1),
+    "postgres 64 threads, against bare psycopg": at_least(2.5),
 }
 
 WITHOUT_BAR = (

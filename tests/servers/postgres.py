@@ -85,13 +85,18 @@ class Postgres:
         self._folder.remove()
 
 
-def find_binaries() -> Path:
+def found_binaries() -> Path | None:
     """Debian keeps each version apart, and none of them on the PATH."""
     versions = sorted(Path("/usr/lib/postgresql").glob("[0-9]*/bin/initdb"), key=lambda path: int(path.parts[-3]))
     found = str(versions[-1]) if versions else shutil.which("initdb")
-    if not found or not shutil.which("setpriv"):
+    return Path(found).resolve().parent if found and shutil.which("setpriv") else None
+
+
+def find_binaries() -> Path:
+    found = found_binaries()
+    if found is None:
         missing("PostgreSQL", HOW)
-    return Path(found or "").resolve().parent
+    return found or Path()
 
 
 @pytest.fixture(scope="session")

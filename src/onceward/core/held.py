@@ -192,6 +192,7 @@ class Held:
         answer = (await joined.settle([await self.completion(value)], timeout=self.job.policy.call_timeout))[0]
         self._judge(answer)
         self.joined = joined
+        self.hold.settling = not joined.exclusive  # once it is committed, a renewal finds nothing to renew: all is well
         await self.engine.renew_due(joined, but=self.hold)
 
     async def fail(self, error: BaseException, *, final: bool, known: bool, error_type: str = "") -> Answer:
