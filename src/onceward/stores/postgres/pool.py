@@ -54,7 +54,7 @@ class Pool:
         self._idle: list[Wire] = []
         self._lent: weakref.WeakSet[Slot] = weakref.WeakSet()
         self._waiting: deque[Gate] = deque()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may come back in; what it finds is never half done
 
     async def lend(self, world: World, deadline: float) -> Wire:
         while True:

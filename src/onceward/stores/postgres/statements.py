@@ -17,21 +17,24 @@ from .values import ENCODERS, Encode
 NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 """µs since 1970 on the server's own clock, at this very moment: now() would be the begin of the transaction."""
 
+BINARY: Final = 1
 _PARAMETER = re.compile(r"\$(\d+)::(\w+(?:\[\])?)")
-_NAMES: Final = ("claim", "complete", "renew", "read", "lock", "write", "delete", "purgeable", "counts", "sign",
+_NAMES: Final = ("claim", "claim_one", "complete", "complete_one",
+                 "renew", "read", "lock", "write", "delete", "purgeable", "counts", "sign",
                  "count_more", "purge_audit", "advise", "create_one")  # fmt: skip
 
 
 class Statement:
     """One statement: its text, and how its values are encoded."""
 
-    __slots__ = ("encoders", "name", "raw", "text")
+    __slots__ = ("encoders", "formats", "name", "raw", "text")
 
     def __init__(self, text: str) -> None:
         types = {int(number): kind for number, kind in _PARAMETER.findall(text)}
         self.text = text
         self.raw = text.encode()
         self.encoders: list[Encode] = [ENCODERS[types[number]] for number in range(1, len(types) + 1)]
+        self.formats = [BINARY] * len(self.encoders)
         # By content: through a pooler, another version of us may meet what we have prepared.
         self.name = b"onceward_" + hashlib.sha256(self.raw).hexdigest()[:24].encode()
 
@@ -48,7 +51,9 @@ class Statements:
             setattr(self, name, Statement(self.filled(_text(f"statements/{name}.sql"))))
 
     claim: Statement
+    claim_one: Statement
     complete: Statement
+    complete_one: Statement
     renew: Statement
     read: Statement
     lock: Statement

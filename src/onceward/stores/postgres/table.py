@@ -62,7 +62,11 @@ class Table:
 
     async def apply(self, wire: Wire, requests: Sequence[AnyRequest], now: int | None, deadline: float) -> list[Answer]:
         """Claims, renewals and settlements, each for another key."""
-        left = sorted(requests, key=_id) if len(requests) > 1 else list(requests)
+        if len(requests) == 1:
+            answer = await self._alone(wire, requests[0], now, deadline)
+            if answer is not None:
+                return [answer]
+        left = sorted(requests, key=_id)
         answers: Answers = {}
         pause = FIRST_PAUSE
         while True:
@@ -75,6 +79,38 @@ class Table:
                 raise StoreUnavailable(f"{wire.name}: somebody else was faster, again and again", hint="try again")
             await wire.world.sleep(pause * (0.5 + wire.world.jitter() / 2))
             pause = min(pause * 2, LONGEST_PAUSE)
+
+    # ── what comes alone ────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _alone(self, wire: Wire, request: AnyRequest, now: int | None, deadline: float) -> Answer | None:
+        """The answer, if a statement of the plainest kind can give it: most calls are such ones."""
+        if type(request) is ClaimRequest and (request.lease is None or request.lease < FITS):
+            return await self._claim_alone(wire, request, now, deadline)
+        if type(request) is Complete and not request.note and _fits(request.validity):
+            validity = request.validity
+            rows = await wire.rows(
+                deadline, self.statements.complete_one, now, request.id, request.token, request.nonce, request.result,
+                request.digest, request.stored, validity.lasting, validity.until, validity.slide,
+            )  # fmt: skip
+            if rows:
+                time_there, *rest = rows[0]
+                return Answer(Verdict.OK, record_of(tuple(rest), request.result), time_there)
+        return None
+
+    async def _claim_alone(self, wire: Wire, request: ClaimRequest, now: int | None, deadline: float) -> Answer | None:
+        [(time_there, made, version, *rest)] = await wire.rows(
+            deadline, self.statements.claim_one, now, request.id, request.scope, request.key, request.nonce,
+            request.lease, request.fingerprint, text_of(request.arguments), request.after_crash._value_,
+            request.max_attempts, request.owner, text_of(request.note), self.lock_of(request.id),
+        )  # fmt: skip
+        if made:
+            record, verdict = acquire_afresh(None, request, time_there)
+            return Answer(verdict, record, time_there)
+        if version is None:
+            return None
+        before = record_of(tuple(rest))
+        record, verdict = transitions.claim(before, request, time_there)
+        return Answer(verdict, record, time_there) if record is before else None
 
     # ── one statement for each kind ─────────────────────────────────────────────────────────────────────────────
 

@@ -21,13 +21,12 @@ from onceward.ports import World
 
 from .faults import Refused
 from .rows import Row
-from .statements import Statement
+from .statements import BINARY, Statement
 from .values import DECODERS, Decode
 
 Call = tuple[Statement, Sequence[Any]]
 Rows = list[Row]
 
-BINARY = pq.Format.BINARY
 OK, BAD = pq.ConnStatus.OK, pq.ConnStatus.BAD
 IDLE = pq.TransactionStatus.IDLE
 TUPLES, COMMAND, SYNC = pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.PIPELINE_SYNC
@@ -63,6 +62,9 @@ class Wire:
                         hint="is the server running, and is the URL right?",
                     )
                 await wire._wait(deadline, writing=status == pq.PollingStatus.WRITING)
+        except psycopg.Error as error:
+            wire.close()
+            raise wire._broken(error) from error
         except BaseException:
             wire.close()
             raise
@@ -91,20 +93,26 @@ class Wire:
 
     async def run(self, deadline: float, *calls: Call) -> list[Rows]:
         """Several calls travel together, and are one transaction (unless one is open anyway)."""
+        if len(calls) == 1:
+            return [await self.rows(deadline, calls[0][0], *calls[0][1])]
         try:
             if self.prepares:
                 for statement, _ in calls:
                     if statement.name not in self._prepared:
                         await self._prepare(statement, deadline)
-            if len(calls) == 1:
-                self._send(*calls[0])
-                return [self._rows(calls[0][0], await self._answer(deadline))]
             return await self._together(calls, deadline)
         except psycopg.Error as error:
             raise self._broken(error) from error
 
     async def rows(self, deadline: float, statement: Statement, *values: Any) -> Rows:
-        return (await self.run(deadline, (statement, values)))[0]
+        """One call: what most exchanges are."""
+        try:
+            if self.prepares and statement.name not in self._prepared:
+                await self._prepare(statement, deadline)
+            self._send(statement, values)
+            return self._rows(statement, await self._answer(deadline))
+        except psycopg.Error as error:
+            raise self._broken(error) from error
 
     async def command(self, text: str, deadline: float) -> None:
         """BEGIN and its like, without values and without an answer."""
@@ -131,11 +139,10 @@ class Wire:
 
     def _send(self, statement: Statement, values: Sequence[Any]) -> None:
         encoded = statement.encoded(values)
-        formats = [BINARY] * len(encoded)
         if self.prepares:
-            self.pgconn.send_query_prepared(statement.name, encoded, formats, BINARY)
+            self.pgconn.send_query_prepared(statement.name, encoded, statement.formats, BINARY)
         else:
-            self.pgconn.send_query_params(statement.raw, encoded, None, formats, BINARY)
+            self.pgconn.send_query_params(statement.raw, encoded, None, statement.formats, BINARY)
 
     async def _together(self, calls: Sequence[Call], deadline: float) -> list[Rows]:
         self.pgconn.enter_pipeline_mode()
@@ -151,12 +158,20 @@ class Wire:
         return [self._rows(statement, result) for (statement, _), result in zip(calls, results, strict=True)]
 
     async def _answer(self, deadline: float) -> PGresult:
-        await self._flush(deadline)
+        if self.pgconn.flush():
+            await self._flush(deadline)
         return _check(await self._until_none(deadline))
 
     async def _until_none(self, deadline: float) -> PGresult:
+        pgconn = self.pgconn
         last: PGresult | None = None
-        while (result := await self._next(deadline)) is not None:
+        while True:
+            while pgconn.is_busy():
+                await self._wait(deadline)
+                pgconn.consume_input()
+            result = pgconn.get_result()
+            if result is None:
+                break
             if last is None or last.status in (TUPLES, COMMAND):  # the first error is the one that tells
                 last = result
         if last is None:
@@ -187,9 +202,9 @@ class Wire:
         if decoders is None:
             decoders = [DECODERS[result.ftype(column)] for column in range(result.nfields)]
             self._decoders[statement.name] = decoders
-        places, value = list(enumerate(decoders)), result.get_value
+        value = result.get_value
         return [
-            tuple([None if (data := value(row, n)) is None else decode(data) for n, decode in places])
+            tuple([None if (data := value(row, n)) is None else decode(data) for n, decode in enumerate(decoders)])
             for row in range(result.ntuples)
         ]
 
