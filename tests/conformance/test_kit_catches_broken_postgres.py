@@ -13,7 +13,7 @@ from onceward.stores.postgres import PostgresStore
 from onceward.stores.postgres.statements import Statement, Statements
 from onceward.stores.postgres.table import Table
 from onceward.testing.conformance import StoreConformance
-from tests.conformance.test_postgres import Hooks
+from tests.conformance.test_postgres import Hooks, InBatches
 
 WITHOUT = ""
 
@@ -23,6 +23,42 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
         "ON CONFLICT (id) DO NOTHING",
         "ON CONFLICT (id) DO UPDATE SET nonce = excluded.nonce, token = excluded.token",
         "of_many_claimants_of_one_key_exactly_one_acquires",
+    ),
+    "a lone claim that takes what is there": (
+        "claim_one",
+        "ON CONFLICT (id) DO NOTHING",
+        "ON CONFLICT (id) DO UPDATE SET nonce = excluded.nonce, token = excluded.token",
+        "of_many_claimants_of_one_key_exactly_one_acquires",
+    ),
+    "a lone claim that does not count": (
+        "claim_one",
+        "$5::bytea, now, 1,",
+        "$5::bytea, now, 0,",
+        "what_the_store_says_lies_in_the_database",
+    ),
+    "a lone completion by whoever has the token": (
+        "complete_one",
+        "AND nonce = $4::bytea",
+        "AND ($4::bytea IS NOT NULL)",
+        "nearly_the_owner_is_not_the_owner",
+    ),
+    "a lone completion by whoever has the nonce": (
+        "complete_one",
+        "AND token = $3::bigint",
+        "AND ($3::bigint IS NOT NULL)",
+        "nearly_the_owner_is_not_the_owner",
+    ),
+    "a lone completion of what is done": (
+        "complete_one",
+        "OR state = 'PARKED'",
+        "OR state IN ('PARKED', 'COMPLETED')",
+        "completing_again_is_fine_with_equal_content_and_a_conflict_with_other",
+    ),
+    "a lone completion of a newer version's record": (
+        "complete_one",
+        "AND min_reader <= 1",
+        WITHOUT,
+        "a_record_of_a_newer_version_is_left_alone",
     ),
     "a claim whose token is not the time": (
         "claim",
@@ -113,7 +149,8 @@ class Broken(Hooks, StoreConformance):
 
     def open(self, place: Path, clock: Clock) -> PostgresStore:
         store = super().open(place, clock)
-        store._table = Table(self.spoilt(store._table.statements), store._table._salt)
+        kind = Table if self.wrong[0].endswith("_one") else InBatches
+        store._table = kind(self.spoilt(store._table.statements), store._table._salt)
         return store
 
     def spoilt(self, sound: Statements) -> Statements:

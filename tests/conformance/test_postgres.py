@@ -9,8 +9,11 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from onceward.ports import Clock
+from onceward.model.record import Answer
+from onceward.ports import AnyRequest, Clock
 from onceward.stores.postgres import PostgresStore
+from onceward.stores.postgres.table import Table
+from onceward.stores.postgres.wire import Wire
 from onceward.testing.clock import FakeClock
 from onceward.testing.conformance import StoreConformance, StoreFactory
 from onceward.testing.conformance.fencing import FencingChecks
@@ -23,14 +26,24 @@ IN_ANOTHER_SHAPE = {"arguments", "note"}
 SOAKING = os.environ.get("ONCEWARD_HYPOTHESIS_PROFILE") == "soak"
 
 
+class InBatches(Table):
+    """Also what comes alone goes the way of a batch of one."""
+
+    async def _alone(self, wire: Wire, request: AnyRequest, now: int | None, deadline: float) -> Answer | None:
+        return None
+
+
 class Hooks(StoreFactory):
     """They look past the store, and past a pooler, at the server itself."""
 
     url = postgres.URL
+    table: type[Table] = Table
 
     def open(self, place: Path, clock: Clock) -> PostgresStore:
         theirs = clock if isinstance(clock, FakeClock) else None  # else the server's own decides
-        return PostgresStore(os.environ[self.url], schema=schema_of(place), migrate=True, clock=theirs)
+        store = PostgresStore(os.environ[self.url], schema=schema_of(place), migrate=True, clock=theirs)
+        store._table = self.table(store._table.statements, store._table._salt)
+        return store
 
     def raw(self, place: Path, id: bytes) -> Mapping[str, object] | None:
         with psycopg.connect(os.environ[postgres.URL], row_factory=dict_row) as connection:
@@ -64,6 +77,7 @@ class TestPostgresStoreBehindPgBouncer(Hooks, StoreConformance):
     """Each transaction on another connection of the server, and no prepared statements."""
 
     url = pgbouncer.URL
+    table = InBatches
     examples = None if SOAKING else 10
 
 

@@ -8,6 +8,7 @@ import os
 import pickle
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from onceward.stores.postgres import PostgresStore
 from onceward.testing.conformance.stage import LEASE, id_of, wanting
 from onceward.worlds.aio import EventLoop
 from onceward.worlds.threads import Threads
+from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import URL, Postgres, execute
 from tests.servers.proxy import CUT_REPLY, LOSE_REPLY, LOSE_REQUEST, RESET_REPLY, SWALLOW_REPLY, Fault, Proxy
 
@@ -166,6 +168,34 @@ async def test_a_completion_whose_reply_is_swallowed_is_repeated_until_it_is_kno
     assert done == ["once"]
 
 
+@pytest.mark.fault("F65")
+def test_behind_a_pooler_nothing_is_prepared_and_nothing_is_left_on_its_connections(
+    store: PostgresStore, schema: str, pgbouncer: PgBouncer
+) -> None:
+    with Once(PostgresStore(pgbouncer.url, schema=schema), lease="10s") as once:
+        for number in range(20):
+            assert once.run(f"k{number % 10}", lambda: "value") == "value"
+    with psycopg.connect(pgbouncer.url, autocommit=True, prepare_threshold=None) as theirs:
+        for _ in range(10):
+            assert theirs.execute("SELECT count(*) FROM pg_prepared_statements").fetchone() == (0,)
+            assert theirs.execute("SELECT current_setting('enable_seqscan')").fetchone() == ("on",)
+
+
+@pytest.mark.fault("F65")
+def test_a_pooler_that_nobody_noticed_is_noticed_by_its_missing_statements(
+    store: PostgresStore, schema: str, pgbouncer: PgBouncer
+) -> None:
+    with Once(PostgresStore(f"{pgbouncer.url}?prepare=1", schema=schema), lease="10s") as once:
+        once.run("ready", lambda: None)
+        with ExitStack() as others:  # they take the connections that ours were prepared on
+            for number in range(3):
+                other = others.enter_context(psycopg.connect(pgbouncer.url, prepare_threshold=None))
+                other.execute("SELECT 1")
+                once.run(f"while {number} are taken", lambda: None)
+        for number in range(10):
+            once.run(f"k{number}", lambda: None)
+
+
 # ── others in the way ──
 
 
@@ -287,6 +317,7 @@ def written() -> int:
 @pytest.mark.fault("F34")
 def test_a_forked_child_has_connections_of_its_own_and_leaves_the_parents_alone(store: PostgresStore) -> None:
     assert claim(store, wanting("parent")).verdict is ACQUIRED
+    [mine] = store._pool._idle
     child = os.fork()
     if child == 0:
         code = 1
@@ -299,6 +330,7 @@ def test_a_forked_child_has_connections_of_its_own_and_leaves_the_parents_alone(
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     for number in range(3):
         assert claim(store, wanting(f"parent {number}")).verdict is ACQUIRED
+    assert store._pool._idle == [mine], "the child has not said goodbye on the parent's connection"
     assert claim(store, wanting("child")).verdict is Verdict.RUNNING
 
 
