@@ -271,11 +271,14 @@ class Face:
                 await sound(store, *args, **kwargs)
             raise StoreUnavailable("the store is in trouble, as the test wants it")
 
+        engine = self.once.engine
+        at_once, engine.answer = engine.answer, None  # a store in trouble answers nothing at once
         setattr(kind, verb, troubled)
         try:
             yield failed
         finally:
             setattr(kind, verb, sound)
+            engine.answer = at_once
 
     def told(self, name: str) -> list[Event]:
         """The events of that name so far."""

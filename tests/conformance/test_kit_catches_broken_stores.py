@@ -112,6 +112,7 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
         "an_unsafe_counter_loses_nothing_behind_a_claim",
         "batches_in_different_orders_neither_deadlock_nor_share_a_key",
     ),
+    broken_ways.AnswersAtOnceToAnybody: ("what_is_answered_at_once_is_what_the_table_says",),
     broken_ways.BatchJoinsOnTheKeyAlone: ("two_requests_for_one_key_in_one_batch_never_both_win",),
     broken_ways.AnswersInKeyOrder: (
         "answers_come_in_the_order_of_the_questions",
@@ -195,6 +196,16 @@ def test_the_kit_catches(kind: type[MemoryStore], name: str, colour: str, tmp_pa
     assert_caught(Kit(), name, colour, tmp_path)
 
 
+@pytest.mark.rival(1)
+def test_the_kit_catches_answers_without_a_lock(tmp_path: Path) -> None:
+    """Only where threads meet: on a loop nothing comes between the two steps."""
+
+    class Kit(InMemory):
+        kind = broken_ways.AnswersAtOnceWithoutItsLock
+
+    assert_caught(Kit(), "of_many_who_are_answered_at_once_exactly_one_acquires", "blocking", tmp_path)
+
+
 def test_every_broken_store_is_shown_to_the_kit_and_every_check_is_shown_a_broken_store() -> None:
     checks = {name.removeprefix("test_") for name in dir(InMemory) if name.startswith("test_")}
     stores = {
@@ -204,8 +215,9 @@ def test_every_broken_store_is_shown_to_the_kit_and_every_check_is_shown_a_broke
         if isinstance(kind, type)
     }
     kinds = {kind for kind in stores if issubclass(kind, MemoryStore) and not kind.__subclasses__()}
-    assert set(CAUGHT_BY) | {broken_ways.UnlockedFiles} == kinds
-    assert {name for _, name in CASES} | NEED_ANOTHER_FACTORY == checks
+    assert set(CAUGHT_BY) | {broken_ways.UnlockedFiles, broken_ways.AnswersAtOnceWithoutItsLock} == kinds
+    at_once = {"of_many_who_are_answered_at_once_exactly_one_acquires"}
+    assert {name for _, name in CASES} | NEED_ANOTHER_FACTORY | at_once == checks
 
 
 class Strangers(InMemory):

@@ -9,6 +9,7 @@ from onceward.errors import ClaimError, ConfigurationError, StoreError
 from onceward.model.outcome import Executed, Failed, Outcome, Parked, Unknown
 from onceward.model.policy import SECOND, Policy, applied, inconclusive, not_applied
 from onceward.model.record import AfterCrash, State, Verdict
+from onceward.model.weight import is_light
 from onceward.ports import JoinedStore
 
 from .held import Held, message_of
@@ -25,8 +26,12 @@ async def after_value(held: Held, value: Any, *, reason: str = "executed") -> Ou
         return _executed(held, value)
     if held.joined is not None:
         return await after_commit(held, held.joined, value)
+    at_once = held.engine.answer
     try:
-        answer = await held.record_result(value)
+        if at_once is not None and (value is None or is_light(value)):
+            answer = held.complete_at_once(value, at_once)
+        else:
+            answer = await held.record_result(value)
     except StoreError as error:
         return _unknown(held, value, repr(error))
     if answer.verdict is OK:
@@ -91,7 +96,7 @@ async def after_error(held: Held, error: BaseException) -> Outcome[Any]:
         undecided = held.joined is not None and held.joined.is_open()
         if held.joined is not None and held.settled is None and not undecided:
             await committed(held)
-        if held.settled is not None or held.hold.lost or held.unconfirmed or undecided:
+        if held.settled is not None or held.lost or held.unconfirmed or undecided:
             held.let_lapse()
             outcome = _failed(held, error)
         else:
@@ -138,7 +143,7 @@ async def verify_error(held: Held, error: BaseException, policy: Policy) -> Outc
     """Under verify an unknown outcome is looked up; by the next claimant if the effect may still be under way."""
     if policy.verify_after:
         held.let_lapse()
-        return _failed(held, error, retry_after=max(0.0, held.hold.ends - held.engine.world.monotonic()))
+        return _failed(held, error, retry_after=max(0.0, held.ends - held.engine.world.monotonic()))
     try:
         finding = await look(held)
     except BaseException as interrupt:

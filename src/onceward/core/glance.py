@@ -34,7 +34,8 @@ def glance(engine: Engine, job: Job) -> Outcome[Any] | None:
     else:
         value = job.codec.decode(data, key.id)
     outcome = replayed(job, done, value)
-    engine.tell("skipped", key, done, reason=outcome.reason)
+    if engine.wants("skipped"):
+        engine.emit("skipped", key, done, reason=outcome.reason)
     return outcome
 
 

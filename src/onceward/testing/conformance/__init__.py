@@ -21,6 +21,7 @@ from .factory import StoreFactory, check
 from .fencing import FencingChecks
 from .glancing import GlanceChecks
 from .histories import HistoryChecks
+from .immediate import ImmediateChecks
 from .processes import ProcessChecks
 from .purging import PurgeChecks
 from .races import RaceChecks
@@ -41,6 +42,7 @@ class StoreConformance(
     FencingChecks,
     ReplyChecks,
     GlanceChecks,
+    ImmediateChecks,
     ValueChecks,
     PurgeChecks,
     ReadingChecks,
