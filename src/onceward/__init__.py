@@ -52,9 +52,11 @@ from .stores.registry import open_store
 
 if TYPE_CHECKING:
     from .aio import AsyncFunction, AsyncOnce
+    from .locks import AsyncHeldLock, AsyncLock, HeldLock, Lock
     from .stores.memory import MemoryStore
 
 _LATER = {"AsyncFunction": "onceward.aio", "AsyncOnce": "onceward.aio", "MemoryStore": "onceward.stores.memory"}
+_LATER |= dict.fromkeys(("AsyncHeldLock", "AsyncLock", "HeldLock", "Lock"), "onceward.locks")
 
 
 def __getattr__(name: str) -> Any:
@@ -72,6 +74,8 @@ __all__ = [
     "AlreadyRunning",
     "AsyncClaim",
     "AsyncFunction",
+    "AsyncHeldLock",
+    "AsyncLock",
     "AsyncOnce",
     "AuditEntry",
     "Claim",
@@ -83,11 +87,13 @@ __all__ = [
     "Executed",
     "Failed",
     "Function",
+    "HeldLock",
     "InvalidKey",
     "JsonKey",
     "Key",
     "LeaseLost",
     "LeaseOverdue",
+    "Lock",
     "MemoryStore",
     "Mismatch",
     "MissingExtra",

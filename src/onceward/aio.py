@@ -17,11 +17,12 @@ from .core.execute import execute
 from .decorator import Guarded, Item, P, Rest, T, answer_of
 from .errors import ConfigurationError
 from .face import Face, by_text
+from .locks import AsyncHeldLock, AsyncLock, lock_job, tried_async
 from .model.audit import AuditEntry
 from .model.cipher import Cipher
 from .model.duration import Duration, microseconds
 from .model.outcome import Outcome
-from .model.policy import Choices, Defaults, Finding, OnDone, OnRunning, Settings, applied
+from .model.policy import Choices, Defaults, Finding, OnDone, OnLost, OnRunning, Settings, applied
 from .model.view import Entry
 from .model.weight import is_light
 from .operation import KeySource, TenantSource
@@ -208,6 +209,19 @@ class AsyncOnce(Face):
         """`async with once.claim(key) as claim:` own the key while the block runs, or raise NotAcquired."""
         job = functools.partial(self.claim_job, key, name, payload, note or {}, settings)
         return AsyncClaimBlock(self.engine, job() if is_quick(key) and is_light(payload) else job)
+
+    def lock(
+        self, name: Any, *, lease: Duration | None = None, wait: Duration | None = None, on_lost: OnLost = "tell"
+    ) -> AsyncLock:
+        """`async with once.lock("sync", lease="30s") as lock:` one owner at a time; waits for it for up to `wait`."""
+        job = functools.partial(lock_job, self, name, lease, wait, on_lost)
+        return AsyncLock(self.engine, job() if is_quick(name) else job)
+
+    async def try_lock(
+        self, name: Any, *, lease: Duration | None = None, on_lost: OnLost = "tell"
+    ) -> AsyncHeldLock | None:
+        """The lock, or None if somebody has it: no waiting. It is a block that releases, or has to be released."""
+        return await tried_async(self.lock(name, lease=lease, wait=0, on_lost=on_lost))
 
     def within(self, connection: Any) -> AsyncWithin:
         """`async with once.within(connection) as tx:` claim, effect and result in your own transaction."""

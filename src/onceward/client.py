@@ -18,7 +18,7 @@ from .model.audit import AuditEntry
 from .model.cipher import Cipher
 from .model.duration import Duration, microseconds
 from .model.outcome import Outcome
-from .model.policy import Choices, Defaults, Finding, OnDone, OnRunning, Settings, applied
+from .model.policy import Choices, Defaults, Finding, OnDone, OnLost, OnRunning, Settings, applied
 from .model.view import Entry
 from .operation import KeySource, TenantSource
 from .person import signed
@@ -27,6 +27,7 @@ from .worlds.threads import Threads
 
 if TYPE_CHECKING:
     from .aio import AsyncFunction, AsyncOnce
+    from .locks import HeldLock, Lock
     from .transactions import Within
 
 
@@ -218,6 +219,20 @@ class Once(Face):
     ) -> ClaimBlock:
         """`with once.claim(key) as claim:` own the key while the block runs. Raises NotAcquired if it is not ours."""
         return ClaimBlock(self.engine, self.claim_job(key, name, payload, note or {}, settings))
+
+    def lock(
+        self, name: Any, *, lease: Duration | None = None, wait: Duration | None = None, on_lost: OnLost = "tell"
+    ) -> Lock:
+        """`with once.lock("sync", lease="30s") as lock:` one owner at a time; waits for it for up to `wait`."""
+        from .locks import Lock, lock_job  # not at the top, for the same reason as in `map`
+
+        return Lock(self.engine, lock_job(self, name, lease, wait, on_lost))
+
+    def try_lock(self, name: Any, *, lease: Duration | None = None, on_lost: OnLost = "tell") -> HeldLock | None:
+        """The lock, or None if somebody has it: no waiting. It is a block that releases, or has to be released."""
+        from .locks import tried
+
+        return tried(self.lock(name, lease=lease, wait=0, on_lost=on_lost))
 
     def within(self, connection: Any) -> Within:
         """`with once.within(connection) as tx:` claim, effect and result in your own transaction."""
