@@ -53,10 +53,12 @@ from .stores.registry import open_store
 if TYPE_CHECKING:
     from .aio import AsyncFunction, AsyncOnce
     from .locks import AsyncHeldLock, AsyncLock, HeldLock, Lock
+    from .operations import Operations
     from .stores.memory import MemoryStore
 
 _LATER = {"AsyncFunction": "onceward.aio", "AsyncOnce": "onceward.aio", "MemoryStore": "onceward.stores.memory"}
 _LATER |= dict.fromkeys(("AsyncHeldLock", "AsyncLock", "HeldLock", "Lock"), "onceward.locks")
+_LATER["Operations"] = "onceward.operations"
 
 
 def __getattr__(name: str) -> Any:
@@ -102,6 +104,7 @@ __all__ = [
     "Once",
     "OncewardError",
     "OncewardWarning",
+    "Operations",
     "Outcome",
     "OutcomeParked",
     "OutcomeUnknown",

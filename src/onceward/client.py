@@ -28,6 +28,7 @@ from .worlds.threads import Threads
 if TYPE_CHECKING:
     from .aio import AsyncFunction, AsyncOnce
     from .locks import HeldLock, Lock
+    from .operations import OperationsSource
     from .transactions import Within
 
 
@@ -97,10 +98,18 @@ class Once(Face):
         cipher: Cipher | None = None,
         accept_plain: bool = False,
         cache: int = 0,
+        operations: OperationsSource | None = None,
         **defaults: Unpack[Defaults],
     ) -> None:
         super().__init__(
-            store, app=app, tenant=tenant, cipher=cipher, accept_plain=accept_plain, cache=cache, **defaults
+            store,
+            app=app,
+            tenant=tenant,
+            cipher=cipher,
+            accept_plain=accept_plain,
+            cache=cache,
+            operations=operations,
+            **defaults,
         )
         self._beside: list[Engine] = []  # the async face's engine, shared by all that `using` makes
 
@@ -167,6 +176,47 @@ class Once(Face):
             return Function(self, self.declare(fn, settings, key=key, name=name, version=version, tenant=tenant))
 
         return decorate if fn is None else decorate(fn)
+
+    @overload
+    def operation(
+        self,
+        name: str,
+        *,
+        on_running: Literal["skip"],
+        on_done: OnDone = "replay",
+        **choices: Unpack[Choices],
+    ) -> SkippingDecorator: ...
+    @overload
+    def operation(
+        self,
+        name: str,
+        *,
+        on_running: OnRunning = "wait",
+        on_done: Literal["skip"],
+        **choices: Unpack[Choices],
+    ) -> SkippingDecorator: ...
+    @overload
+    def operation(
+        self,
+        name: str,
+        *,
+        on_running: Literal["wait", "raise"] = "wait",
+        on_done: Literal["replay", "raise"] = "replay",
+        **choices: Unpack[Choices],
+    ) -> Decorator: ...
+    def operation(self, name: str, **choices: Any) -> Any:
+        """`@once.operation("email")`: decorate by the table of operations; `choices` are what it leaves open."""
+        from .operations import declared  # not at the top, for the same reason as in `map`
+
+        self.operations[name].adding(choices)  # refused here, where the name is written
+
+        def decorate(fn: Callable[..., Any]) -> Any:
+            if inspect.iscoroutinefunction(fn):
+                return self.aio.operation(name, **choices)(fn)
+            refuse_undecoratable(fn)
+            return Function(self, declared(self, fn, name, choices))
+
+        return decorate
 
     @property
     def aio(self) -> AsyncOnce:

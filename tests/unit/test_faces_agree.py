@@ -39,7 +39,7 @@ PAIRS = [
 OF_ONE_FACE = {"aio"}  # how a blocking client reaches its async face
 STORE_VERBS = {"run", "outcome", "map", "read", "forget", "resolve", "purge", "audit", "close"}
 STORE_VERBS |= {"call", "complete", "complete_in", "annotate", "acquire", "release", "try_lock"}
-INTERNAL = {"claim_job", "codec", "job", "job_maker", "operation"}  # without a leading underscore, for our own modules
+INTERNAL = {"claim_job", "codec", "compiled", "job", "job_maker"}  # without a leading underscore, for our own modules
 SPECIAL = {"__call__", "__enter__", "__exit__", "__get__", "__init__"}
 
 
