@@ -85,6 +85,7 @@ def retry_spans(flags: Mapping[str, str]) -> dict[str, Setting]:
 def declared() -> Operations:
     """The operations that the file of the current directory declares."""
     table, file = found_in(Path.cwd())
+    _checked_table(table, file)  # a mistyped heading must not look like a file without operations
     return Operations.of_file(operations_in(table, file), file)
 
 
