@@ -30,6 +30,7 @@ from .replies import ReplyChecks
 from .stage import Caller, Stage
 from .table import TableChecks
 from .values import ValueChecks
+from .windows import WindowChecks
 
 if not __debug__:
     raise ConfigurationError("the conformance kit is made of asserts", hint="run Python without -O")
@@ -42,6 +43,7 @@ class StoreConformance(
     ReplyChecks,
     GlanceChecks,
     ValueChecks,
+    WindowChecks,
     PurgeChecks,
     ReadingChecks,
     AuditChecks,
