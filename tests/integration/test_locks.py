@@ -155,6 +155,35 @@ def test_many_acquisitions_leave_one_record_and_a_token_that_strictly_grows(face
     assert face.purge() == 1
 
 
+def test_a_lock_that_nobody_else_wants_costs_one_claim_and_one_settlement(
+    face: Face, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with locked(face):
+        pass  # opened
+    asked: list[str] = []
+    kind: Any = type(face.once.store)
+    for verb in ("claim", "settle", "read", "forget", "renew"):
+        sound = getattr(kind, verb)
+
+        def counted(store: Any, *args: Any, verb: str = verb, sound: Any = sound, **how: Any) -> Any:
+            asked.append(verb)
+            return sound(store, *args, **how)
+
+        monkeypatch.setattr(kind, verb, counted)
+    with locked(face) as lock:
+        lock.check()
+    assert asked == ["claim", "settle"]
+
+
+def test_a_client_that_keeps_results_at_hand_keeps_no_locks(face: Face) -> None:
+    cached = face.another(cache=10)
+    for _ in range(3):
+        with locked(cached):
+            assert try_lock(face) is None
+        with locked(face):
+            assert try_lock(cached) is None
+
+
 def test_names_are_apart_and_so_are_apps_and_tenants(face: Face) -> None:
     acquire(face)
     assert try_lock(face, "other") is not None

@@ -47,7 +47,7 @@ held_here = _held_here.get
 """The locks of this call chain. Apart from `current()`: what work completes or annotates is never a lock."""
 
 
-class HeldLock(Held):
+class LockedKey(Held):
     """One ownership of a lock. Never `begun`: whatever interrupts its making finds only a key to give back."""
 
     unanswered = False  # the store did not reply to a release, which may have been applied all the same
@@ -81,7 +81,7 @@ async def _take(asked: Asked) -> Held:
     found = await _granted(asked)
     if not isinstance(found, Held):
         raise _refusal(found)
-    lock = asked.held = HeldLock(found.engine, found.job, found.record, found.hold)
+    lock = asked.held = LockedKey(found.engine, found.job, found.record, found.hold)
     if lock.job.policy.on_lost == "cancel":
         lock.cancel_if_lost()
     return _entered(lock)
