@@ -24,8 +24,11 @@ from onceward import (
     LeaseOverdue,
     MemoryStore,
     Once,
+    OncewardWarning,
     PayloadMismatch,
     Reentrant,
+    Replayed,
+    Running,
     State,
     StillRunning,
     StoreUnavailable,
@@ -35,7 +38,8 @@ from onceward import (
 from onceward.model.lock import OPERATION
 from onceward.model.record import Record
 from onceward.ports import Filter
-from tests.faces import Face
+from onceward.testing.clock import FakeClock
+from tests.faces import Face, Place
 
 pytestmark = pytest.mark.mission("C2")
 
@@ -443,12 +447,34 @@ def test_a_release_whose_reply_was_lost_is_no_loss_though_another_has_it_by_now(
     taken[0].release()
 
 
+@pytest.mark.fault("F43")
+def test_an_unanswered_release_that_then_finds_another_owner_is_a_loss_if_that_one_came_over_us(face: Face) -> None:
+    """By our own clock the lease is not over, by the store's it is: the same cycle tells that we were replaced."""
+    held = acquire(face, lease="30s")
+    face.clock._now += 31_000_000
+    acquire(face.another())
+    with face.store_trouble("settle", times=1), pytest.raises(LeaseLost):
+        held.release()
+
+
+def test_an_unanswered_release_after_the_lease_is_a_loss_though_the_lock_has_had_other_lives_since(face: Face) -> None:
+    held = acquire(face, lease="30s")
+    face.clock.advance("31s")
+    for _ in range(2):
+        acquire(face.another()).release()
+    acquire(face.another())
+    with face.store_trouble("settle", times=1), pytest.raises(LeaseLost):
+        held.release()
+
+
 def test_a_store_that_is_down_at_the_release_is_told_and_the_lock_frees_itself(face: Face) -> None:
-    held = acquire(face, lease="200ms")
+    """Nobody is kept for longer than the lease: from then on the lock is free anyway."""
+    patient = face.another(settle_timeout="1h")
+    held = acquire(patient, lease="200ms")
     with face.store_trouble("settle"), pytest.raises(StoreUnavailable):
         held.release()
-    assert face.leases() == 0
-    assert face.told("unknown")
+    assert patient.leases() == 0
+    assert patient.told("unknown")
     face.clock.advance("1s")
     assert acquire(face.another()).taken_over
 
@@ -625,6 +651,70 @@ def test_a_block_is_left_where_it_was_entered_or_by_its_only_holder() -> None:
     assert lock is not None
     lock.release()
     once.close()
+
+
+def test_two_holders_of_one_lock_object_are_not_mistaken_for_each_other() -> None:
+    """Whoever leaves a block that they did not enter cannot be told which of two is meant."""
+    stores = [MemoryStore(), MemoryStore()]
+    onces = [Once(store) for store in stores]
+    shared = onces[0].lock("a")
+    contextvars.Context().run(shared.__enter__)
+    shared._engine = onces[1].engine  # two at once, as in two tenants of one program
+    contextvars.Context().run(shared.__enter__)
+    with pytest.raises(ConfigurationError, match="not entered here"):
+        contextvars.Context().run(shared.__exit__, None, None, None)
+    for once in onces:
+        once.close(timeout=0)
+
+
+def test_an_interrupt_while_the_store_is_down_keeps_nobody_for_the_rest_of_the_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = FakeClock()
+    face = Face(Place("memory", tmp_path, clock))
+    held = acquire(face, lease="1h")
+    calls: list[int] = []
+
+    async def down(*_: Any, **__: Any) -> Any:
+        calls.append(len(calls))
+        assert len(calls) < 20, "it goes on for the whole lease"
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        clock.advance("4s")
+        raise StoreUnavailable("down")
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(MemoryStore, "settle", down)
+        held.release()
+    assert face.leases() == 0
+    face.close()
+
+
+def test_what_is_unwise_for_the_work_of_a_client_says_nothing_about_its_locks() -> None:
+    with pytest.warns(OncewardWarning, match="retry span"):
+        once = Once(MemoryStore(), window="1h", retry_span="3d")
+    with once.lock("sync"):
+        pass
+    once.close()
+
+
+def test_time_spent_on_a_lock_that_a_clock_set_back_made_look_done_counts_as_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = FakeClock()
+    face = Face(Place("memory", tmp_path, clock))
+    waits: list[int] = []
+
+    async def acquire_slowly(asked: Any) -> Any:
+        waits.append(round(asked.job.policy.wait / 1_000_000))
+        clock.advance("10s")
+        return Replayed(key="sync") if len(waits) < 5 else Running(key="sync")
+
+    monkeypatch.setattr("onceward.core.lock.acquire", acquire_slowly)
+    with pytest.raises(AlreadyRunning):
+        face.once.lock("sync", wait="30s").acquire()
+    assert waits == [30, 20, 10, 0, 0]
+    face.close()
 
 
 def test_cycles_of_a_lock_do_not_grow_the_file(tmp_path: Path) -> None:

@@ -183,6 +183,15 @@ def test_types_of_python_may_be_added_where_the_table_leaves_them_open() -> None
     once.close()
 
 
+def test_a_window_from_the_attempt_leaves_failures_to_whoever_decided_about_them() -> None:
+    from_attempt: Any = {"window": "24h", "window_from": "attempt"}
+    assert one(**from_attempt).policy().final == (Exception, TimeoutError)
+    assert one(**from_attempt, final=ValueError).policy().final == (ValueError,)
+    assert one(**from_attempt, retry=ConnectionError).policy().final == ()
+    assert one(**from_attempt, after_crash="park").policy().final == ()
+    assert one(window="24h", window_from="completion").policy().final == ()
+
+
 def test_what_the_table_says_is_not_said_again_at_the_function() -> None:
     once = Once(MemoryStore(), operations={"charge": {"window": "24h"}})
     with pytest.raises(ConfigurationError, match="charge declares window in its table already"):

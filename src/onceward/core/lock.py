@@ -70,8 +70,7 @@ async def take(engine: Engine, job: Job) -> Held:
     try:
         return await _take(asked)
     except BaseException as error:
-        if asked.held is not None:
-            _left_here(asked.held)
+        _held_here.set(tuple(one for one in held_here() if one is not asked.held))
         await recover(engine, [asked], error)
         raise
 
@@ -90,10 +89,6 @@ async def _take(asked: Asked) -> Held:
 def _entered(lock: Held) -> Held:
     _held_here.set((*(one for one in held_here() if not is_over(one)), lock))
     return lock
-
-
-def _left_here(lock: Held) -> None:
-    _held_here.set(tuple(one for one in held_here() if one is not lock))
 
 
 def is_over(lock: Held) -> bool:
@@ -177,8 +172,6 @@ async def leave(lock: Held, error: BaseException | None) -> None:
         if error is None:
             raise
         error.add_note(f"and its lock: {trouble}")
-    finally:
-        _left_here(lock)
 
 
 async def left(lock: Held, interrupt: BaseException) -> None:
