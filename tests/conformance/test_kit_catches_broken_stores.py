@@ -11,7 +11,7 @@ from hypothesis import Phase, settings
 
 from onceward.ports import Clock
 from onceward.stores.memory import MemoryStore
-from tests.conformance import broken, broken_glances, broken_trails, broken_ways
+from tests.conformance import broken, broken_glances, broken_trails, broken_ways, broken_windows
 from tests.conformance.in_memory import InMemory
 
 CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
@@ -159,6 +159,8 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
         "what_changed_nothing_or_was_not_signed_is_not_in_the_trail",
     ),
     broken_trails.ResolvesUnseen: ("nobody_forgets_or_resolves_what_they_did_not_see",),
+    broken_windows.NothingIsForEver: ("a_window_of_nothing_is_over_at_once_and_its_key_starts_anew",),
+    broken_windows.CountsFromTheEnd: ("a_window_may_count_from_the_attempt_whether_it_succeeds_or_fails",),
 }
 
 NEED_ANOTHER_FACTORY = {
@@ -210,7 +212,7 @@ def test_every_broken_store_is_shown_to_the_kit_and_every_check_is_shown_a_broke
     checks = {name.removeprefix("test_") for name in dir(InMemory) if name.startswith("test_")}
     stores = {
         kind
-        for module in (broken, broken_glances, broken_trails, broken_ways)
+        for module in (broken, broken_glances, broken_trails, broken_ways, broken_windows)
         for kind in vars(module).values()
         if isinstance(kind, type)
     }

@@ -166,7 +166,7 @@ async def outcome_of(engine: Engine, job: Job, answer: Answer, *, waited: bool =
 
 async def _outcome(engine: Engine, job: Job, answer: Answer, *, waited: bool) -> Outcome[object]:
     record = answer.record
-    text = job.key.text
+    text, reasons = job.key.text, job.policy.reasons
     if record is None or answer.verdict is Verdict.SKEW:
         raise VersionSkew(
             "the record was written by a newer Onceward; left alone", key=text, hint="upgrade this process"
@@ -180,6 +180,7 @@ async def _outcome(engine: Engine, job: Job, answer: Answer, *, waited: bool) ->
         case Verdict.RUNNING:
             return Running(
                 key=text,
+                reason=reasons.running,
                 attempt=record.attempt,
                 token=record.token,
                 retry_after=lease_left(answer),
@@ -188,11 +189,14 @@ async def _outcome(engine: Engine, job: Job, answer: Answer, *, waited: bool) ->
             )
         case Verdict.MISMATCH:
             names = differing(record.arguments, job.arguments) if record.arguments and job.arguments else ()
-            return Mismatch(key=text, attempt=record.attempt, token=record.token, arguments=names)
+            return Mismatch(
+                key=text, reason=reasons.mismatch, attempt=record.attempt, token=record.token, arguments=names
+            )
         case Verdict.FAILED:
             due = None if record.retry_at is None else max(0, record.retry_at - answer.now) / SECOND
             return Failed(
                 key=text,
+                reason=reasons.failed,
                 attempt=record.attempt,
                 token=record.token,
                 error_type=record.error_type,
@@ -202,7 +206,12 @@ async def _outcome(engine: Engine, job: Job, answer: Answer, *, waited: bool) ->
             )
         case _:
             return Parked(
-                key=text, attempt=record.attempt, token=record.token, error_type=record.error_type, error=record.error
+                key=text,
+                reason=reasons.parked,
+                attempt=record.attempt,
+                token=record.token,
+                error_type=record.error_type,
+                error=record.error,
             )
 
 

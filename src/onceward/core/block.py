@@ -66,13 +66,7 @@ async def left(held: Held, error: BaseException | None, interrupt: BaseException
 def refusal(outcome: Outcome[object]) -> BaseException:
     """The exception for an outcome that is no grant."""
     if isinstance(outcome, Replayed):
-        return AlreadyDone(
-            "this was done before",
-            key=outcome.key,
-            value=outcome.value,
-            stored=outcome.stored,
-            hint="its result is in `.value`",
-        )
+        return outcome.already_done()
     try:
         outcome.unwrap()
     except Exception as error:  # noqa: BLE001 (it is what we are here to make)

@@ -54,12 +54,18 @@ async def _outcome(engine: Engine, job: Job, firsts: dict[bytes, Job], outcomes:
     outcome = outcomes[job.key.id]
     if job is first or not isinstance(outcome, Executed):
         return outcome
-    engine.tell("skipped", job.key, reason="replayed")
+    engine.tell("skipped", job.key, reason=job.policy.reasons.done)
     value = outcome.value
     encoded = await engine.encode(job.codec, value, job.key.id)
     if encoded.data is not None:  # its own copy, as the store would give it
         value = await engine.decode(job.codec, encoded.data, job.key.id)
-    return Replayed(key=job.key.text, value=value, attempt=outcome.attempt, token=outcome.token)
+    return Replayed(
+        key=job.key.text,
+        value=value,
+        reason=job.policy.reasons.done,
+        attempt=outcome.attempt,
+        token=outcome.token,
+    )
 
 
 async def _execute_batch(engine: Engine, jobs: list[Job], outcomes: Outcomes) -> None:

@@ -113,6 +113,7 @@ async def ask_first(held: Held) -> Outcome[Any] | None:
         await held.fail(error, final=True, known=True, error_type="AttemptsUsedUp")
         return Failed(
             key=held.key.text,
+            reason=held.job.policy.reasons.failed,
             attempt=held.record.attempt - 1,
             error_type="AttemptsUsedUp",
             error=str(error),

@@ -44,6 +44,7 @@ def replayed(job: Job, done: Done, value: Any) -> Replayed[Any]:
     return Replayed(
         key=job.key.text,
         value=value,
+        reason=job.policy.reasons.done,
         attempt=done.attempt,
         token=done.token,
         stored=bool(done.stored) and done.result is not None,

@@ -107,7 +107,11 @@ class JoinedJob:
             if not isinstance(error, Exception):
                 raise
             return Failed(
-                key=self.job.key.text, error_type=type(error).__qualname__, error=message_of(error), exception=error
+                key=self.job.key.text,
+                reason=self.job.policy.reasons.failed,
+                error_type=type(error).__qualname__,
+                error=message_of(error),
+                exception=error,
             )
         if not kept:
             await self._ended(None)
@@ -145,7 +149,13 @@ class JoinedJob:
         if answer.verdict is not Verdict.OK or answer.record is None:
             raise lost
         held.record = answer.record
-        return Executed(key=self.job.key.text, value=value, attempt=held.record.attempt, token=held.record.token)
+        return Executed(
+            key=self.job.key.text,
+            value=value,
+            reason=self.job.policy.reasons.executed,
+            attempt=held.record.attempt,
+            token=held.record.token,
+        )
 
     # ── the handler ended the transaction ──
 

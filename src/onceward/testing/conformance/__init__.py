@@ -31,6 +31,7 @@ from .replies import ReplyChecks
 from .stage import Caller, Stage
 from .table import TableChecks
 from .values import ValueChecks
+from .windows import WindowChecks
 
 if not __debug__:
     raise ConfigurationError("the conformance kit is made of asserts", hint="run Python without -O")
@@ -44,6 +45,7 @@ class StoreConformance(
     GlanceChecks,
     ImmediateChecks,
     ValueChecks,
+    WindowChecks,
     PurgeChecks,
     ReadingChecks,
     AuditChecks,
