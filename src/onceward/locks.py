@@ -57,7 +57,7 @@ class Owning:
     @property
     def held(self) -> bool:
         """False once it was released, or known to be lost."""
-        return not (is_over(self._held) or self._held.hold.lost)
+        return not (is_over(self._held) or self._held.lost)
 
     def check(self) -> None:
         """Raise LeaseLost (or LeaseOverdue) if we may not be alone any more. Costs nothing: call it between steps."""

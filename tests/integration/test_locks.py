@@ -39,7 +39,7 @@ from onceward.model.lock import OPERATION
 from onceward.model.record import Record
 from onceward.ports import Filter
 from onceward.testing.clock import FakeClock
-from tests.faces import Face, Place
+from tests.faces import Face, Place, nothing_at_once
 
 pytestmark = pytest.mark.mission("C2")
 
@@ -174,7 +174,7 @@ def test_a_lock_that_nobody_else_wants_costs_one_claim_and_one_settlement(
             return sound(store, *args, **how)
 
         monkeypatch.setattr(kind, verb, counted)
-    with locked(face) as lock:
+    with nothing_at_once(), locked(face) as lock:
         lock.check()
     assert asked == ["claim", "settle"]
 
@@ -440,7 +440,8 @@ def test_a_release_whose_reply_was_lost_is_no_loss_though_another_has_it_by_now(
 
     kind.settle = lost_and_overtaken
     try:
-        held.release()
+        with nothing_at_once():
+            held.release()
     finally:
         kind.settle = sound
     taken[0].check()
@@ -683,7 +684,7 @@ def test_an_interrupt_while_the_store_is_down_keeps_nobody_for_the_rest_of_the_l
         clock.advance("4s")
         raise StoreUnavailable("down")
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with nothing_at_once(), monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(MemoryStore, "settle", down)
         held.release()
     assert face.leases() == 0

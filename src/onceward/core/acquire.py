@@ -32,7 +32,7 @@ async def acquire(held: Held) -> Held | Outcome[object]:
     engine = held.engine
     if current() is not None:
         refuse_reentry(engine, held.job)
-    since = engine.monotonic()
+    since = engine.world.monotonic()
     if engine.answer is None:
         answer = await ask(held)
     else:  # no reply can be lost on the way

@@ -53,8 +53,7 @@ class Engine:
             self.glance = store.glance
         self.answer: Callable[[AnyRequest], Answer] | None = store.answer if isinstance(store, Immediate) else None
         self._opened = False
-        # A step less on every call's way:
-        self.wants, self.nonce, self.monotonic = bus.wants, world.nonce, world.monotonic
+        self.wants = bus.wants  # one step less on every call's way
 
     def is_ready(self) -> bool:
         """Before every flow: right world, still claiming. False: the store must be opened first."""

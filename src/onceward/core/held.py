@@ -79,7 +79,7 @@ class Held(Lease):
 
     def request(self) -> ClaimRequest:
         """The nonce stays empty unless a grant may be ours."""
-        self.nonce = nonce = self.engine.nonce()
+        self.nonce = nonce = self.engine.world.nonce()
         return self.job.request(nonce, self.engine.owner.name)
 
     def answered(self, answer: Answer) -> None:

@@ -33,7 +33,7 @@ from onceward.model.record import Answer, Seen, State, Verdict
 from onceward.ports import AnySettlement
 
 from . import switch
-from .acquire import Asked, acquire
+from .acquire import acquire
 from .block import refusal
 from .engine import Engine
 from .held import Held
@@ -66,21 +66,20 @@ async def take(engine: Engine, job: Job) -> Held:
     if switch.off:
         return _entered(Unclaimed(engine, job))
     refuse_reentry(engine, job)
-    asked = Asked(engine, job)
+    lock = LockedKey(engine, job)
     try:
-        return await _take(asked)
+        return await _take(lock)
     except BaseException as error:
-        _held_here.set(tuple(one for one in held_here() if one is not asked.held))
-        await recover(engine, [asked], error)
+        _held_here.set(tuple(one for one in held_here() if one is not lock))
+        await recover(engine, [lock], error)
         raise
 
 
-async def _take(asked: Asked) -> Held:
-    await asked.engine.ready()
-    found = await _granted(asked)
+async def _take(lock: LockedKey) -> Held:
+    await lock.engine.ready()
+    found = await _granted(lock)
     if not isinstance(found, Held):
         raise _refusal(found)
-    lock = asked.held = LockedKey(found.engine, found.job, found.record, found.hold)
     if lock.job.policy.on_lost == "cancel":
         lock.cancel_if_lost()
     return _entered(lock)
@@ -96,28 +95,28 @@ def is_over(lock: Held) -> bool:
     return lock.over or lock.settled is not None
 
 
-async def _granted(asked: Asked) -> Held | Outcome[object]:
+async def _granted(lock: LockedKey) -> Held | Outcome[object]:
     """The grant, or who has it.
 
     A lock that was given up still seems to answer for its key if the store's clock was set back since. It answers for
     nothing, so whoever meets it frees it, if it is still what was seen.
     """
-    engine, job = asked.engine, asked.job
+    engine, job = lock.engine, lock.job
     deadline = engine.world.monotonic() + job.policy.wait / SECOND
-    found = await acquire(asked)
+    found = await acquire(lock)
     while isinstance(found, Replayed | Failed):
         seen = Seen(found.token, State.COMPLETED if isinstance(found, Replayed) else State.FAILED)
         await engine.store.forget([job.key.id], force=False, timeout=job.policy.call_timeout, seen={job.key.id: seen})
         left = max(0.0, deadline - engine.world.monotonic())
-        asked.job = replace(job, policy=replace(job.policy, wait=round(left * SECOND)))
-        found = await acquire(asked)
+        lock.job = replace(job, policy=replace(job.policy, wait=round(left * SECOND)))
+        found = await acquire(lock)
     return found
 
 
 def refuse_reentry(engine: Engine, job: Job) -> None:
     for lock in held_here():
         same = lock.key.id == job.key.id and lock.engine.keeper is engine.keeper
-        if same and not is_over(lock) and not lock.hold.inherited:
+        if same and not is_over(lock) and not lock.inherited:
             raise Reentrant(
                 "this lock is already held by the call that asks for it; waiting for it would never end",
                 key=job.key.text,
@@ -135,9 +134,9 @@ async def give_up(lock: Held) -> None:
     """Free it for everybody. Only its owner can: a replaced one changes nothing and is told."""
     if is_over(lock):
         return
-    clock, hold = lock.engine.world.monotonic, lock.hold
-    in_time = not hold.lost and clock() < hold.ends  # until here, nobody can have taken it over
-    lock.patience = min(lock.patience, max(hold.ends, clock()))  # from then on it is free by itself
+    clock = lock.engine.world.monotonic
+    in_time = not lock.lost and clock() < lock.ends  # until here, nobody can have taken it over
+    lock.patience = min(lock.patience, max(lock.ends, clock()))  # from then on it is free by itself
     try:
         answer = await lock.settle(given_up(lock.record), State.FREE)
     except StoreError as error:
