@@ -122,8 +122,73 @@ def test_it_recalls_no_more_than_it_may() -> None:
     recall = Recall()
     for number in range(MOST + 10):
         recall.keep(Record(id=b"%d" % number, scope="s", key="k", state=State.PENDING, token=1))
-    assert recall.take(b"9") is None
-    assert recall.take(b"10") is not None
-    assert recall.take(b"10") is None
     recall.keep(Record(id=b"done", scope="s", key="k", state=State.COMPLETED, token=1))
-    assert recall.take(b"done") is None
+    wanted = [Release(id, 1, b"") for id in (b"9", b"10", b"done")]
+    assert list(recall.before(wanted)) == [b"10"]
+    assert recall.before(wanted) == {}, "told once: by then it may be another"
+    for number in range(MOST + 1):
+        recall.missed(b"%d" % number)
+    asked = [ClaimRequest(b"%d" % number, "s", "k", b"n", None) for number in range(MOST + 1)]
+    assert recall.before(asked) == {b"%d" % MOST: None}
+
+
+def batch(store: SQLiteStore, ids: list[bytes], nonce: bytes = b"one") -> list[Record]:
+    for id in ids:
+        assert store.glance(id, b"") is None
+    requests = [ClaimRequest(id, "app/op", id.decode(), nonce, 600_000_000) for id in ids]
+    first = Release(b"nobody", 1, b"x")  # with a settlement in it, a batch goes behind the lock at once
+    answers = run(store.send([first, *requests], 5))
+    assert [one.verdict for one in answers] == [Verdict.LOST, *[Verdict.ACQUIRED] * len(ids)]
+    return [one.record for one in answers[1:] if one.record is not None]
+
+
+def completions(records: list[Record]) -> list[Complete]:
+    return [Complete(one.id, one.token, one.nonce, result=b"done", digest=b"d") for one in records]
+
+
+def test_a_batch_of_what_is_recalled_reads_nothing(store: SQLiteStore) -> None:
+    records = batch(store, [b"a", b"b", b"c"])
+    told = statements(store)
+    answers = run(store.send(completions(records), 5))
+    assert [one.verdict for one in answers] == [Verdict.OK] * 3
+    assert told == ["BEGIN", "UPDATE", "UPDATE", "UPDATE", "COMMIT"]
+
+
+@pytest.mark.rival(1)
+def test_in_a_batch_who_was_replaced_is_lost_and_the_others_are_done(
+    store: SQLiteStore, tmp_path: Path, clock: FakeClock
+) -> None:
+    other = opened(tmp_path, clock)
+    records = batch(store, [b"a", b"b", b"c"])
+    clock.advance("601s")
+    [taken] = run(other.claim([ClaimRequest(b"b", "app/op", "b", b"theirs", 600_000_000)], timeout=5))
+    answers = run(store.send(completions(records), 5))
+    assert [one.verdict for one in answers] == [Verdict.OK, Verdict.LOST, Verdict.OK]
+    assert run(store.read([b"b"], timeout=5))[0].record == taken.record
+    run(other.close())
+
+
+def test_in_a_batch_a_key_that_came_meanwhile_is_not_granted_again(
+    store: SQLiteStore, tmp_path: Path, clock: FakeClock
+) -> None:
+    other = opened(tmp_path, clock)
+    [mine] = batch(store, [b"mine"])
+    for id in (b"a", b"b"):
+        assert store.glance(id, b"") is None
+    batch(other, [b"b"], b"theirs")
+    requests = [ClaimRequest(id, "app/op", id.decode(), b"ours", 600_000_000) for id in (b"a", b"b")]
+    answers = run(store.send([*completions([mine]), *requests], 5))
+    assert [one.verdict for one in answers] == [Verdict.OK, Verdict.ACQUIRED, Verdict.RUNNING]
+    run(other.close())
+
+
+def test_a_renewal_that_changes_nothing_is_still_looked_up(
+    store: SQLiteStore, tmp_path: Path, clock: FakeClock
+) -> None:
+    """In the same microsecond there is nothing to write, so nothing would compare."""
+    _, record = claim(store)
+    with sqlite3.connect(tmp_path / "once.db") as connection:
+        connection.execute("UPDATE onceward_records SET token = token + 1, nonce = x'00'")
+    for requests in ([Renewal(ID, record.token, record.nonce, 600_000_000)],):
+        assert run(store.renew(requests, timeout=5))[0].verdict is Verdict.LOST
+    assert clock.now() == record.claimed_at

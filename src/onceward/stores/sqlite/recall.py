@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from onceward.model.record import Record, State
+from collections.abc import Sequence
+
+from onceward.model.record import ClaimRequest, Record, State
+from onceward.ports import AnyRequest
 
 MOST = 1024
-"""Claims under way whose records are kept at hand."""
+"""Keys of each sort that are kept at hand."""
+
+
+class Mistaken(Exception):
+    """What was recalled is not so any more. Nothing was written."""
 
 
 class Recall:
@@ -17,19 +24,14 @@ class Recall:
     __slots__ = ("_granted", "_missing")
 
     def __init__(self) -> None:
-        self._missing = b""
+        self._missing: dict[bytes, None] = {}
         self._granted: dict[bytes, Record] = {}
 
     def missed(self, id: bytes) -> None:
-        """A look found no record of this key that is done; most often it has none at all."""
-        self._missing = id
-
-    def is_missing(self, id: bytes) -> bool:
-        """Whether that was the last look. Told once."""
-        if self._missing is not id:
-            return False
-        self._missing = b""
-        return True
+        """A look found no record of this key."""
+        if len(self._missing) >= MOST:  # looks that no claim came after
+            self._missing.clear()
+        self._missing[id] = None
 
     def keep(self, record: Record | None) -> None:
         """Its owner will come back to it."""
@@ -38,5 +40,18 @@ class Recall:
                 del self._granted[next(iter(self._granted))]
             self._granted[record.id] = record
 
-    def take(self, id: bytes) -> Record | None:
-        return self._granted.pop(id, None)
+    def before(self, requests: Sequence[AnyRequest]) -> dict[bytes, Record | None]:
+        """As far as recalled, each record as it was before its request; None: there is none. Told once."""
+        told: dict[bytes, Record | None] = {}
+        for request in requests:
+            id = request.id
+            if type(request) is not ClaimRequest:
+                record = self._granted.pop(id, None)
+                if record is not None:
+                    told[id] = record
+            elif self._missing.pop(id, ABSENT) is not ABSENT:
+                told[id] = None
+        return told
+
+
+ABSENT = object()

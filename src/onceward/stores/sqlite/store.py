@@ -24,7 +24,7 @@ from onceward.stores.watchers import Watchers
 from . import audit, faults, upkeep
 from .joined import SQLiteJoined, check_connection
 from .link import MEMORY, Allowance, Cursor, Link
-from .recall import Recall
+from .recall import Mistaken, Recall
 from .rows import GLIMPSE, glimpse_of
 from .schema import LATEST, examine
 from .table import OURS, Found, create, free, ids_of, judge, sign, swap, write
@@ -193,26 +193,21 @@ class SQLiteStore(Grouping, Watchers):
             if answer is not None:
                 return [answer]
         elif not all(isinstance(one, ClaimRequest) for one in requests):  # something will change: no look before
-            return self._link.write(cursor, self._apply_locked, requests, ids)
+            return self._write_all(cursor, requests, ids)
         found = OURS.fetch(cursor, ids)
         answers, changes = judge(found, transitions.apply, requests, self._clock.now())
         if not changes or self._written(cursor, found, answers):
             return answers
-        return self._link.write(cursor, self._apply_locked, requests, ids)
+        return self._write_all(cursor, requests, ids)
 
     def _recalled(self, cursor: Cursor, request: AnyRequest) -> Answer | None:
         """Without reading first, by what we recall of the record. None: it is not so any more, or nothing changes."""
-        if type(request) is ClaimRequest:
-            if not self._recall.is_missing(request.id):
-                return None
-            before = None
-        else:
-            before = self._recall.take(request.id)
-            if before is None:
-                return None
-        now = self._clock.now()
+        recalled = self._recall.before((request,))
+        if not recalled:
+            return None
+        before, now = recalled[request.id], self._clock.now()
         record, verdict = transitions.apply(before, request, now)
-        if record is None or record is before or not self._wrote(cursor, before, record):
+        if record is None or record == before or not self._wrote(cursor, before, record):
             return None
         return Answer(verdict, record, now)
 
@@ -230,10 +225,27 @@ class SQLiteStore(Grouping, Watchers):
             self._recall.keep(record)
         return done
 
-    def _apply_locked(self, cursor: Cursor, requests: Sequence[AnyRequest], ids: Sequence[bytes]) -> list[Answer]:
-        found = OURS.fetch(cursor, ids)
+    def _write_all(self, cursor: Cursor, requests: Sequence[AnyRequest], ids: Sequence[bytes]) -> list[Answer]:
+        try:
+            answers = self._link.write(cursor, self._apply_locked, requests, ids, self._recall.before(requests))
+        except Mistaken:
+            answers = self._link.write(cursor, self._apply_locked, requests, ids, {})
+        for answer in answers:
+            self._recall.keep(answer.record)
+        return answers
+
+    def _apply_locked(
+        self,
+        cursor: Cursor,
+        requests: Sequence[AnyRequest],
+        ids: Sequence[bytes],
+        recalled: Mapping[bytes, Record | None],
+    ) -> list[Answer]:
+        unknown = [id for id in ids if id not in recalled] if recalled else ids
+        found = OURS.fetch(cursor, unknown) if unknown else {}
+        found.update((id, record) for id, record in recalled.items() if record is not None)
         answers, _ = judge(found, transitions.apply, requests, self._clock.now())  # the time after waiting for the lock
-        write(cursor, found, answers)
+        write(cursor, found, answers, recalled)
         return answers
 
     def _settle_signed(
