@@ -31,11 +31,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 import ormsgpack
 
 from onceward.errors import InvalidKey
+from onceward.model.headers import array, binary, mapping
+from onceward.model.pace import Pause, current_pause
+from onceward.model.runs import LIGHT, PLAIN, runs, weigh
 from onceward.model.tagged import MAX_BYTES, MAX_DEPTH, Refused, tagged
 
 ENCODER_VERSION: Final = 1
@@ -57,6 +61,12 @@ _OPTIONS: Final = (
 # a value takes the tagged path too, which looks at the value itself.
 _perhaps_not_finite = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]").search
 
+_SEAM: Final = 2  # bytes less than the pattern has: so much of it may be in the piece before
+_SEARCHED_AT_ONCE: Final = 256 * 1024
+
+_CONTAINERS: Final = frozenset((list, dict))
+_PACKED: Final = PLAIN | {bytearray, memoryview, ormsgpack.Ext}  # all that is packed without asking `_not_plain`
+
 _HINT: Final = "give a key= made of plain values, exclude this part, or make it a dataclass"
 
 
@@ -66,6 +76,9 @@ def _not_plain(value: object) -> object:
 
 def canonical(value: object, *, root: str = "value") -> bytes:
     """The canonical encoding of `value`. `root` is how error messages call the value itself."""
+    pause = current_pause()
+    if pause is not None:
+        return _in_pieces(value, root, pause)
     try:
         packed = ormsgpack.packb(value, _not_plain, _OPTIONS)
     except TypeError:
@@ -80,6 +93,58 @@ def canonical(value: object, *, root: str = "value") -> bytes:
 def digest(value: object, *, root: str = "value") -> bytes:
     """SHA-256 of the canonical encoding."""
     return hashlib.sha256(canonical(value, root=root)).digest()
+
+
+def _in_pieces(value: object, root: str, pause: Pause) -> bytes:
+    """The same bytes; no call into C takes long, and what is joined is copied while other threads may run."""
+    found, size, seam = [_FAST], 0, b""
+    try:
+        for piece in pieces(value):
+            size += len(piece)
+            if size > MAX_BYTES:
+                raise InvalidKey(_too_large(root))
+            found.append(piece)
+            pause()
+            if _perhaps_not_finite(seam + piece[:_SEAM]) or _not_finite_in(piece, pause):
+                return b"".join((_TAGGED, _tagged(value, root)))
+            seam = (seam + piece[-_SEAM:])[-_SEAM:]
+    except TypeError:
+        return b"".join((_TAGGED, _tagged(value, root)))
+    return b"".join(found)
+
+
+def pieces(value: Any, depth: int = 0) -> Iterator[bytes]:
+    """What packs `value`, piece by piece. `TypeError` if it is not plain. `depth`: so many containers are around it."""
+    kind = type(value)
+    if kind is bytes and len(value) > LIGHT:
+        yield binary(len(value))
+        yield value  # not even copied
+    elif kind not in _CONTAINERS or weigh(value, _PACKED, depth) <= LIGHT:
+        yield ormsgpack.packb(value, _not_plain, _OPTIONS)
+    elif kind is list:
+        yield array(len(value))
+        for run, light in runs(value, _PACKED, depth + 1):
+            if light:
+                yield ormsgpack.packb(run, _not_plain, _OPTIONS)[len(array(len(run))) :]
+            else:
+                yield from pieces(run[0], depth + 1)
+    else:
+        yield mapping(len(value))
+        for run, light in runs(value, _PACKED, depth + 1, ordered=True):
+            if light:
+                yield ormsgpack.packb(run, _not_plain, _OPTIONS)[len(mapping(len(run))) :]
+            else:
+                for key, held in run.items():
+                    yield ormsgpack.packb(key, _not_plain, _OPTIONS)
+                    yield from pieces(held, depth + 1)
+
+
+def _not_finite_in(piece: bytes, pause: Pause) -> bool:
+    for start in range(0, len(piece), _SEARCHED_AT_ONCE):
+        if _perhaps_not_finite(piece, start, start + _SEARCHED_AT_ONCE + _SEAM):
+            return True
+        pause()
+    return False
 
 
 def _tagged(value: object, root: str) -> bytes:

@@ -62,6 +62,7 @@ class Tag(enum.IntEnum):
     ORDERED_DICT = 22
     COUNTER = 23
     RANGE = 24
+    PART = 25  # what other frames hold
     OBJECT = 32  # an instance of a declared class
 
 

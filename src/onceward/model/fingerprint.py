@@ -47,5 +47,6 @@ def comparable(one: bytes | None, other: bytes | None) -> bool:
 
 
 def _part(name: str, value: object, salt: bytes) -> str:
-    own = hashlib.sha256(_PART + salt + canonical(name) + canonical(value, root=name))
+    own = hashlib.sha256(_PART + salt + canonical(name))
+    own.update(canonical(value, root=name))
     return own.hexdigest()[: 2 * _PART_BYTES]
