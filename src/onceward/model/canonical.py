@@ -38,7 +38,7 @@ import ormsgpack
 
 from onceward.errors import InvalidKey
 from onceward.model.headers import array, binary, mapping
-from onceward.model.pace import Pause, current_pause
+from onceward.model.pace import Pause, current_pause, go_on
 from onceward.model.runs import LIGHT, PLAIN, runs, weigh
 from onceward.model.tagged import MAX_BYTES, MAX_DEPTH, Refused, tagged
 
@@ -61,6 +61,7 @@ _OPTIONS: Final = (
 # a value takes the tagged path too, which looks at the value itself.
 _perhaps_not_finite = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]").search
 
+_packb = ormsgpack.packb
 _SEAM: Final = 2  # bytes less than the pattern has: so much of it may be in the piece before
 _SEARCHED_AT_ONCE: Final = 256 * 1024
 
@@ -76,11 +77,10 @@ def _not_plain(value: object) -> object:
 
 def canonical(value: object, *, root: str = "value") -> bytes:
     """The canonical encoding of `value`. `root` is how error messages call the value itself."""
-    pause = current_pause()
-    if pause is not None:
-        return _in_pieces(value, root, pause)
+    if current_pause() is not None:
+        return _in_pieces(value, root)
     try:
-        packed = ormsgpack.packb(value, _not_plain, _OPTIONS)
+        packed = _packb(value, _not_plain, _OPTIONS)
     except TypeError:
         return _TAGGED + _tagged(value, root)
     if _perhaps_not_finite(packed) is not None:
@@ -95,9 +95,10 @@ def digest(value: object, *, root: str = "value") -> bytes:
     return hashlib.sha256(canonical(value, root=root)).digest()
 
 
-def _in_pieces(value: object, root: str, pause: Pause) -> bytes:
+def _in_pieces(value: object, root: str) -> bytes:
     """The same bytes; no call into C takes long, and what is joined is copied while other threads may run."""
     found, size, seam = [_FAST], 0, b""
+    pause = current_pause() or go_on
     try:
         for piece in pieces(value):
             size += len(piece)
@@ -120,22 +121,22 @@ def pieces(value: Any, depth: int = 0) -> Iterator[bytes]:
         yield binary(len(value))
         yield value  # not even copied
     elif kind not in _CONTAINERS or weigh(value, _PACKED, depth) <= LIGHT:
-        yield ormsgpack.packb(value, _not_plain, _OPTIONS)
+        yield _packb(value, _not_plain, _OPTIONS)
     elif kind is list:
         yield array(len(value))
         for run, light in runs(value, _PACKED, depth + 1):
             if light:
-                yield ormsgpack.packb(run, _not_plain, _OPTIONS)[len(array(len(run))) :]
+                yield _packb(run, _not_plain, _OPTIONS)[len(array(len(run))) :]
             else:
                 yield from pieces(run[0], depth + 1)
     else:
         yield mapping(len(value))
         for run, light in runs(value, _PACKED, depth + 1, ordered=True):
             if light:
-                yield ormsgpack.packb(run, _not_plain, _OPTIONS)[len(mapping(len(run))) :]
+                yield _packb(run, _not_plain, _OPTIONS)[len(mapping(len(run))) :]
             else:
                 for key, held in run.items():
-                    yield ormsgpack.packb(key, _not_plain, _OPTIONS)
+                    yield _packb(key, _not_plain, _OPTIONS)
                     yield from pieces(held, depth + 1)
 
 

@@ -44,6 +44,7 @@ _AT_ONCE: Final = 1024 * KIB  # what is longer is joined by bytes.join, which le
 _DIGEST: Final = 16  # bytes; what is shorter is its own digest
 _NO_DIGEST: Final = bytes(_DIGEST)
 _seed_of = _SUMS.get
+_number = int.from_bytes
 _blake2b = hashlib.blake2b
 _crc32 = zlib.crc32
 
@@ -63,7 +64,16 @@ class Encoded(msgspec.Struct, frozen=True):
 class Codec:
     """Results of one function, to bytes and back. Shared by threads; holds nothing of a call."""
 
-    __slots__ = ("_accept_plain", "_cipher", "_compress_from", "_max_bytes", "_plain_below", "_store", "_type")
+    __slots__ = (
+        "_accept_plain",
+        "_cipher",
+        "_compress_from",
+        "_decode",
+        "_max_bytes",
+        "_plain_below",
+        "_store",
+        "_type",
+    )
 
     def __init__(
         self,
@@ -78,6 +88,7 @@ class Codec:
         if max_bytes <= 0 or (compress_from is not None and compress_from < 0):
             raise ConfigurationError("max_bytes must be positive and compress_from not negative")
         self._type = result_type
+        self._decode = result_type.decode  # one step less on every replay's way
         self._store = store
         self._max_bytes = max_bytes
         self._compress_from = MAX_UNPACKED + 1 if compress_from is None else compress_from
@@ -96,9 +107,10 @@ class Codec:
             plain = self._type.encode_large(value) if large else self._type.encode(value)
             if self._cipher is None and len(plain) < self._plain_below:
                 data = _PLAIN_HEADER + _crc32(plain, _PLAIN_SUM).to_bytes(4, "big") + plain
+                digest = plain if len(plain) < _DIGEST else _blake2b(plain, digest_size=_DIGEST).digest()
             else:
                 data = self._wrap(plain, record_id)
-            digest = self._digest(plain, record_id)
+                digest = self._digest(plain, record_id)
         except Unstorable as error:
             return Encoded(None, _NO_DIGEST, str(error))
         except Exception as error:  # noqa: BLE001  # as the docstring says; a failing cipher is no reason to store it plain
@@ -120,11 +132,11 @@ class Codec:
                 hint="it needs a newer Onceward to read it, or the record is damaged",
             )
         body = data[_BODY:] if size < _VIEWED_FROM else memoryview(data)[_BODY:]
-        if _crc32(body, seed) != int.from_bytes(data[3:_BODY], "big"):
+        if _crc32(body, seed) != _number(data[3:_BODY], "big"):
             raise ResultCorrupt("the stored result fails its checksum", hint="restore the record, or forget the key")
         if seed != _PLAIN_SUM or not self._accept_plain:
             body = self._unwrap(body, data[2], header, record_id)
-        return self._type.decode(body)
+        return self._decode(body)
 
     def _digest(self, plain: bytes, record_id: bytes) -> bytes:
         if self._cipher is None:

@@ -83,7 +83,6 @@ class Unstorable(Exception):
         return f"result{self.path}: {self.reason}"
 
 
-SCALARS: Final = frozenset({type(None), bool, float, bytes})
 # Their place in these tuples is part of the format.
 _PATHS: Final = ("PurePosixPath", "PureWindowsPath", "PosixPath", "WindowsPath")
 _ADDRESSES: Final = (

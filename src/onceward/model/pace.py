@@ -21,3 +21,7 @@ current_pause = _pause.get
 def share(pause: Pause) -> None:
     """From here on, and as long as this context lasts, we are not alone."""
     _pause.set(pause)
+
+
+def go_on() -> None:
+    """The pause of those who are alone."""

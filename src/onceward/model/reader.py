@@ -49,14 +49,13 @@ class Reader:
         if build is not None:
             return build(data)
         assemble = _ASSEMBLERS.get(tag)
+        if assemble is not None:
+            return assemble(ormsgpack.unpackb(data, ext_hook=self.hook))
+        if tag == Tag.OBJECT:
+            return self._object(*ormsgpack.unpackb(data, ext_hook=self.hook))
         if tag == Tag.PART:
             return self._parts[int.from_bytes(data, "big", signed=True)]
-        if assemble is None and tag != Tag.OBJECT:
-            raise UnknownCodec(
-                f"the stored result has a part of kind {tag}", hint="it needs a newer Onceward to read it"
-            )
-        parts = ormsgpack.unpackb(data, ext_hook=self.hook)
-        return self._object(*parts) if assemble is None else assemble(parts)
+        raise UnknownCodec(f"the stored result has a part of kind {tag}", hint="it needs a newer Onceward to read it")
 
     def _object(self, name: str, state: dict[str, Any]) -> Any:
         shape = self._shapes.get(name)

@@ -19,7 +19,7 @@ from onceward.model.extensions import EXACT, Unstorable
 from onceward.model.frames import framed
 from onceward.model.reader import Reader
 from onceward.model.rebuild import FieldsChanged
-from onceward.model.runs import LIGHT, is_plain
+from onceward.model.runs import LEAVES, LIGHT, is_plain
 from onceward.model.writer import MAX_DEPTH, Writer
 
 __all__ = ["MAX_DEPTH", "ResultType", "Unstorable"]
@@ -54,7 +54,7 @@ class ResultType:
             return self._encode_with_care(value)
         if len(data) > LIGHT:
             return self.encode_large(value)
-        if _perhaps_needs_care(data) is None or is_plain(value):
+        if _perhaps_needs_care(data) is None or type(value) in LEAVES or is_plain(value):
             return data
         return self._encode_with_care(value)
 

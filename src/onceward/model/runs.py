@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Any, Final, TypeVar
 
-from onceward.model.pace import current_pause
+from onceward.model.pace import current_pause, go_on
 from onceward.model.weight import LIGHT_BYTES
 
 LIGHT: Final = LIGHT_BYTES  # packed in about 0.1 ms and unpacked in 1 ms at the worst (16,384 empty dicts)
@@ -82,8 +82,10 @@ def runs(
         if set(map(type, keys)) != {str}:
             raise TypeError("a key that is no text")
         keys = in_order(keys)
+    pause = current_pause() or go_on
     todo = [(0, len(copy))]
     while todo:
+        pause()
         start, end = todo.pop()
         if end - start <= LIGHT:
             run: Any = copy[start:end] if keys is None else {key: copy[key] for key in keys[start:end]}
@@ -103,7 +105,7 @@ def in_order(keys: Iterable[Sortable]) -> list[Sortable]:
         return found
     from heapq import merge  # here, because few have that many keys
 
-    pause = current_pause() or _go_on
+    pause = current_pause() or go_on
     heaps = []
     for start in range(0, len(found), _SORTED_AT_ONCE):
         heaps.append(sorted(found[start : start + _SORTED_AT_ONCE]))
@@ -114,9 +116,6 @@ def in_order(keys: Iterable[Sortable]) -> list[Sortable]:
         found += some
         pause()
     return found
-
-
-def _go_on() -> None: ...
 
 
 _SORTED_AT_ONCE: Final = 2_048

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import ormsgpack
 
-from onceward.model.extensions import SCALARS, Tag, Unstorable, int_bytes, is_utf8, leaf_of, pack
+from onceward.model.extensions import Tag, Unstorable, int_bytes, is_utf8, leaf_of, pack
 from onceward.model.frames import BYTES, ENTRIES, ITEMS, RAW_FROM, Frames, reference
 from onceward.model.headers import array
 from onceward.model.pace import current_pause
@@ -23,7 +23,8 @@ from onceward.model.runs import LIGHT, in_order
 # Each level costs a reader two or three frames of Python's thousand, and the caller needs some too. Plain lists and
 # dicts cost none and may be stored up to the 255 levels of ormsgpack, but that is not promised.
 MAX_DEPTH: Final = 100
-_BETWEEN_PAUSES: Final = 63  # a mask: after every 64th value of a container
+_STEP: Final = 256  # so much weight is written, in less than a millisecond, until somebody looks up
+_AS_THEY_ARE: Final = frozenset((type(None), bool, float))
 
 
 class Writer:
@@ -48,13 +49,15 @@ class Writer:
         """The value as plain lists, dicts with str keys, scalars and extensions."""
         self._weight += 1
         kind = type(value)
-        if kind in SCALARS:
-            return value if kind is not bytes else self._bytes(value)
+        if kind in _AS_THEY_ARE:
+            return value
         if kind is str:
             self._weight += len(value)
             return value if is_utf8(value) else ormsgpack.Ext(Tag.TEXT, value.encode("utf-8", "surrogatepass"))
         if kind is int:
             return value if -(2**63) <= value < 2**64 else ormsgpack.Ext(Tag.BIG_INT, int_bytes(value))
+        if kind is bytes:
+            return self._bytes(value)
         leaf = leaf_of(kind)
         if leaf is not None:
             tag, content = leaf
@@ -81,20 +84,18 @@ class Writer:
 
     def items(self, values: Iterable[Any], depth: int, *head: Any) -> Any:
         """Rewritten, behind those of `head`, which are as they should be. A reference if they went into frames."""
-        items, done, part, pause = [*head], 0, None, self._pause
-        start = self._weight
-        full = start + self._light
+        items = [*head]
+        gone, part, start = -len(items), None, self._weight
+        soon = start + _STEP
         try:
             for value in values:
                 items.append(self.rewrite(value, depth + 1))
-                done += 1
-                if self._weight > full:
-                    part, self._weight = self._frame(ITEMS, pack(items), part), start
-                    items.clear()
-                if pause is not None and not done & _BETWEEN_PAUSES:
-                    pause()
+                if self._weight > soon:
+                    done = len(items)
+                    part, soon = self._look_up(ITEMS, items, part, start)
+                    gone += done - len(items)
         except Unstorable as error:
-            raise error.inside(f"[{done}]") from None
+            raise error.inside(f"[{gone + len(items)}]") from None
         return items if part is None else reference(self._frame(ITEMS, pack(items), part))
 
     def _dict(self, value: dict[Any, Any], depth: int) -> Any:
@@ -105,30 +106,28 @@ class Writer:
     def pairs(self, value: Mapping[Any, Any], depth: int) -> Any:
         flat: list[Any] = []
         part, start = None, self._weight
-        full = start + self._light
+        soon = start + _STEP
         for key, item in value.items():
             try:
                 flat += (self.rewrite(key, depth + 1), self.rewrite(item, depth + 1))
             except Unstorable as error:
                 raise error.inside("[…]") from None
-            if self._weight > full:
-                part, self._weight = self._frame(ITEMS, pack(flat), part), start
-                flat.clear()
+            if self._weight > soon:
+                part, soon = self._look_up(ITEMS, flat, part, start)
         return flat if part is None else reference(self._frame(ITEMS, pack(flat), part))
 
     def _fields(self, value: Mapping[str, Any], depth: int, step: str) -> Any:
         fields: dict[str, Any] = {}
         part, start = None, self._weight
-        full = start + self._light
+        soon = start + _STEP
         for name, item in value.items():
             try:
                 fields[name] = self.rewrite(item, depth + 1)
             except Unstorable as error:
                 raise error.inside(step.format(name)) from None
             self._weight += len(name)
-            if self._weight > full:
-                part, self._weight = self._frame(ENTRIES, pack(fields), part), start
-                fields.clear()
+            if self._weight > soon:
+                part, soon = self._look_up(ENTRIES, fields, part, start)
         return fields if part is None else reference(self._frame(ENTRIES, pack(fields), part))
 
     def unordered(self, values: Iterable[Any], depth: int) -> Any:
@@ -150,6 +149,16 @@ class Writer:
                 part, room = self._frame(ITEMS, array(len(run)) + b"".join(run), part), self._light
                 run.clear()
         return reference(self._frame(ITEMS, array(len(run)) + b"".join(run), part))
+
+    def _look_up(self, kind: int, held: Any, part: int | None, start: int) -> tuple[int | None, int]:
+        """Let others in, and put what a container holds into a frame if that is much. Returns when to come again."""
+        if self._pause is not None:
+            self._pause()
+        full = start + self._light
+        if self._weight > full:
+            part, self._weight = self._frame(kind, pack(held), part), start
+            held.clear()
+        return part, min(self._weight + _STEP, full)
 
     def _frame(self, kind: int, content: bytes, part: int | None) -> int:
         if self._frames is None:
