@@ -21,6 +21,7 @@ import msgspec
 from onceward.errors import ConfigurationError, ResultCorrupt, ResultError, UnknownCodec
 from onceward.model.cipher import Cipher
 from onceward.model.results import ResultType, Unstorable
+from onceward.model.signals import came_by_signal
 
 CODEC: Final = 1
 VERSION: Final = 1
@@ -40,7 +41,7 @@ _PLAIN_SUM: Final = _SUMS[_PLAIN_HEADER]
 _BODY: Final = 7
 _SIZE: Final = 4
 _VIEWED_FROM: Final = 64 * KIB  # what is shorter is copied faster than it is looked at through a view
-_AT_ONCE: Final = 1024 * KIB  # what is longer is joined by bytes.join, which lets other threads run from here on
+_AT_ONCE: Final = 1024 * KIB  # bytes.join lets other threads run while it copies so much
 _DIGEST: Final = 16  # bytes; what is shorter is its own digest
 _NO_DIGEST: Final = bytes(_DIGEST)
 _seed_of = _SUMS.get
@@ -104,16 +105,20 @@ class Codec:
         if not self._store:
             return Encoded(None, _NO_DIGEST, "results of this function are not stored, as declared")
         try:
-            plain = self._type.encode_large(value) if large else self._type.encode(value)
-            if self._cipher is None and len(plain) < self._plain_below:
-                data = _PLAIN_HEADER + _crc32(plain, _PLAIN_SUM).to_bytes(4, "big") + plain
-                digest = plain if len(plain) < _DIGEST else _blake2b(plain, digest_size=_DIGEST).digest()
+            if large:
+                data, digest = self._wrap(self._type.pieces(value), record_id)
             else:
-                data = self._wrap(plain, record_id)
-                digest = self._digest(plain, record_id)
+                plain = self._type.encode(value)
+                if self._cipher is None and len(plain) < self._plain_below:
+                    data = _PLAIN_HEADER + _crc32(plain, _PLAIN_SUM).to_bytes(4, "big") + plain
+                    digest = plain if len(plain) < _DIGEST else _blake2b(plain, digest_size=_DIGEST).digest()
+                else:
+                    data, digest = self._wrap([plain], record_id)
         except Unstorable as error:
             return Encoded(None, _NO_DIGEST, str(error))
-        except Exception as error:  # noqa: BLE001  # as the docstring says; a failing cipher is no reason to store it plain
+        except Exception as error:  # as the docstring says; a failing cipher is no reason to store it plain
+            if came_by_signal(error):
+                raise
             return Encoded(None, _NO_DIGEST, f"encoding it raised {type(error).__name__}")
         if len(data) > self._max_bytes:
             return Encoded(None, digest, f"it takes {len(data)} bytes, and the limit is {self._max_bytes}")
@@ -138,19 +143,25 @@ class Codec:
             body = self._unwrap(body, data[2], header, record_id)
         return self._decode(body)
 
-    def _digest(self, plain: bytes, record_id: bytes) -> bytes:
+    def _digest(self, pieces: list[bytes], size: int, record_id: bytes) -> bytes:
         if self._cipher is None:
-            return plain if len(plain) < _DIGEST else _blake2b(plain, digest_size=_DIGEST).digest()
-        # With the record in it, equal results of two records do not show as equal.
-        own = _blake2b(record_id, digest_size=_DIGEST, key=self._cipher.digest_key)
-        own.update(plain)
+            if size < _DIGEST:
+                return b"".join(pieces)
+            own = _blake2b(digest_size=_DIGEST)
+        else:  # with the record in it, equal results of two records do not show as equal
+            own = _blake2b(record_id, digest_size=_DIGEST, key=self._cipher.digest_key)
+        for piece in pieces:
+            own.update(piece)
         return own.digest()
 
-    def _wrap(self, plain: bytes, record_id: bytes) -> bytes:
-        flags, pieces = 0, [plain]
-        if self._compress_from <= len(plain) <= MAX_UNPACKED:
-            packed = [len(plain).to_bytes(_SIZE, "big"), *_deflate(plain)]
-            if sum(map(len, packed)) < len(plain):
+    def _wrap(self, pieces: list[bytes], record_id: bytes) -> tuple[bytes, bytes]:
+        """The envelope around a result that comes in pieces, and the digest of the result."""
+        size = sum(map(len, pieces))
+        digest = self._digest(pieces, size, record_id)
+        flags = 0
+        if self._compress_from <= size <= MAX_UNPACKED:
+            packed = [size.to_bytes(_SIZE, "big"), *_deflate(pieces)]
+            if sum(map(len, packed)) < size:
                 flags, pieces = COMPRESSED, packed
         if self._cipher is not None:
             flags |= ENCRYPTED
@@ -159,7 +170,7 @@ class Codec:
         total = _SUMS[header]
         for piece in pieces:
             total = _crc32(piece, total)
-        return b"".join((header, total.to_bytes(4, "big"), *pieces))
+        return b"".join((header, total.to_bytes(4, "big"), *pieces)), digest
 
     def _unwrap(self, body: bytes | memoryview, flags: int, header: bytes, record_id: bytes) -> bytes | memoryview:
         if flags & ENCRYPTED:
@@ -172,6 +183,8 @@ class Codec:
             except ResultError:
                 raise
             except Exception as error:
+                if came_by_signal(error):
+                    raise
                 raise ResultCorrupt(f"decrypting the stored result raised {type(error).__name__}") from error
         elif not self._accept_plain:
             raise ResultCorrupt(
@@ -188,12 +201,13 @@ def unpacked_size(data: bytes) -> int:
     return MAX_UNPACKED if data[2] & ENCRYPTED else int.from_bytes(data[_BODY : _BODY + _SIZE], "big")
 
 
-def _deflate(plain: bytes) -> list[bytes]:
-    if len(plain) <= _AT_ONCE:
-        return [zlib.compress(plain)]
-    packer, view = zlib.compressobj(), memoryview(plain)
-    pieces = [packer.compress(view[start : start + _AT_ONCE]) for start in range(0, len(view), _AT_ONCE)]
-    return [*pieces, packer.flush()]
+def _deflate(pieces: list[bytes]) -> Iterator[bytes]:
+    packer = zlib.compressobj()
+    for piece in pieces:
+        view = memoryview(piece)
+        for start in range(0, len(view), _AT_ONCE):
+            yield packer.compress(view[start : start + _AT_ONCE])
+    yield packer.flush()
 
 
 def _inflate(body: bytes | memoryview) -> bytes:

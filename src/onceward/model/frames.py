@@ -39,7 +39,7 @@ class Frames:
     __slots__ = ("_pause", "parts", "pieces")
 
     def __init__(self) -> None:
-        self.pieces: list[bytes] = [MARK]
+        self.pieces = [MARK]
         self.parts = 0
         self._pause = current_pause()
 
@@ -57,21 +57,20 @@ class Frames:
         """Bytes, if they are many, as a part of their own."""
         return reference(self.add(BYTES, value)) if len(value) > RAW_FROM else value
 
-    def whole(self, tree: Any) -> bytes:
-        """All of it; without frames, if there are no parts. What is joined here is copied while others may run."""
+    def whole(self, tree: Any) -> list[bytes]:
+        """All the pieces; just one, without frames, if there are no parts."""
         data = pack(tree)
         if not self.parts:
-            return data
-        self.pieces += (_HEAD.pack(VALUE, 0, len(data)), data)
-        return b"".join(self.pieces)
+            return [data]
+        return [*self.pieces, _HEAD.pack(VALUE, 0, len(data)), data]
 
 
 def reference(part: int) -> Any:
     return ormsgpack.Ext(Tag.PART, int_bytes(part))
 
 
-def framed(value: Any) -> bytes:
-    """Plain data that is large. `TypeError` if it is not plain."""
+def framed(value: Any) -> list[bytes]:
+    """Plain data, in pieces. `TypeError` if it is not plain."""
     frames = Frames()
     return frames.whole(_apart(frames, value, 0))
 
@@ -109,6 +108,8 @@ def read(data: bytes | memoryview, parts: list[Any], hook: Callable[[int, bytes]
             raise ValueError("a frame that nobody wrote")
         made = _bytes(content) if kind == BYTES else ormsgpack.unpackb(content, ext_hook=hook)
         if kind == VALUE:
+            if position != len(view):
+                raise ValueError("something behind the last frame")
             return made
         _put(parts, part, made)
     raise ValueError("the last frame is missing")

@@ -20,6 +20,7 @@ from onceward.model.frames import framed
 from onceward.model.reader import Reader
 from onceward.model.rebuild import FieldsChanged
 from onceward.model.runs import LEAVES, LIGHT, is_plain
+from onceward.model.signals import came_by_signal
 from onceward.model.writer import MAX_DEPTH, Writer
 
 __all__ = ["MAX_DEPTH", "ResultType", "Unstorable"]
@@ -53,24 +54,27 @@ class ResultType:
         except TypeError:
             return self._encode_with_care(value)
         if len(data) > LIGHT:
-            return self.encode_large(value)
+            return b"".join(self.pieces(value))
         if _perhaps_needs_care(data) is None or type(value) in LEAVES or is_plain(value):
             return data
         return self._encode_with_care(value)
 
-    def encode_large(self, value: Any) -> bytes:
-        """The same bytes, made in pieces: for what is probably large, when others wait for the interpreter."""
+    def pieces(self, value: Any) -> list[bytes]:
+        """The same bytes, made piece by piece: for what is probably large, when others wait for the interpreter."""
         try:
             return framed(value)
         except TypeError:
-            return self._encode_with_care(value)
+            return self._pieces_with_care(value)
 
     def _encode_with_care(self, value: Any) -> bytes:
+        return b"".join(self._pieces_with_care(value))
+
+    def _pieces_with_care(self, value: Any) -> list[bytes]:
         writer = Writer(self._by_class)
         try:
-            data = writer.pack(value)
+            pieces = writer.pack(value)
             if writer.objects and self._verify:
-                self._check(data)
+                self._check(pieces)
         except Unstorable:
             raise
         except RecursionError:
@@ -78,11 +82,13 @@ class ResultType:
         except ResultCorrupt as error:
             raise Unstorable(f"it cannot be rebuilt: {error}") from error
         except Exception as error:  # the effect is done: broken code in a result's class must not undo that
+            if came_by_signal(error):
+                raise
             raise Unstorable(f"reading it raised {type(error).__name__}") from error
-        return data
+        return pieces
 
-    def _check(self, data: bytes) -> None:
-        if Writer(self._by_class).pack(self.decode(data)) != data:
+    def _check(self, pieces: list[bytes]) -> None:
+        if Writer(self._by_class).pack(self.decode(b"".join(pieces))) != pieces:
             raise Unstorable("an instance of its class does not come back as it was")
 
     def decode(self, data: bytes | memoryview) -> Any:
@@ -100,7 +106,7 @@ class ResultType:
             cause = reader.failure  # ormsgpack keeps no cause of its own
             if cause is None:
                 raise ResultCorrupt("the stored result is not valid MessagePack") from error
-        if isinstance(cause, ResultError) or not isinstance(cause, Exception):
+        if isinstance(cause, ResultError) or not isinstance(cause, Exception) or came_by_signal(cause):
             raise cause
         if isinstance(cause, FieldsChanged):
             raise ResultCorrupt(

@@ -40,10 +40,10 @@ class Writer:
         self._weight = 0  # of what was rewritten and is not in a frame yet, counted as `runs.weigh` does
         self.objects = 0
 
-    def pack(self, value: Any) -> bytes:
-        """The value in the result format."""
+    def pack(self, value: Any) -> list[bytes]:
+        """The value in the result format, in pieces."""
         tree = self.rewrite(value, 0)
-        return pack(tree) if self._frames is None else self._frames.whole(tree)
+        return [pack(tree)] if self._frames is None else self._frames.whole(tree)
 
     def rewrite(self, value: Any, depth: int) -> Any:
         """The value as plain lists, dicts with str keys, scalars and extensions."""
