@@ -114,30 +114,30 @@ def _in_pieces(value: object, root: str) -> bytes:
     return b"".join(found)
 
 
-def pieces(value: Any, depth: int = 0) -> Iterator[bytes]:
-    """What packs `value`, piece by piece. `TypeError` if it is not plain. `depth`: so many containers are around it."""
-    kind = type(value)
+def pieces(value: Any, around: tuple[int, ...] = ()) -> Iterator[bytes]:
+    """What packs `value`, piece by piece. `TypeError` if it is not plain. `around` are the ids of what it is in."""
+    kind, depth = type(value), len(around)
     if kind is bytes and len(value) > LIGHT:
         yield binary(len(value))
         yield value  # not even copied
-    elif kind not in _CONTAINERS or weigh(value, _PACKED, depth) <= LIGHT:
+        return
+    if kind not in _CONTAINERS or weigh(value, _PACKED, depth) <= LIGHT:
         yield _packb(value, _not_plain, _OPTIONS)
-    elif kind is list:
-        yield array(len(value))
-        for run, light in runs(value, _PACKED, depth + 1):
-            if light:
-                yield _packb(run, _not_plain, _OPTIONS)[len(array(len(run))) :]
-            else:
-                yield from pieces(run[0], depth + 1)
-    else:
-        yield mapping(len(value))
-        for run, light in runs(value, _PACKED, depth + 1, ordered=True):
-            if light:
-                yield _packb(run, _not_plain, _OPTIONS)[len(mapping(len(run))) :]
-            else:
-                for key, held in run.items():
-                    yield _packb(key, _not_plain, _OPTIONS)
-                    yield from pieces(held, depth + 1)
+        return
+    if id(value) in around:
+        raise TypeError("it contains itself")
+    around = (*around, id(value))
+    head = array if kind is list else mapping
+    yield head(len(value))
+    for run, light in runs(value, _PACKED, depth + 1, ordered=True):
+        if light:
+            yield _packb(run, _not_plain, _OPTIONS)[len(head(len(run))) :]
+        elif kind is list:
+            yield from pieces(run[0], around)
+        else:
+            for key, held in run.items():
+                yield _packb(key, _not_plain, _OPTIONS)
+                yield from pieces(held, around)
 
 
 def _not_finite_in(piece: bytes, pause: Pause) -> bool:

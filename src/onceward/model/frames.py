@@ -72,24 +72,27 @@ def reference(part: int) -> Any:
 def framed(value: Any) -> list[bytes]:
     """Plain data, in pieces. `TypeError` if it is not plain."""
     frames = Frames()
-    return frames.whole(_apart(frames, value, 0))
+    return frames.whole(_apart(frames, value, ()))
 
 
-def _apart(frames: Frames, value: Any, depth: int) -> Any:
-    """What stands for a value in the frame around it."""
-    kind = type(value)
-    if weigh(value, PLAIN, depth) <= LIGHT:
+def _apart(frames: Frames, value: Any, around: tuple[int, ...]) -> Any:
+    """What stands for a value in the frame around it. `around` are the ids of what it is in."""
+    kind, depth = type(value), len(around)
+    if weigh(value, PLAIN, depth) <= LIGHT or kind is str:
         return value
     if kind is bytes:
         return frames.apart(value)
+    if id(value) in around:
+        raise TypeError("it contains itself")
+    around = (*around, id(value))
     part: int | None = None
-    if kind is list:
-        for items, light in runs(value, PLAIN, depth + 1):
-            content = pack(items if light else [_apart(frames, items[0], depth + 1)])
-            part = frames.add(ITEMS, content, part)
-    elif kind is dict:
-        for entries, light in runs(value, PLAIN, depth + 1):
-            small = entries if light else {key: _apart(frames, held, depth + 1) for key, held in entries.items()}
+    for run, light in runs(value, PLAIN, depth + 1):
+        if light:
+            part = frames.add(ITEMS if kind is list else ENTRIES, pack(run), part)
+        elif kind is list:
+            part = frames.add(ITEMS, pack([_apart(frames, run[0], around)]), part)
+        else:
+            small = {key: _apart(frames, held, around) for key, held in run.items()}
             part = frames.add(ENTRIES, pack(small), part)
     return value if part is None else reference(part)
 
