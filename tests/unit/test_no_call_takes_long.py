@@ -16,7 +16,7 @@ import ormsgpack
 import pytest
 
 from onceward import AsyncOnce
-from onceward.model import canonical, extensions, frames, reader, results
+from onceward.model import canonical, extensions, frames, reader, results, tagged, writer
 from onceward.model.runs import LIGHT
 from onceward.worlds import aio
 
@@ -116,9 +116,11 @@ def spy(monkeypatch: pytest.MonkeyPatch) -> Spy:
     spy.over(monkeypatch, results, "_unpackb", packed_heft)
     for module in (frames, reader):
         monkeypatch.setattr(module, "ormsgpack", Loader(spy))
-    for module in (frames, sys.modules["onceward.model.writer"], extensions):
+    for module in (frames, writer, extensions):
         spy.over(monkeypatch, module, "pack", heft)
     spy.over(monkeypatch, canonical, "_perhaps_not_finite", searched)
+    for owner, step in ((tagged, "_block"), (writer.Writer, "rewrite"), (reader.Reader, "_build")):
+        spy.over(monkeypatch, owner, step, lambda *_: 10)  # no single call, but a step in Python, and that takes longer
     monkeypatch.setattr(aio, "Breath", lambda: spy.pause)
     return spy
 
