@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
@@ -23,14 +24,14 @@ def pieces_of(light: int) -> Iterator[None]:
             (runs, "_SORTED_AT_ONCE"),
         ):
             stack.enter_context(mock.patch.object(module, name, light))
-        stack.enter_context(mock.patch.object(canonical, "_SEARCHED_AT_ONCE", light))
+        for name in ("_SEARCHED_AT_ONCE", "_COPIED_AT_ONCE"):
+            stack.enter_context(mock.patch.object(canonical, name, light))
         stack.enter_context(mock.patch.dict(writer.Writer.__init__.__kwdefaults__, light=light))
         yield
 
 
 def beside_others(call: Callable[..., Any], *arguments: Any, pause: pace.Pause = pace.go_on) -> Any:
     """As a world calls it that has somebody waiting."""
-    import contextvars
 
     def sharing() -> Any:
         pace.share(pause)

@@ -80,7 +80,9 @@ def test_pieces_of_any_size_join_to_what_one_call_packs(value: Any, light: int) 
 @example([1.5, float("nan")], 1)
 @example([2**63, float("inf"), "x"], 2)
 @example({1: 2, "a": [b"x"]}, 1)
-@example([bytearray(b"abc"), memoryview(b"defghi")], 1)
+@example([bytearray(b"abc" * 30), memoryview(b"defghi" * 30)], 1)
+@example("…" * 300 + "\ud800", 7)
+@example(["…" * 300, "x" * 70_000, "é" * 20], 7)
 def test_a_key_is_the_same_whether_or_not_somebody_waits(value: Any, light: int) -> None:
     alone = encoding(value)
     with pieces_of(light):
@@ -136,6 +138,18 @@ def test_what_is_too_large_for_a_key_is_given_up_before_it_is_all_there(monkeypa
 def test_sorting_in_steps_is_sorting(keys: list[Any], light: int) -> None:
     with pieces_of(light):
         assert in_order(keys) == sorted(keys)
+
+
+def test_many_are_sorted_and_collected_with_pauses() -> None:
+    many = [str(x) for x in range(20_000)]
+    pauses: list[None] = []
+    assert beside_others(in_order, many, pause=lambda: pauses.append(None)) == sorted(many)
+    assert len(pauses) >= 2 * 20_000 // 2_048
+    data = ANYTHING.encode(dict.fromkeys(range(20_000)))
+    pauses.clear()
+    with mock.patch("onceward.model.frames.current_pause", return_value=None):  # but for those between two frames
+        beside_others(ANYTHING.decode, data, pause=lambda: pauses.append(None))
+    assert len(pauses) >= 2 * 20_000 // 4_096
 
 
 # ── results ──

@@ -31,13 +31,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import ormsgpack
 
 from onceward.errors import InvalidKey
-from onceward.model.headers import array, binary, mapping
+from onceward.model.headers import array, binary, mapping, text
 from onceward.model.pace import Pause, current_pause, go_on
 from onceward.model.runs import LIGHT, PLAIN, runs, weigh
 from onceward.model.tagged import MAX_BYTES, MAX_DEPTH, Refused, tagged
@@ -64,6 +64,7 @@ _perhaps_not_finite = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]").search
 _packb = ormsgpack.packb
 _SEAM: Final = 2  # bytes less than the pattern has: so much of it may be in the piece before
 _SEARCHED_AT_ONCE: Final = 256 * 1024
+_COPIED_AT_ONCE: Final = 256 * 1024
 
 _CONTAINERS: Final = frozenset((list, dict))
 _PACKED: Final = PLAIN | {bytearray, memoryview, ormsgpack.Ext}  # all that is packed without asking `_not_plain`
@@ -117,9 +118,8 @@ def _in_pieces(value: object, root: str) -> bytes:
 def pieces(value: Any, around: tuple[int, ...] = ()) -> Iterator[bytes]:
     """What packs `value`, piece by piece. `TypeError` if it is not plain. `around` are the ids of what it is in."""
     kind, depth = type(value), len(around)
-    if kind is bytes and len(value) > LIGHT:
-        yield binary(len(value))
-        yield value  # not even copied
+    if kind in _CUT and len(value) > LIGHT:
+        yield from _CUT[kind](value)
         return
     if kind not in _CONTAINERS or weigh(value, _PACKED, depth) <= LIGHT:
         yield _packb(value, _not_plain, _OPTIONS)
@@ -138,6 +138,36 @@ def pieces(value: Any, around: tuple[int, ...] = ()) -> Iterator[bytes]:
             for key, held in run.items():
                 yield _packb(key, _not_plain, _OPTIONS)
                 yield from pieces(held, around)
+
+
+def _of_bytes(value: bytes) -> Iterator[bytes]:
+    yield binary(len(value))
+    yield value  # not even copied
+
+
+def _of_bytearray(value: bytearray) -> Iterator[bytes]:
+    yield binary(len(value))
+    with memoryview(value) as view:  # nobody changes its length meanwhile
+        for start in range(0, len(view), _COPIED_AT_ONCE):
+            yield bytes(view[start : start + _COPIED_AT_ONCE])
+
+
+def _of_text(value: str) -> Iterator[bytes]:
+    cuts = range(0, len(value), _COPIED_AT_ONCE)
+    try:
+        encoded = [value[start : start + _COPIED_AT_ONCE].encode() for start in cuts]
+    except UnicodeEncodeError:
+        raise TypeError("a lone surrogate") from None
+    yield text(sum(map(len, encoded)))
+    yield from encoded
+
+
+# Which a packer would copy in one call, however long they are.
+_CUT: Final[dict[type, Callable[[Any], Iterator[bytes]]]] = {
+    bytes: _of_bytes,
+    bytearray: _of_bytearray,
+    str: _of_text,
+}
 
 
 def _not_finite_in(piece: bytes, pause: Pause) -> bool:

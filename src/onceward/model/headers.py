@@ -1,4 +1,4 @@
-"""How MessagePack begins an array, a map and bytes, for those who write what is inside piece by piece."""
+"""How MessagePack begins an array, a map, bytes and a text, for those who write what is inside piece by piece."""
 
 from __future__ import annotations
 
@@ -13,6 +13,12 @@ def mapping(entries: int) -> bytes:
 
 def binary(size: int) -> bytes:
     return bytes((0xC4, size)) if size < 1 << 8 else _sized(0xC5, size)
+
+
+def text(size: int) -> bytes:
+    if size < 32:  # noqa: PLR2004
+        return bytes((0xA0 | size,))
+    return bytes((0xD9, size)) if size < 1 << 8 else _sized(0xDA, size)
 
 
 def _sized(short: int, size: int) -> bytes:
