@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import hashlib
 import random
 import tracemalloc
 import zlib
@@ -269,6 +270,43 @@ def test_large_records_from_before_there_were_frames_still_read() -> None:
         for flags, body in ((0, packed), (COMPRESSED, len(packed).to_bytes(4, "big") + zlib.compress(packed))):
             head = bytes((1, 1, flags))
             assert PLAIN.decode(head + zlib.crc32(body, zlib.crc32(head)).to_bytes(4, "big") + body, RECORD) == value
+
+
+GOLDEN = [
+    (
+        [[1, 2, 3, 4, 5, 6, 7, 8], b"12345678"],
+        (
+            "c1010000000000000005940102030401000000000000000493050607010000000000000002910801000000010000000491d4"
+            "1900030000000200000008313233343536373801000000010000000491d41902000000000000000003d41901"
+        ),
+    ),
+    (
+        {"a": [1, 2, 3, 4, 5, 6, 7], "b": b"12345678", "c": (1, {2: "xxxxxxxx"})},
+        (
+            "c10100000000000000089701020304050607030000000100000008313233343536373801000000020000000b9202a8787878"
+            "787878787802000000030000001783a161d41900a162d41901a163d7029201c70301d41902000000000000000003d41903"
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("value", "expected"), GOLDEN)
+def test_the_format_of_frames_has_not_changed(value: Any, expected: str) -> None:
+    with pieces_of(6):
+        assert ANYTHING.encode(value).hex() == expected
+    assert ANYTHING.decode(bytes.fromhex(expected)) == value, "records of earlier releases must stay readable"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ([{"id": x, "name": f"n{x}"} for x in range(5_000)], "144b97036f84c8d7"),
+        ({"rows": [(x, Decimal(x)) for x in range(5_000)]}, "8b3c40ba3781279f"),
+    ],
+)
+def test_large_values_are_cut_where_they_always_were(value: Any, expected: str) -> None:
+    """Otherwise the same result, completed twice by two releases, would look like two results."""
+    assert hashlib.sha256(ANYTHING.encode(value)).hexdigest()[:16] == expected
 
 
 @pytest.mark.fault("F25", "F26")

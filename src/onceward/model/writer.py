@@ -30,11 +30,12 @@ _AS_THEY_ARE: Final = frozenset((type(None), bool, float))
 class Writer:
     """Rewrites one value, however deep, into what ormsgpack writes as it is."""
 
-    __slots__ = ("_frames", "_light", "_pause", "_shapes", "_weight", "objects")
+    __slots__ = ("_frames", "_light", "_pause", "_shapes", "_step", "_weight", "objects")
 
     def __init__(self, shapes: Mapping[type, Shape], *, light: int = LIGHT) -> None:
         self._shapes = shapes
         self._light = light  # what is heavier goes into frames
+        self._step = min(light, _STEP)
         self._frames: Frames | None = None
         self._pause = current_pause()
         self._weight = 0  # of what was rewritten and is not in a frame yet, counted as `runs.weigh` does
@@ -86,7 +87,7 @@ class Writer:
         """Rewritten, behind those of `head`, which are as they should be. A reference if they went into frames."""
         items = [*head]
         gone, part, start = -len(items), None, self._weight
-        soon = start + _STEP
+        soon = start + self._step
         try:
             for value in values:
                 items.append(self.rewrite(value, depth + 1))
@@ -96,7 +97,7 @@ class Writer:
                     gone += done - len(items)
         except Unstorable as error:
             raise error.inside(f"[{gone + len(items)}]") from None
-        return items if part is None else reference(self._frame(ITEMS, pack(items), part))
+        return items if part is None else self._last(ITEMS, items, part)
 
     def _dict(self, value: dict[Any, Any], depth: int) -> Any:
         if not all(type(key) is str and is_utf8(key) for key in value):
@@ -106,7 +107,7 @@ class Writer:
     def pairs(self, value: Mapping[Any, Any], depth: int) -> Any:
         flat: list[Any] = []
         part, start = None, self._weight
-        soon = start + _STEP
+        soon = start + self._step
         for key, item in value.items():
             try:
                 flat += (self.rewrite(key, depth + 1), self.rewrite(item, depth + 1))
@@ -114,12 +115,12 @@ class Writer:
                 raise error.inside("[…]") from None
             if self._weight > soon:
                 part, soon = self._look_up(ITEMS, flat, part, start)
-        return flat if part is None else reference(self._frame(ITEMS, pack(flat), part))
+        return flat if part is None else self._last(ITEMS, flat, part)
 
     def _fields(self, value: Mapping[str, Any], depth: int, step: str) -> Any:
         fields: dict[str, Any] = {}
         part, start = None, self._weight
-        soon = start + _STEP
+        soon = start + self._step
         for name, item in value.items():
             try:
                 fields[name] = self.rewrite(item, depth + 1)
@@ -128,7 +129,7 @@ class Writer:
             self._weight += len(name)
             if self._weight > soon:
                 part, soon = self._look_up(ENTRIES, fields, part, start)
-        return fields if part is None else reference(self._frame(ENTRIES, pack(fields), part))
+        return fields if part is None else self._last(ENTRIES, fields, part)
 
     def unordered(self, values: Iterable[Any], depth: int) -> Any:
         """Sorted, so that equal sets are equal bytes and repeated completes compare equal."""
@@ -148,7 +149,9 @@ class Writer:
             if room < 0:
                 part, room = self._frame(ITEMS, array(len(run)) + b"".join(run), part), self._light
                 run.clear()
-        return reference(self._frame(ITEMS, array(len(run)) + b"".join(run), part))
+        if run or part is None:
+            part = self._frame(ITEMS, array(len(run)) + b"".join(run), part)
+        return reference(part)
 
     def _look_up(self, kind: int, held: Any, part: int | None, start: int) -> tuple[int | None, int]:
         """Let others in, and put what a container holds into a frame if that is much. Returns when to come again."""
@@ -158,7 +161,10 @@ class Writer:
         if self._weight > full:
             part, self._weight = self._frame(kind, pack(held), part), start
             held.clear()
-        return part, min(self._weight + _STEP, full)
+        return part, min(self._weight + self._step, full)
+
+    def _last(self, kind: int, held: Any, part: int) -> Any:
+        return reference(self._frame(kind, pack(held), part) if held else part)
 
     def _frame(self, kind: int, content: bytes, part: int | None) -> int:
         if self._frames is None:
