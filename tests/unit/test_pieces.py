@@ -153,7 +153,22 @@ def test_many_are_sorted_and_collected_with_pauses() -> None:
     assert len(pauses) >= 2 * 20_000 // 4_096
 
 
+def test_a_list_that_somebody_shortens_meanwhile_is_refused() -> None:
+    items = [*range(100_000)]
+    with pytest.raises(InvalidKey, match="changed while it was hashed"):
+        beside_others(canonical, {"items": items}, pause=lambda: items.__delitem__(-1))
+
+
 # ── results ──
+
+
+@pytest.mark.parametrize("change", [lambda items: items.append(1), lambda items: items.pop()])
+def test_a_list_that_somebody_changes_meanwhile_is_stored_as_it_came(change: Any) -> None:
+    """Never as something that cannot be read, and never without end."""
+    items = [*range(100_000)]
+    stored = ANYTHING.decode(b"".join(beside_others(ANYTHING.pieces, items, pause=lambda: change(items))))
+    assert 99_000 < len(stored) <= 100_000
+    assert stored == [*range(len(stored))]
 
 
 @settings(max_examples=150, deadline=None)

@@ -96,6 +96,10 @@ def digest(value: object, *, root: str = "value") -> bytes:
     return hashlib.sha256(canonical(value, root=root)).digest()
 
 
+class _Changed(Exception):
+    """Somebody else has changed a list: what it said of itself is not true any more."""
+
+
 def _in_pieces(value: object, root: str) -> bytes:
     """The same bytes; no call into C takes long, and what is joined is copied while other threads may run."""
     found, size, seam = [_FAST], 0, b""
@@ -112,6 +116,8 @@ def _in_pieces(value: object, root: str) -> bytes:
             seam = (seam + piece[-_SEAM:])[-_SEAM:]
     except TypeError:
         return b"".join((_TAGGED, _tagged(value, root)))
+    except _Changed:
+        raise InvalidKey(f"{root or 'arguments'}: changed while it was hashed", hint="pass a copy") from None
     return b"".join(found)
 
 
@@ -128,8 +134,10 @@ def pieces(value: Any, around: tuple[int, ...] = ()) -> Iterator[bytes]:
         raise TypeError("it contains itself")
     around = (*around, id(value))
     head = array if kind is list else mapping
-    yield head(len(value))
+    members = len(value)
+    yield head(members)
     for run, light in runs(value, _PACKED, depth + 1, ordered=True):
+        members -= len(run)
         if light:
             yield _packb(run, _not_plain, _OPTIONS)[len(head(len(run))) :]
         elif kind is list:
@@ -138,6 +146,8 @@ def pieces(value: Any, around: tuple[int, ...] = ()) -> Iterator[bytes]:
             for key, held in run.items():
                 yield _packb(key, _not_plain, _OPTIONS)
                 yield from pieces(held, around)
+    if members:
+        raise _Changed
 
 
 def _of_bytes(value: bytes) -> Iterator[bytes]:
@@ -153,11 +163,14 @@ def _of_bytearray(value: bytearray) -> Iterator[bytes]:
 
 
 def _of_text(value: str) -> Iterator[bytes]:
-    cuts = range(0, len(value), _COPIED_AT_ONCE)
-    try:
-        encoded = [value[start : start + _COPIED_AT_ONCE].encode() for start in cuts]
-    except UnicodeEncodeError:
-        raise TypeError("a lone surrogate") from None
+    pause = current_pause() or go_on
+    encoded = []
+    for start in range(0, len(value), _COPIED_AT_ONCE):
+        try:
+            encoded.append(value[start : start + _COPIED_AT_ONCE].encode())
+        except UnicodeEncodeError:
+            raise TypeError("a lone surrogate") from None
+        pause()
     yield text(sum(map(len, encoded)))
     yield from encoded
 

@@ -81,26 +81,30 @@ def runs(
 
     `depth` is the number of containers around its members. `ordered` gives the entries of a dict in the order of their
     keys. Where the cuts are depends on nothing but the value: each run is as long as the last lets us expect.
+    A list is not copied, for that takes long if it is: somebody may change it between two runs.
     """
-    copy: Any = held.copy()  # in one step: others may change it while we are at it
-    keys = list(copy) if type(copy) is dict else None
-    if keys is not None and ordered:
-        if set(map(type, keys)) != {str}:
-            raise TypeError("a key that is no text")
-        keys = in_order(keys)
+    copy: Any = held
+    keys: list[str] | None = None
+    if isinstance(held, dict):
+        copy = held.copy()  # in one step: others may change it while we are at it
+        keys = list(copy)
+        if ordered:
+            if set(map(type, keys)) != {str}:
+                raise TypeError("a key that is no text")
+            keys = in_order(keys)
     pause = current_pause() or go_on
-    start, size = 0, _FIRST
-    while start < len(copy):
-        pause()
-        end = start + size
+    start, size, members = 0, _FIRST, len(copy)
+    while start < min(members, len(copy)):
+        end = min(start + size, members)
         run: Any = copy[start:end] if keys is None else {key: copy[key] for key in keys[start:end]}
         weight = weigh(run, allowed, depth - 1)
         if weight > LIGHT and len(run) > 1:
             size = len(run) // 2
             continue
         yield run, weight <= LIGHT
-        start = end
+        start += len(run)
         size = max(1, len(run) * LIGHT * 3 // (weight * 4))  # a quarter less, so that it seldom has to be shortened
+        pause()
 
 
 def in_order(keys: Iterable[Sortable]) -> list[Sortable]:
