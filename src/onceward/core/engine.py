@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from onceward.errors import Stopping, StoreError
@@ -82,7 +83,7 @@ class Engine:
         """The result as bytes. A large one is no reason to block whoever shares our thread."""
         if is_light(value):
             return codec.encode(value, id)
-        return await self.world.think(codec.encode, value, id)
+        return await self.world.think(partial(codec.encode, large=True), value, id)
 
     async def decode(self, codec: Codec, data: bytes, id: bytes) -> Any:
         """A stored result as a value."""
