@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from onceward.errors import Stopping, StoreError
 from onceward.model.codec import Codec, Encoded, unpacked_size
 from onceward.model.key import Key
 from onceward.model.policy import SECOND
-from onceward.model.record import Done, Record, Renewal
+from onceward.model.record import Answer, Done, Record, Renewal
 from onceward.model.weight import LIGHT_BYTES, is_light
 from onceward.observe.events import Bus, Event
-from onceward.ports import Glances, JoinedStore, Store, World
+from onceward.ports import AnyRequest, Glances, Immediate, JoinedStore, Store, World
+
+from .lease import Lease
 
 T = TypeVar("T")
 
@@ -20,26 +23,12 @@ AT_A_TIME = 32
 """Small steps without a pause: together about a millisecond."""
 
 
-class Hold(Protocol):
-    """A lease in the keeper's care, as the flows see it."""
-
-    record: Record
-    nonce: bytes
-    lease: int
-    lost: bool
-    overdue: bool
-    settling: bool
-    inherited: bool
-    ends: float
-    on_lost: Callable[[], None] | None
-
-
 class LeaseKeeper(Protocol):
     """Keeps leases alive in the background."""
 
-    def take(self, record: Record, lease: int, since: float) -> Hold: ...
+    def take(self, hold: Lease, since: float) -> None: ...
     def drop(self, hold: Any) -> None: ...
-    def due(self) -> Sequence[Hold]: ...
+    def due(self) -> Sequence[Lease]: ...
     def shortest_lease(self) -> float | None: ...
 
 
@@ -63,7 +52,8 @@ class Engine:
         self.glance: Callable[[bytes, bytes], Done | None] | None = None
         if isinstance(store, Glances) and (store.inline or not world.cancels):  # it may block: never on a loop
             self.glance = store.glance
-        self._opened = False
+        self.answer: Callable[[AnyRequest], Answer] | None = store.answer if isinstance(store, Immediate) else None
+        self.opened = False
         self.wants = bus.wants  # one step less on every call's way
 
     def is_ready(self) -> bool:
@@ -73,13 +63,13 @@ class Engine:
             raise Stopping("this client was closed", hint="make a new one, or call it before its block ends")
         if self.stopping:
             raise Stopping("this process has stopped claiming", hint="deliver it to another one")
-        return self._opened
+        return self.opened
 
     async def ready(self) -> None:
         """As `is_ready`, and then the store is open."""
         if not self.is_ready():
             await self.store.open(self.world)
-            self._opened = True
+            self.opened = True
 
     async def finish(
         self, work: Awaitable[T], hurry: Callable[[], None] | None = None
@@ -93,7 +83,7 @@ class Engine:
         """The result as bytes. A large one is no reason to block whoever shares our thread."""
         if is_light(value):
             return codec.encode(value, id)
-        return await self.world.think(codec.encode, value, id)
+        return await self.world.think(partial(codec.encode, large=True), value, id)
 
     async def decode(self, codec: Codec, data: bytes, id: bytes) -> Any:
         """A stored result as a value."""
@@ -104,8 +94,14 @@ class Engine:
     def tell(
         self, name: str, key: Key, record: Record | Done | None = None, *, reason: str = "", error: str = ""
     ) -> None:
-        if not self.wants(name):
-            return
+        """Count the event, and make it if anybody listens."""
+        if self.wants(name):
+            self.emit(name, key, record, reason=reason, error=error)
+
+    def emit(
+        self, name: str, key: Key, record: Record | Done | None = None, *, reason: str = "", error: str = ""
+    ) -> None:
+        """Behind `wants`: where every call comes by, nothing is put together that nobody hears."""
         self.bus.emit(
             Event(
                 name=name,
@@ -120,7 +116,7 @@ class Engine:
             )
         )
 
-    async def renew_due(self, joined: JoinedStore, *, but: Hold | None = None) -> None:
+    async def renew_due(self, joined: JoinedStore, *, but: Lease | None = None) -> None:
         """The open transaction keeps the keeper out, so it writes the renewals that are due. Never begins one."""
         due = [hold for hold in self.keeper.due() if hold is not but] if joined.exclusive else []
         if not due or not joined.is_open():

@@ -25,7 +25,7 @@ from onceward.model.outcome import Executed, Failed, Outcome, Replayed
 from onceward.model.policy import applied, inconclusive, not_applied
 
 from . import switch
-from .acquire import Asked, acquire
+from .acquire import acquire
 from .ending import after_error, after_value, look, park
 from .engine import Engine
 from .glance import glance
@@ -37,23 +37,32 @@ from .unclaimed import Unclaimed
 
 async def execute(engine: Engine, job: Job) -> Outcome[Any]:
     """Do the job once, or say why it was not done now."""
+    done = at_a_glance(engine, job)
+    return await unseen(engine, job) if done is None else done
+
+
+def at_a_glance(engine: Engine, job: Job) -> Outcome[Any] | None:
+    """What a look alone can answer. Plain, because most calls of a busy key end here."""
+    if switch.off or job.key is NO_KEY or not engine.is_ready():
+        return None
+    return glance(engine, job)
+
+
+async def unseen(engine: Engine, job: Job) -> Outcome[Any]:
+    """The rest of `execute`, for a job that was not answered at a glance."""
     if switch.off:
         return await disabled(engine, job)
     if job.key is NO_KEY:
         return await unprotected(engine, job, "no key")
-    opened = engine.is_ready()
-    done = glance(engine, job) if opened else None
-    if done is not None:
-        return done
-    asked = Asked(engine, job)
+    held = Held(engine, job)
     try:
-        if not opened:
+        if not engine.opened:
             await engine.ready()
-        found = await acquire(asked)
+        found = await acquire(held)
         return await perform(found) if isinstance(found, Held) else found
     except BaseException as error:
-        await recover(engine, [asked], error)
-        if asked.held is not None or not isinstance(error, StoreError) or isinstance(error, VersionSkew):
+        await recover(engine, [held], error)
+        if held.granted or not isinstance(error, StoreError) or isinstance(error, VersionSkew):
             raise
         if job.policy.on_store_down != "run":
             raise
@@ -113,6 +122,7 @@ async def ask_first(held: Held) -> Outcome[Any] | None:
         await held.fail(error, final=True, known=True, error_type="AttemptsUsedUp")
         return Failed(
             key=held.key.text,
+            reason=held.job.policy.reasons.failed,
             attempt=held.record.attempt - 1,
             error_type="AttemptsUsedUp",
             error=str(error),

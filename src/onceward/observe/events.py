@@ -7,6 +7,8 @@ from enum import IntEnum
 
 from msgspec import Struct
 
+from onceward.model.signals import came_by_signal
+
 
 class Level(IntEnum):
     """As in the standard library's logging."""
@@ -91,11 +93,13 @@ class Bus:
     def wants(self, name: str) -> bool:
         """Count the event; tells whether anybody listens, so that it has to be made."""
         self.counts[name] += 1
-        return self._listeners != () or self._loud(_LEVELS[name])
+        return self._loud(_LEVELS[name]) or bool(self._listeners)
 
     def emit(self, event: Event) -> None:
         for listener in (self._default, *self._listeners):
             try:
                 listener(event)
-            except Exception as error:  # noqa: BLE001 (a listener must never change what the work does)
+            except Exception as error:  # a listener must never change what the work does
+                if came_by_signal(error):
+                    raise
                 self._complain(event, error)
