@@ -146,6 +146,13 @@ def schema(postgres: Postgres, tmp_path: Path) -> str:
     return schema_of(tmp_path)
 
 
+def new_database(server: Postgres, name: str) -> str:
+    """An empty database on that server; its URL."""
+    execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)", url=server.url)
+    execute(f"CREATE DATABASE {name}", url=server.url)
+    return f"{server.url.removesuffix('/postgres')}/{name}"
+
+
 def execute(statement: str, *values: Any, url: str | None = None) -> list[tuple[Any, ...]]:
     """One statement past the store, on a connection of its own."""
     with psycopg.connect(url or os.environ[URL], autocommit=True) as connection:
