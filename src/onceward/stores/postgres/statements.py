@@ -21,7 +21,7 @@ BINARY: Final = 1
 _PARAMETER = re.compile(r"\$(\d+)::(\w+(?:\[\])?)")
 _NAMES: Final = ("claim", "claim_one", "complete", "complete_one",
                  "renew", "read", "lock", "write", "delete", "purgeable", "counts", "sign",
-                 "count_more", "purge_audit", "advise", "create_one")  # fmt: skip
+                 "count_more", "purge_audit", "advise", "create_one", "notify")  # fmt: skip
 
 
 class Statement:
@@ -66,6 +66,7 @@ class Statements:
     purge_audit: Statement
     advise: Statement
     create_one: Statement
+    notify: Statement
 
     def filled(self, text: str) -> str:
         for name, value in _blanks().items():

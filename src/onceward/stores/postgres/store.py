@@ -8,12 +8,15 @@ that another call would need, and there are no prepared statements where a poole
 from __future__ import annotations
 
 import hashlib
+import os
 import time
+import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from onceward.errors import ConfigurationError, StoreUnavailable
+from onceward.errors import ConfigurationError, StoreError, StoreUnavailable
 from onceward.model.audit import AuditEntry, AuditFilter, Signature
 from onceward.model.record import Answer, ClaimRequest, Renewal, Seen, State, Verdict
 from onceward.ports import AnyRequest, AnySettlement, Clock, Filter, Order, Page, Schema, World
@@ -23,6 +26,7 @@ from onceward.stores.watchers import Watchers
 from . import schema, upkeep
 from .faults import RETRIED, UNPREPARED, Refused, explain
 from .joined import WHERE, PostgresJoined
+from .listener import Listener
 from .pool import Pool
 from .statements import statements
 from .table import Table, ids_of, seen
@@ -54,6 +58,11 @@ class PostgresStore(Grouping, Watchers):
         self._home: tuple[Any, ...] | None = None
         salt = hashlib.sha256(b"onceward " + self._settings.schema.encode()).digest()[:8]
         self._table = Table(statements(self._settings.schema), int.from_bytes(salt, "big", signed=True))
+        self._channel = f"onceward_{salt.hex()}"
+        self._listener: Listener | None = None
+        if self._settings.notify:
+            self._listener = Listener(self._settings.conninfo, self.name, self._channel, self.wake)
+        _stores.add(self)
         self._pool = Pool(
             self._settings.conninfo, self.name, self._settings.connections, prepares=self._settings.prepare
         )
@@ -80,17 +89,43 @@ class PostgresStore(Grouping, Watchers):
         self.group(world)
 
     async def close(self) -> None:
-        self._world = None
+        world, self._world = self._world, None
         self._pool.close()
+        if self._listener is not None and world is not None:
+            await world.offload(self._listener.stop)
+
+    # ── those who wait ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def watch(self, id: bytes, wake: Callable[[], None]) -> Callable[[], None]:
+        if self._listener is not None:
+            self._listener.start()
+        return super().watch(id, wake)
+
+    async def _tell(self, ids: Sequence[bytes], deadline: float) -> None:
+        """Those in this process at once; those elsewhere if that was asked for, and as far as it works."""
+        self.wake(ids)
+        if self._listener is not None and ids:
+            with suppress(StoreError):
+                await self._with(deadline, self._notify, ids)
+
+    async def _notify(self, turn: Turn, ids: Sequence[bytes]) -> None:
+        await turn.rows(turn.table.statements.notify, self._channel, list(ids))
+
+    def forget_threads(self) -> None:
+        """In the child of a fork."""
+        self._waiting.clear()
+        if self._listener is not None:
+            self._listener.reset()
 
     # ── the verbs ───────────────────────────────────────────────────────────────────────────────────────────────
 
     async def send(self, requests: Sequence[AnyRequest], timeout: float) -> list[Answer]:
         """Claims, renewals and settlements, in one transaction."""
         ids_of(requests)
-        answers = await self._call(timeout, self._apply, requests)
-        if self._waiting:
-            self.wake(one.id for one in requests if not isinstance(one, ClaimRequest | Renewal))
+        deadline = time.monotonic() + timeout
+        answers = await self._with(deadline, self._apply, requests)
+        if self._waiting or self._listener is not None:
+            await self._tell([one.id for one in requests if not isinstance(one, ClaimRequest | Renewal)], deadline)
         return answers
 
     async def _apply(self, turn: Turn, requests: Sequence[AnyRequest]) -> list[Answer]:
@@ -103,7 +138,7 @@ class PostgresStore(Grouping, Watchers):
             return await super().settle(settlements, timeout=timeout)
         ids = ids_of(settlements)
         answers = await self._call(timeout, upkeep.settle_signed, settlements, signed)
-        self.wake(ids)
+        await self._tell(ids, time.monotonic() + timeout)
         return answers
 
     async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
@@ -124,7 +159,7 @@ class PostgresStore(Grouping, Watchers):
         signed: Signature | None = None,
     ) -> list[Answer]:
         answers = await self._call(timeout, partial(upkeep.forget, force=force), ids, seen or {}, signed)
-        self.wake(ids)
+        await self._tell(ids, time.monotonic() + timeout)
         return answers
 
     async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
@@ -234,6 +269,18 @@ def _changed(settings: Settings, changes: dict[str, Any]) -> Settings:
     from msgspec.structs import replace
 
     return replace(settings, **changes) if changes else settings
+
+
+_stores: weakref.WeakSet[PostgresStore] = weakref.WeakSet()
+
+
+def _forget_threads() -> None:
+    for store in tuple(_stores):
+        store.forget_threads()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_forget_threads)
 
 
 def _with_settings(settings: Settings, clock: Clock | None) -> PostgresStore:

@@ -12,7 +12,7 @@ from onceward.errors import ConfigurationError
 
 SCHEMES: Final = ("postgresql", "postgres")
 EXAMPLE: Final = "write postgresql://user:password@host:5432/database"
-OURS: Final = frozenset({"schema", "migrate", "connections", "prepare"})
+OURS: Final = frozenset({"schema", "migrate", "connections", "prepare", "notify"})
 CONNECTIONS: Final = 4
 """Calls are grouped, so that one connection carries most of them; the others are for who asks for many records."""
 
@@ -29,6 +29,7 @@ class Settings(Struct, frozen=True):
     migrate: bool = False
     connections: int = CONNECTIONS
     prepare: bool | None = None
+    notify: bool = False
 
 
 def parse(url: str) -> Settings:
@@ -51,6 +52,7 @@ def parse(url: str) -> Settings:
         migrate=_switch("migrate", ours.get("migrate", "0")),
         connections=_number("connections", ours.get("connections", str(CONNECTIONS))),
         prepare=_switch("prepare", ours["prepare"]) if "prepare" in ours else None,
+        notify=_switch("notify", ours.get("notify", "0")),
     )
 
 
