@@ -38,6 +38,7 @@ THREE_ENDINGS = 3  # one for each of the three that race
 
 PROPERTIES = ("-m", "hypothesis", "--hypothesis-show-statistics", "tests")
 HISTORIES = ("-k", "random_histories", "tests/conformance/test_memory.py", "tests/conformance/test_sqlite.py")
+ON_POSTGRESQL = ("-k", "random_histories or crew", "tests/conformance/test_postgres.py", "tests/chaos")
 
 
 class Section(NamedTuple):
@@ -208,7 +209,11 @@ def main(arguments: list[str]) -> int:
     profile = "ci" if chosen.small else "soak"
     name = commit()
     sections = []
-    for title, tests in (("Properties", PROPERTIES), ("Random histories of every store", HISTORIES)):
+    for title, tests in (
+        ("Properties", PROPERTIES),
+        ("Random histories of every store", HISTORIES),
+        ("PostgreSQL: histories, and eight workers through kills and pauses", ON_POSTGRESQL),
+    ):
         print(f"{title} …", flush=True)
         sections.append(suite(title, tests, profile))
     print("Killed at every call …", flush=True)
