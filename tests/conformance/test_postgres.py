@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 from psycopg.rows import dict_row
 
@@ -19,7 +18,7 @@ from onceward.testing.conformance import StoreConformance, StoreFactory
 from onceward.testing.conformance.fencing import FencingChecks
 from onceward.testing.conformance.replies import ReplyChecks
 from tests.servers import pgbouncer, postgres
-from tests.servers.postgres import execute, schema_of
+from tests.servers.postgres import execute, past_the_store, schema_of
 
 TABLES = ("onceward_records", "onceward_audit")
 IN_ANOTHER_SHAPE = {"arguments", "note"}
@@ -46,8 +45,8 @@ class Hooks(StoreFactory):
         return store
 
     def raw(self, place: Path, id: bytes) -> Mapping[str, object] | None:
-        with psycopg.connect(os.environ[postgres.URL], row_factory=dict_row) as connection:
-            row = connection.execute(f"SELECT * FROM {table(place)} WHERE id = %s", (id,)).fetchone()
+        cursor = past_the_store().cursor(row_factory=dict_row)
+        row = cursor.execute(f"SELECT * FROM {table(place)} WHERE id = %s", (id,)).fetchone()
         return None if row is None else {name: row[name] for name in row if name not in IN_ANOTHER_SHAPE}
 
     def writes(self, place: Path) -> int:

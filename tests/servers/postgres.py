@@ -114,6 +114,8 @@ def postgres(postgres_template: Postgres) -> Iterator[Postgres]:
     server.start()
     os.environ[URL] = server.url
     yield server
+    for connection in _ours.values():
+        connection.close()
     os.environ.pop(URL, None)
     server.remove()
 
@@ -133,9 +135,9 @@ def schema_of(place: Path) -> str:
     if not noted.exists():
         name = f"test_{os.getpid()}"
         if execute("SELECT to_regclass(%s)", f"{name}.onceward_records") != [(None,)]:
-            execute(f"DELETE FROM {name}.onceward_records")
-            execute(f"DELETE FROM {name}.onceward_audit")
-        execute(f"CREATE SCHEMA IF NOT EXISTS {name}")
+            execute(f"DELETE FROM {name}.onceward_records; DELETE FROM {name}.onceward_audit")
+        elif execute("SELECT to_regnamespace(%s)", name) == [(None,)]:
+            execute(f"CREATE SCHEMA {name}")
         noted.write_text(name)
     return noted.read_text()
 
@@ -153,8 +155,22 @@ def new_database(server: Postgres, name: str) -> str:
     return f"{server.url.removesuffix('/postgres')}/{name}"
 
 
+_ours: dict[tuple[int, str], psycopg.Connection[Any]] = {}
+
+
+def past_the_store() -> psycopg.Connection[Any]:
+    """A connection to the worker's server, kept: to connect costs more than most statements."""
+    place = os.getpid(), os.environ[URL]
+    if place not in _ours or _ours[place].closed:
+        _ours[place] = psycopg.connect(os.environ[URL], autocommit=True)
+    return _ours[place]
+
+
 def execute(statement: str, *values: Any, url: str | None = None) -> list[tuple[Any, ...]]:
-    """One statement past the store, on a connection of its own."""
-    with psycopg.connect(url or os.environ[URL], autocommit=True) as connection:
+    """One statement past the store."""
+    if url is None:
+        cursor = past_the_store().execute(statement, values or None)
+        return cursor.fetchall() if cursor.description else []
+    with psycopg.connect(url, autocommit=True) as connection:
         cursor = connection.execute(statement, values or None)
         return cursor.fetchall() if cursor.description else []
