@@ -29,7 +29,8 @@ from tests.integration.postgres_connections import (
     writing,
     writing_async,
 )
-from tests.servers.postgres import URL, execute
+from tests.servers.postgres import URL, Postgres, execute
+from tests.servers.proxy import LOSE_REPLY, LOSE_REQUEST, Fault, Proxy
 
 pytestmark = [pytest.mark.usefixtures("postgres")]
 
@@ -251,6 +252,40 @@ def test_the_end_of_a_transaction_can_be_asked_for_when_the_answer_to_its_commit
     assert kept.committed()
     assert not undone.committed()
     assert effects(schema) == ["kept"]
+
+
+@pytest.mark.fault("F54")
+@pytest.mark.parametrize(("fault", "kept"), [(LOSE_REPLY, True), (LOSE_REQUEST, False)])
+def test_a_commit_without_an_answer_is_looked_up_instead_of_guessed(
+    once: Once, postgres: Postgres, schema: str, fault: Fault, kept: bool
+) -> None:
+    with Proxy("127.0.0.1", postgres.port) as proxy:
+        theirs = psycopg.connect(f"postgresql://postgres@127.0.0.1:{proxy.port}/postgres")
+        with once.within(theirs) as tx:
+            tx.run("k", writing(theirs, schema, "effect"))
+        proxy.next(fault)
+        with pytest.raises(psycopg.OperationalError):
+            theirs.commit()
+        assert tx.committed() is kept
+    assert effects(schema) == ["effect"] * kept
+    assert (once.read("k") is not None) is kept
+
+
+@pytest.mark.fault("F54")
+@pytest.mark.parametrize(("fault", "kept"), [(LOSE_REPLY, True), (LOSE_REQUEST, False)])
+def test_a_claim_completed_in_a_transaction_whose_commit_got_no_answer_ends_as_that_did(
+    once: Once, postgres: Postgres, schema: str, fault: Fault, kept: bool
+) -> None:
+    with Proxy("127.0.0.1", postgres.port) as proxy:
+        theirs = psycopg.connect(f"postgresql://postgres@127.0.0.1:{proxy.port}/postgres")
+        with pytest.raises(psycopg.OperationalError), once.claim("k") as claim, theirs:
+            write(theirs, schema, "effect")
+            claim.complete_in(theirs, "value")
+            proxy.next(fault)
+    assert effects(schema) == ["effect"] * kept
+    entry = once.read("k")
+    assert entry is not None
+    assert entry.state is (State.COMPLETED if kept else State.FAILED), "known either way, and nothing is done twice"
 
 
 @pytest.mark.parametrize("before", ["never seen", "seen before"])
