@@ -12,8 +12,8 @@ import pytest
 
 from onceward import AsyncOnce, Once
 from onceward.bridge import run
-from onceward.errors import AlreadyRunning, ConfigurationError, LeaseLost, RetryTransaction
-from onceward.model.record import Release, State, Verdict
+from onceward.errors import AlreadyRunning, ConfigurationError, LeaseLost, RetryTransaction, StoreUnavailable
+from onceward.model.record import Complete, Release, Renewal, State, Verdict
 from onceward.stores.postgres import PostgresStore
 from onceward.testing.conformance.stage import wanting
 from onceward.worlds.threads import Threads
@@ -305,6 +305,23 @@ def test_a_key_held_in_an_open_transaction_does_not_hold_up_a_batch_of_others(
         theirs.rollback()
     assert [one.verdict for one in answers] == [ACQUIRED] * 5 + [Verdict.RUNNING] + [ACQUIRED] * 4
     assert claimed(store, [wanting("k5")])[0].verdict is ACQUIRED, "a rollback sets it free"
+
+
+@pytest.mark.parametrize("beside", [[], ["another"]], ids=["alone", "in a batch"])
+def test_a_late_owner_is_told_at_once_that_an_open_transaction_has_its_key(
+    once: Once, store: PostgresStore, beside: list[str]
+) -> None:
+    late = [one.record for one in claimed(store, [wanting(key, lease=1) for key in ["k", *beside]])]
+    with with_psycopg("READ COMMITTED") as theirs:
+        [taken] = run(store.join(theirs, Threads()).claim([wanting("k", lease=None)], timeout=5))
+        assert (taken.verdict, taken.record.attempt) == (ACQUIRED, 2)
+        renewed = run(store.renew([Renewal(one.id, one.token, one.nonce, 60_000_000) for one in late], timeout=2))
+        assert [one.verdict for one in renewed] == [Verdict.RUNNING, *[Verdict.OK for _ in beside]], "not lost yet"
+        ends = [Complete(one.id, one.token, one.nonce, b"late", b"late") for one in late]
+        with pytest.raises(StoreUnavailable, match="somebody's open transaction"):
+            run(store.settle(ends, timeout=2))
+    [answer] = run(store.settle(ends[:1], timeout=5))
+    assert answer.verdict is Verdict.LOST, "it was committed: somebody else owns the key now"
 
 
 def claimed(store: PostgresStore, requests: list[Any]) -> list[Any]:
