@@ -52,9 +52,19 @@ from .stores.registry import open_store
 
 if TYPE_CHECKING:
     from .aio import AsyncFunction, AsyncOnce
+    from .model.ordering import Ordering
+    from .model.state_event import Current, StateEvent, deleted
     from .stores.memory import MemoryStore
 
-_LATER = {"AsyncFunction": "onceward.aio", "AsyncOnce": "onceward.aio", "MemoryStore": "onceward.stores.memory"}
+_LATER = {
+    "AsyncFunction": "onceward.aio",
+    "AsyncOnce": "onceward.aio",
+    "Current": "onceward.model.state_event",
+    "MemoryStore": "onceward.stores.memory",
+    "Ordering": "onceward.model.ordering",
+    "StateEvent": "onceward.model.state_event",
+    "deleted": "onceward.model.state_event",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -78,6 +88,7 @@ __all__ = [
     "ClaimError",
     "ConfigurationError",
     "Content",
+    "Current",
     "Entry",
     "Event",
     "Executed",
@@ -96,6 +107,7 @@ __all__ = [
     "Once",
     "OncewardError",
     "OncewardWarning",
+    "Ordering",
     "Outcome",
     "OutcomeParked",
     "OutcomeUnknown",
@@ -113,6 +125,7 @@ __all__ = [
     "Scope",
     "Stale",
     "State",
+    "StateEvent",
     "StillRunning",
     "Stopping",
     "StoreBroken",
@@ -131,6 +144,7 @@ __all__ = [
     "content_key",
     "current_async_claim",
     "current_claim",
+    "deleted",
     "forever",
     "inconclusive",
     "lasting",

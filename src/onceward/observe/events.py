@@ -21,6 +21,8 @@ LEVELS: dict[str, Level] = {
     "acquired": Level.INFO,
     "completed": Level.INFO,
     "skipped": Level.INFO,
+    "applied": Level.DEBUG,
+    "stale": Level.INFO,
     "released": Level.INFO,
     "resolved": Level.INFO,
     "forgotten": Level.WARNING,
