@@ -21,6 +21,8 @@ from .factory import StoreFactory, check
 from .fencing import FencingChecks
 from .glancing import GlanceChecks
 from .histories import HistoryChecks
+from .newest import NewestChecks
+from .newest_histories import NewestHistoryChecks
 from .processes import ProcessChecks
 from .purging import PurgeChecks
 from .races import RaceChecks
@@ -45,6 +47,8 @@ class StoreConformance(
     PurgeChecks,
     ReadingChecks,
     AuditChecks,
+    NewestChecks,
+    NewestHistoryChecks,
     RawChecks,
     RaceChecks,
     ProcessChecks,
