@@ -86,7 +86,7 @@ def await_all(children: Sequence[BaseProcess]) -> None:
             assert one.exitcode == 0, f"a child ended with {one.exitcode}; what it said is on its standard error"
 
 
-def child(work: Work, factory: str, colour: str, place: str, number: int, start: Barrier) -> None:
+def child(work: Work, factory: str, colour: str, place: str, number: int, start: Barrier) -> None:  # noqa: PLR0917 (so processes are started)
     require(kit_of(factory), "shared")
     Path(place, f"child {number}").write_text(json.dumps(work(factory, colour, place, number, start)))
 
