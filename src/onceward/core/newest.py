@@ -77,7 +77,7 @@ class Newest:
             data = encoded.data
             if data is None:
                 raise ResultError(f"the value cannot be kept: {encoded.reason}", key=key.text)
-        content = _VERSION + _sha256(id + said).digest()[: CONTENT - 1]
+        content = _VERSION + _sha256(said).digest()[: CONTENT - 1]  # of every consumer the same, so that all agree
         return Delivery(
             id,
             self.scope.text,
