@@ -97,10 +97,15 @@ def test_a_message_with_another_payload_is_a_mismatch_and_changes_nothing(face: 
     trucks.apply("truck 7", at(5, message_id="m"), {"km": 5})
     outcome = trucks.apply("truck 7", at(9, message_id="m"), {"km": 9})
     assert isinstance(outcome, Mismatch)
+    for other in (at(6, message_id="m"), at(5, sequence=1, message_id="m")):
+        assert isinstance(trucks.apply("truck 7", other, {"km": 5}), Mismatch), (
+            "where it stands is part of what it says"
+        )
+    assert isinstance(trucks.delete("truck 7", at(5, message_id="m")), Mismatch)
     with pytest.raises(PayloadMismatch, match="truck 7"):
         outcome.unwrap()
     assert trucks.get("truck 7") == {"km": 5}
-    assert len(face.told("mismatch")) == 1
+    assert len(face.told("mismatch")) == 4
 
 
 def test_the_payload_of_a_message_does_not_depend_on_key_order_or_time_zone(trucks: Kept) -> None:

@@ -15,7 +15,17 @@ from typing import Any
 
 import pytest
 
-from onceward import ConfigurationError, Failed, Once, Ordering, StateEvent, StoreUnavailable, VersionSkew, deleted
+from onceward import (
+    ConfigurationError,
+    Failed,
+    Once,
+    Ordering,
+    RetryTransaction,
+    StateEvent,
+    StoreUnavailable,
+    VersionSkew,
+    deleted,
+)
 from onceward.bridge import run
 from onceward.stores.sqlite import SQLiteStore, newest, schema
 from onceward.stores.sqlite.schema import AUDIT, TABLES
@@ -79,6 +89,19 @@ def test_a_rollback_takes_the_message_along(sqlite_face: Face, trucks: Kept, the
     with theirs:
         assert upsert(theirs, trucks, "truck", at(5, message_id="m"), "five").executed, "delivered again"
     assert committed(sqlite_face.place.path) == {"truck": "five"}
+
+
+def test_a_transaction_that_has_read_too_early_is_to_be_repeated(
+    sqlite_face: Face, trucks: Kept, theirs: sqlite3.Connection
+) -> None:
+    theirs.execute("BEGIN")
+    theirs.execute("SELECT count(*) FROM trucks").fetchall()
+    trucks.apply("truck", at(5), "five")
+    with pytest.raises(RetryTransaction):
+        upsert(theirs, trucks, "truck", at(4), "four")
+    theirs.rollback()
+    with theirs:
+        assert upsert(theirs, trucks, "truck", at(4), "four").reason == "stale_event_ignored"
 
 
 def test_many_events_in_one_transaction_of_the_user(trucks: Kept, theirs: sqlite3.Connection) -> None:

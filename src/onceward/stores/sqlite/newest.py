@@ -56,7 +56,7 @@ DELETE FROM onceward_marks WHERE id IN (
 _EXPIRE_DELETED = """
 DELETE FROM onceward_newest WHERE rowid IN (
     SELECT rowid FROM onceward_newest WHERE expires_at IS NOT NULL AND expires_at <= ? ORDER BY expires_at LIMIT ?
-) AND value IS NULL
+)
 """
 
 
