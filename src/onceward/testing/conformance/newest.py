@@ -252,6 +252,9 @@ class NewestChecks(StoreFactory):
         stage.turn(KEEP.deleted)
         await one.store.expire_newest(100, timeout=TIMEOUT)
         assert_equal(await one.value(), b"back", "an entity that came back before it expired")
+        await one.told(event(time=11, value=None))
+        stage.turn(KEEP.deleted)
+        assert_equal(await one.state(), None, "an entity that had a value, was deleted, and expired")
 
     @check(mission=("E7",), needs=("fake_clock",))
     async def test_marks_expire_and_are_deleted_in_batches(self, stage: Stage) -> None:
