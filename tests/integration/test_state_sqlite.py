@@ -236,13 +236,19 @@ def test_a_batch_is_a_handful_of_statements(counted: Counted) -> None:
     stale = [(f"truck {n}", at(0), n) for n in range(1_000)]
     assert counted.during(stale) == ["BEGIN IMMEDIATE", *EXPIRE, *looks, "COMMIT"]
     messages = [StateEvent(f"truck {n % 500}", at(2, message_id=f"m{n}"), n, event_id=n) for n in range(1_000)]
-    assert counted.during(messages) == [
+    look = [
         "BEGIN IMMEDIATE",
         *EXPIRE,
         "SELECT +id, +ordering,",
-        *["SELECT +id, +content"] * 4,
+        "SAVEPOINT onceward_marks",
         "INSERT INTO onceward_marks",
-        "INSERT INTO onceward_newest",
+    ]
+    assert counted.during(messages) == [*look, "RELEASE onceward_marks", "INSERT INTO onceward_newest", "COMMIT"]
+    assert counted.during(messages) == [
+        *look,
+        "ROLLBACK TO onceward_marks",
+        "RELEASE onceward_marks",
+        *["SELECT +id, +content"] * 4,
         "COMMIT",
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
@@ -12,9 +13,10 @@ from onceward.model.canonical import ENCODER_VERSION, canonical
 from onceward.model.codec import Codec
 from onceward.model.duration import readable
 from onceward.model.key import Key, Scope, is_empty, make_key
-from onceward.model.newest import NO_MARK, Delivery, Keep, Ruled, Ruling
+from onceward.model.newest import NO_MARK, Delivery, Keep, Ruled, Ruling, mark_of
 from onceward.model.ordering import CONTENT, AnyOrdering, ordering_of, place_of
 from onceward.model.outcome import Executed, Failed, Mismatch, Outcome, Parked, Replayed, Stale
+from onceward.model.results import Unstorable
 from onceward.model.state_event import Current, StateEvent, deleted
 from onceward.model.view import time_of
 from onceward.model.weight import is_light
@@ -35,6 +37,7 @@ MOST_KEYS: Final = 65_536
 """Entities whose ids are remembered, so that they are not hashed for every event. A few megabytes."""
 
 _VERSION: Final = bytes((ENCODER_VERSION,))
+_DELETED: Final = b""  # shorter than any value
 _sha256 = hashlib.sha256
 
 AnyEvent = StateEvent[Any] | tuple[Any, ...]
@@ -45,6 +48,7 @@ class Newest:
 
     def __init__(self, scope: Scope, codec: Codec, keep: Keep, ahead: int | None, timeout: float) -> None:
         self.scope = scope
+        self._scope_text = scope.text
         self.codec = codec
         self.keep = keep
         self.ahead = ahead
@@ -68,26 +72,26 @@ class Newest:
         key = self.key(entity)
         id = key.id
         place = place_of(ordering)
-        time, message = place.event_time, place.message_id
-        if value is deleted:
-            data, said = None, canonical([time and list(time), place.sequence])
-        else:
-            said = canonical([time and list(time), place.sequence, value])
-            encoded = self.codec.encode(value, id)
-            data = encoded.data
-            if data is None:
-                raise ResultError(f"the value cannot be kept: {encoded.reason}", key=key.text)
-        content = _VERSION + _sha256(said).digest()[: CONTENT - 1]  # of every consumer the same, so that all agree
+        data: bytes | None = None
+        said = _DELETED
+        if value is not deleted:
+            said = canonical(value)
+            try:
+                data = self.codec.pack(value, id)
+            except Unstorable as error:
+                raise ResultError(f"the value cannot be kept: {error}", key=key.text) from None
+        content = _VERSION + _sha256(place.head + said).digest()[: CONTENT - 1]  # the same for all consumers
+        message, ahead = place.message_id, self.ahead
         return Delivery(
             id,
-            self.scope.text,
+            self._scope_text,
             key.text,
             place.order(content),
             data,
-            NO_MARK if message is None else _sha256(id + b"message" + message.encode()).digest()[:CONTENT],
+            NO_MARK if message is None else mark_of(id, b"message", message.encode(), message),
             NO_MARK if event_id is None else _event_mark(id, event_id),
             message or "",
-            0 if self.ahead is None or time is None else time[0] - self.ahead,
+            0 if ahead is None or place.event_time is None else place.event_time - ahead,
         )
 
     def delivery_of(self, event: AnyEvent) -> Delivery:
@@ -103,7 +107,7 @@ class Newest:
 def _event_mark(id: bytes, event_id: Any) -> bytes:
     if is_empty(event_id):
         raise MissingKey("the event id is empty", hint="None means that the event has none")
-    return _sha256(id + b"event" + canonical(event_id, root="event_id")).digest()[:CONTENT]
+    return mark_of(id, b"event", canonical(event_id, root="event_id"), event_id if type(event_id) is str else "")
 
 
 # ── the flows ──
@@ -181,9 +185,13 @@ async def _prepared(engine: Engine, newest: Newest, events: Sequence[AnyEvent]) 
 
 def _made(newest: Newest, events: Sequence[AnyEvent]) -> list[Delivery | Exception]:
     made: list[Delivery | Exception] = []
+    delivery = newest.delivery
     for event in events:
         try:
-            made.append(newest.delivery_of(event))
+            if type(event) is StateEvent:
+                made.append(delivery(event.entity, event.ordering, event.value, event.event_id))
+            else:
+                made.append(newest.delivery_of(event))
         except Exception as error:  # noqa: BLE001 (what cannot be made is the trouble of this one alone)
             made.append(error)
     return made
@@ -218,6 +226,8 @@ def _told(
 ) -> list[Outcome[Any]]:
     rulings = iter(answers)
     outcomes: list[Outcome[Any]] = []
+    tally = Counter([ruled.ruling for ruled in answers])
+    heard = {ruling: engine.bus.wants(EVENTS[ruling], times) for ruling, times in tally.items()}
     for event, one in zip(events, made, strict=True):
         if isinstance(one, Exception):
             outcomes.append(_failed("", one))
@@ -226,8 +236,8 @@ def _told(
         value = event.value if isinstance(event, StateEvent) else event[2]
         outcome = _outcome(newest, one, None if value is deleted else value, ruled)
         outcomes.append(outcome)
-        name = EVENTS[ruled.ruling]
-        if engine.wants(name):
+        if heard[ruled.ruling]:
+            name = EVENTS[ruled.ruling]
             engine.bus.emit(Event(name=name, key=one.entity, scope=one.scope, reason=outcome.reason))
     return outcomes
 

@@ -21,6 +21,7 @@ in one atomic step: marks and state are written together or not at all.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple, TypedDict
@@ -32,6 +33,10 @@ from .ordering import CONTENT
 
 NO_MARK: Final = b""
 """Of a delivery that has no id in this tier."""
+
+_HASH: Final = 16
+_NEAR: Final = 24
+_sha256 = hashlib.sha256
 
 
 class StateChoices(TypedDict, total=False):
@@ -50,7 +55,7 @@ class StateChoices(TypedDict, total=False):
 class Delivery(Struct, frozen=True, gc=False):
     """One event on its way to the store. `value` None deletes; until `not_before` (store time, µs) it is parked.
 
-    `id` is the entity's, 32 bytes; `message` and `event` are the marks, 16 bytes each; `trace` is the message id for
+    `id` is the entity's, 32 bytes; `message` and `event` are the marks, up to 40 bytes; `trace` is the message id for
     people, kept beside the marks.
     """
 
@@ -92,6 +97,15 @@ class Mark(Struct, frozen=True, gc=False):
     trace: str
     created_at: int
     expires_at: int
+
+
+def mark_of(entity: bytes, tier: bytes, name: bytes, text: str) -> bytes:
+    """The mark of an id: a hash makes it the only one, and its text comes first, so that neighbours stay neighbours.
+
+    Most transports count their messages or put the time in front: a batch then writes to a few pages of an index
+    instead of one page each.
+    """
+    return text.encode()[:_NEAR] + _sha256(entity + tier + name).digest()[:_HASH]
 
 
 class Ruling(StrEnum):

@@ -69,47 +69,52 @@ AnyOrdering = Ordering | tuple[Any, ...] | Time
 
 
 class Place(Struct, frozen=True, gc=False):
-    """An ordering understood: instants instead of times. Unequal tuples of these are never equal, in any time zone."""
+    """An ordering, understood and encoded: what comes before the content hash in an order, in two halves.
 
-    event_time: Instant | None
-    sequence: int | None
-    publish_time: Instant | None
+    `event_time` in µs since 1970, and `message_id`, for those who ask for them.
+    """
+
+    head: bytes
+    """Event time and sequence: what the producer says, and what is therefore part of the content."""
+
+    tail: bytes
+    """Publish time and message id: what the transport adds."""
+
+    event_time: int | None
     message_id: str | None
 
     def order(self, content: bytes) -> bytes:
         """The key that stores compare."""
-        return b"".join(
-            (
-                _MISSING if self.event_time is None else _time(self.event_time),
-                _MISSING if self.sequence is None else _integer(self.sequence),
-                _MISSING if self.publish_time is None else _time(self.publish_time),
-                _MISSING if self.message_id is None else _text(self.message_id),
-                content,
-            )
-        )
+        return self.head + self.tail + content
 
 
 def place_of(given: AnyOrdering) -> Place:
-    """The parts, checked. At least one must be there: else nothing says which event is newer."""
+    """The place of an ordering. At least one part must be there: else nothing says which event is newer."""
     one = given if type(given) is Ordering else _ordering(given)
     time, sequence, published, message = one.event_time, one.sequence, one.publish_time, one.message_id
-    if sequence is None and message is None and time is None and published is None:
+    if time is None and sequence is None and published is None and message is None:
         raise MissingKey(
             "the ordering is empty: nothing says which event is the newer", hint="give at least an event time"
         )
-    if sequence is not None and (type(sequence) is not int or sequence.bit_length() > 8 * _MAX_SEQUENCE):
-        raise InvalidKey(
-            f"the sequence of an event is an int of up to {8 * _MAX_SEQUENCE} bits, not {type(sequence).__name__}",
-            hint="give the producer's own number, or leave it out",
-        )
     if message is not None:
         _check_message(message)
-    return Place(
+    return encoded(
         None if time is None else instant(time, "event time"),
         sequence,
         None if published is None else instant(published, "publish time"),
         message,
     )
+
+
+def encoded(
+    event_time: Instant | None, sequence: int | None, publish_time: Instant | None, message_id: str | None
+) -> Place:
+    """The bytes of the parts."""
+    head = _MISSING if event_time is None else _packed(1, event_time[0] + _OFFSET, event_time[1])
+    head += _MISSING if sequence is None else _integer(sequence)
+    tail = _MISSING if publish_time is None else _packed(1, publish_time[0] + _OFFSET, publish_time[1])
+    tail += _MISSING if message_id is None else _text(message_id)
+    return Place(head, tail, None if event_time is None else event_time[0], message_id)
 
 
 def content_of(order: bytes) -> bytes:
@@ -128,6 +133,9 @@ def ordering_of(order: bytes) -> Ordering:
 
 def instant(given: Time, what: str) -> Instant:
     """A moment, whatever time zone it is written in."""
+    if type(given) is dt.datetime and given.tzinfo is dt.UTC:  # what most are
+        since = given - _EPOCH
+        return since.days * _DAY + since.seconds * _SECOND + since.microseconds, 0
     if isinstance(given, str):
         return _parsed(given, what)
     if not isinstance(given, dt.datetime):
@@ -195,10 +203,6 @@ def _check_message(message: Any) -> None:
 # ── the bytes ──
 
 
-def _time(value: Instant) -> bytes:
-    return _packed(1, value[0] + _OFFSET, value[1])
-
-
 def _time_at(order: bytes, at: int) -> tuple[dt.datetime | None, int]:
     if order[at] == 0:
         return None, at + 1
@@ -208,6 +212,11 @@ def _time_at(order: bytes, at: int) -> tuple[dt.datetime | None, int]:
 
 def _integer(value: int) -> bytes:
     """Negative ones as the distance from the lowest of their length."""
+    if type(value) is not int or value.bit_length() > 8 * _MAX_SEQUENCE:
+        raise InvalidKey(
+            f"the sequence of an event is an int of up to {8 * _MAX_SEQUENCE} bits, not {type(value).__name__}",
+            hint="give the producer's own number, or leave it out",
+        )
     size = (value.bit_length() + 7) >> 3
     if value >= 0:
         return bytes((_ZERO + size,)) + value.to_bytes(size, "big")

@@ -30,6 +30,8 @@ MAX_DEPTH: Final = 100
 # ormsgpack writes bytearray and memoryview as if they were bytes, and lets a foreign Ext through. These bytes begin
 # every bin and ext in MessagePack. They also occur inside of numbers and texts: then the careful way is taken for
 # nothing, and gives the same bytes.
+FEW: Final = 32  # of what a large value holds, the careful way looks at each anyway
+_PLAIN: Final = frozenset((type(None), bool, int, float, str))
 _NEEDS_CARE: Final = re.compile(rb"[\xc4-\xc9\xd4-\xd8]").search
 
 
@@ -54,8 +56,8 @@ class ResultType:
             data = ormsgpack.packb(value, option=EXACT)
         except TypeError:
             return self._encode_with_care(value)
-        if _NEEDS_CARE(data) is None or type(value) in SCALARS:  # bytes need care only inside of something
-            return data
+        if _NEEDS_CARE(data) is None or type(value) in SCALARS or _is_plain(value):
+            return data  # bytes need care only inside of something, and numbers only look like them
         return self._encode_with_care(value)
 
     def _encode_with_care(self, value: Any) -> bytes:
@@ -101,6 +103,22 @@ class ResultType:
                 hint="give new fields a default and keep old ones, or forget the key",
             ) from cause
         raise ResultCorrupt(f"the stored result cannot be rebuilt: {type(cause).__name__}") from cause
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it is made of what MessagePack tells apart by itself, as far as one can see quickly."""
+    kind = type(value)
+    if (kind is not dict and kind is not list) or len(value) > FEW:
+        return kind in _PLAIN
+    if kind is dict:
+        for key in value:
+            if type(key) is not str:
+                return False
+        value = value.values()
+    for item in value:  # noqa: SIM110 (a generator costs more than this)
+        if type(item) not in _PLAIN and not _is_plain(item):
+            return False
+    return True
 
 
 class _Writer:

@@ -90,9 +90,9 @@ class Bus:
 
         return unsubscribe
 
-    def wants(self, name: str) -> bool:
+    def wants(self, name: str, times: int = 1) -> bool:
         """Count the event; tells whether anybody listens, so that it has to be made."""
-        self.counts[name] += 1
+        self.counts[name] += times
         return self._listeners != () or self._loud(_LEVELS[name])
 
     def emit(self, event: Event) -> None:

@@ -1,16 +1,16 @@
 """The newest state of entities: read what a batch is about, let `model.newest` rule, write what changed.
 
-A batch is one transaction of a handful of statements, however many events it has: two kinds of look-up in chunks, one
+A batch is one transaction of a handful of statements, however many events it has: the look-up in chunks, one
 `executemany` for marks and one for entities, and what has expired is deleted by the way.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
-from onceward.model.newest import Delivery, Keep, Ruled, Rulings, Standing, rule
+from onceward.model.newest import NO_MARK, Delivery, Keep, Ruled, Rulings, Standing, rule
 from onceward.model.ordering import content_of
 from onceward.model.record import READER
 from onceward.ports import Clock
@@ -36,11 +36,16 @@ _STANDINGS = (
 )
 _MARKS = "SELECT +id, +content FROM onceward_marks WHERE expires_at > ? AND id IN ({})"
 
+_MOVE = "UPDATE onceward_newest SET ordering = ?, value = ?, updated_at = ? WHERE id = ?"
 _WRITE = """
 INSERT INTO onceward_newest (id, scope, entity, ordering, value, updated_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE
 SET ordering = excluded.ordering, value = excluded.value,
     updated_at = excluded.updated_at, expires_at = excluded.expires_at
+"""
+_CLAIM_NEW = """
+INSERT INTO onceward_marks (id, content, message, created_at, expires_at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (id) DO NOTHING
 """
 _CLAIM = """
 INSERT INTO onceward_marks (id, content, message, created_at, expires_at) VALUES (?, ?, ?, ?, ?)
@@ -115,34 +120,82 @@ class SQLiteNewest:
 
 
 def kept(cursor: Cursor, deliveries: Sequence[Delivery], keep: Keep, now: int) -> list[Ruled]:
-    rulings = judged(cursor, deliveries, now)
-    ends = now + keep.marks
-    if rulings.marks:
-        marks = sorted(rulings.marks.items())  # neighbours in the index share a page
-        cursor.executemany(_CLAIM, [(id, content_of(one.order), one.trace, now, ends) for id, one in marks])
-    if rulings.newest:
-        forgotten = now + keep.deleted
-        rows = [
-            (one.id, one.scope, one.entity, one.order, one.value, now, forgotten if one.value is None else None)
-            for one in rulings.newest.values()
-        ]
-        cursor.executemany(_WRITE, rows)
+    """Marks of many deliveries are taken for new, and looked up only if some turn out to be there."""
+    orders, alive, closed = _orders(cursor, deliveries, now)
+    rulings = None
+    if len(deliveries) > FEW:
+        rulings = rule(deliveries, dict(orders), {}, now, closed)
+        if not _claimed_afresh(cursor, rulings, keep, now):
+            rulings = None
+    if rulings is None:
+        rulings = rule(deliveries, orders, _known(cursor, deliveries, now), now, closed)
+        _claim(cursor, _CLAIM, rulings, keep, now)
+    _write(cursor, rulings.newest.values(), alive, keep, now)
     return rulings.answers
 
 
+def _write(cursor: Cursor, newest: Iterable[Delivery], alive: set[bytes], keep: Keep, now: int) -> None:
+    """What is there and stays there gets its new order and value, and no index is touched."""
+    moved: list[tuple[Any, ...]] = []
+    others: list[tuple[Any, ...]] = []
+    for one in newest:
+        if one.value is not None and one.id in alive:
+            moved.append((one.order, one.value, now, one.id))
+        else:
+            end = now + keep.deleted if one.value is None else None
+            others.append((one.id, one.scope, one.entity, one.order, one.value, now, end))
+    if moved:
+        cursor.executemany(_MOVE, moved)
+    if others:
+        cursor.executemany(_WRITE, others)
+
+
 def judged(cursor: Cursor, deliveries: Sequence[Delivery], now: int) -> Rulings:
-    orders: dict[bytes, bytes] = {}
-    closed = set()
+    orders, _, closed = _orders(cursor, deliveries, now)
+    return rule(deliveries, orders, _known(cursor, deliveries, now), now, closed)
+
+
+def _orders(
+    cursor: Cursor, deliveries: Sequence[Delivery], now: int
+) -> tuple[dict[bytes, bytes], set[bytes], set[bytes]]:
+    """The order of each entity, which of them are not deleted, and which ones a newer version wrote."""
+    orders, alive, closed = {}, set(), set()
     for id, order, expires_at, min_reader in looked_up(cursor, _ORDERS, {one.id for one in deliveries}):
         if min_reader > READER:
             closed.add(id)
-        elif expires_at is None or expires_at > now:
+        elif expires_at is None:
             orders[id] = order
+            alive.add(id)
+        elif expires_at > now:
+            orders[id] = order
+    return orders, alive, closed
+
+
+def _known(cursor: Cursor, deliveries: Sequence[Delivery], now: int) -> dict[bytes, bytes]:
     ids = {one.message for one in deliveries}
     ids.update(one.event for one in deliveries)
-    ids.discard(b"")
-    marks = dict(looked_up(cursor, _MARKS, ids, now))
-    return rule(deliveries, orders, marks, now, closed)
+    ids.discard(NO_MARK)
+    return dict(looked_up(cursor, _MARKS, ids, now))
+
+
+def _claimed_afresh(cursor: Cursor, rulings: Rulings, keep: Keep, now: int) -> bool:
+    """Whether all marks are new, and written now. If not, nothing is written."""
+    if not rulings.marks:
+        return True
+    cursor.execute("SAVEPOINT onceward_marks")
+    if _claim(cursor, _CLAIM_NEW, rulings, keep, now) == len(rulings.marks):
+        cursor.execute("RELEASE onceward_marks")
+        return True
+    cursor.execute("ROLLBACK TO onceward_marks")
+    cursor.execute("RELEASE onceward_marks")
+    return False
+
+
+def _claim(cursor: Cursor, statement: str, rulings: Rulings, keep: Keep, now: int) -> int:
+    end = now + keep.marks
+    marks = sorted(rulings.marks.items())  # neighbours in the index share a page
+    rows = [(id, content_of(one.order), one.trace, now, end) for id, one in marks]
+    return cursor.executemany(statement, rows).rowcount if rows else 0
 
 
 def standings(cursor: Cursor, ids: Sequence[bytes], now: int) -> list[Standing | None]:

@@ -113,8 +113,8 @@ CREATE INDEX onceward_marks_expiring ON onceward_marks (expires_at)
 """
 """The newest state of entities, and the messages and events that are known: for the guard against old events.
 
-Marks are narrow and come in the order of their hashes, so they are their own index. An entity without a value was
-deleted; its order stays until it expires, so that older events do not bring it back.
+Marks are narrow, and most come in about the order of their ids, so they are their own index. An entity without a value
+was deleted; its order stays until it expires, so that older events do not bring it back.
 """
 
 MIGRATIONS: tuple[str, ...] = (TABLES, AUDIT, NEWEST)

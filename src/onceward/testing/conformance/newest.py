@@ -9,7 +9,7 @@ from unittest import SkipTest
 from msgspec.structs import replace
 
 from onceward.model.newest import Delivery, Keep, Ruled, Ruling, Standing
-from onceward.model.ordering import Ordering, content_of, place_of
+from onceward.model.ordering import content_of, encoded
 from onceward.ports import KeepsNewest
 
 from .factory import StoreFactory, check
@@ -37,8 +37,7 @@ def event(
     """A delivery. Times are seconds after some day; the content is the value's."""
     at = None if time is None else (BASE + time * SECOND, 0)
     said = f"{at} {sequence} {value!r}"
-    place = replace(place_of(Ordering(sequence=0)), event_time=at, sequence=sequence, message_id=message)
-    place = replace(place, publish_time=None if published is None else (BASE + published * SECOND, 0))
+    place = encoded(at, sequence, None if published is None else (BASE + published * SECOND, 0), message)
     id = id_of(entity)
     return Delivery(
         id,
