@@ -52,19 +52,17 @@ from .stores.registry import open_store
 
 if TYPE_CHECKING:
     from .aio import AsyncFunction, AsyncOnce
+    from .locks import AsyncHeldLock, AsyncLock, HeldLock, Lock
     from .model.ordering import Ordering
     from .model.state_event import Current, StateEvent, deleted
+    from .operations import Operations
     from .stores.memory import MemoryStore
 
-_LATER = {
-    "AsyncFunction": "onceward.aio",
-    "AsyncOnce": "onceward.aio",
-    "Current": "onceward.model.state_event",
-    "MemoryStore": "onceward.stores.memory",
-    "Ordering": "onceward.model.ordering",
-    "StateEvent": "onceward.model.state_event",
-    "deleted": "onceward.model.state_event",
-}
+_LATER = {"AsyncFunction": "onceward.aio", "AsyncOnce": "onceward.aio", "MemoryStore": "onceward.stores.memory"}
+_LATER |= dict.fromkeys(("AsyncHeldLock", "AsyncLock", "HeldLock", "Lock"), "onceward.locks")
+_LATER["Operations"] = "onceward.operations"
+_LATER |= dict.fromkeys(("Current", "StateEvent", "deleted"), "onceward.model.state_event")
+_LATER["Ordering"] = "onceward.model.ordering"
 
 
 def __getattr__(name: str) -> Any:
@@ -82,6 +80,8 @@ __all__ = [
     "AlreadyRunning",
     "AsyncClaim",
     "AsyncFunction",
+    "AsyncHeldLock",
+    "AsyncLock",
     "AsyncOnce",
     "AuditEntry",
     "Claim",
@@ -94,11 +94,13 @@ __all__ = [
     "Executed",
     "Failed",
     "Function",
+    "HeldLock",
     "InvalidKey",
     "JsonKey",
     "Key",
     "LeaseLost",
     "LeaseOverdue",
+    "Lock",
     "MemoryStore",
     "Mismatch",
     "MissingExtra",
@@ -107,6 +109,7 @@ __all__ = [
     "Once",
     "OncewardError",
     "OncewardWarning",
+    "Operations",
     "Ordering",
     "Outcome",
     "OutcomeParked",
