@@ -91,6 +91,24 @@ def test_a_rollback_takes_the_message_along(sqlite_face: Face, trucks: Kept, the
     assert committed(sqlite_face.place.path) == {"truck": "five"}
 
 
+@pytest.mark.mission("E2")
+def test_a_failure_inside_leaves_no_mark_that_the_user_could_commit(
+    sqlite_face: Face, trucks: Kept, theirs: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with theirs:
+        theirs.execute(UPSERT, ("another", "row"))
+        with monkeypatch.context() as patch:
+            patch.setattr(newest, "_write", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                trucks.apply_in(theirs, "truck", at(5, message_id="m"), "five")
+    assert theirs.execute("SELECT count(*) FROM onceward_marks").fetchone() == (0,)
+    assert committed(sqlite_face.place.path) == {"another": "row"}, "what the user wrote before is theirs to commit"
+    assert trucks.apply("truck", at(5, message_id="m"), "five").executed
+
+
 def test_a_transaction_that_has_read_too_early_is_to_be_repeated(
     sqlite_face: Face, trucks: Kept, theirs: sqlite3.Connection
 ) -> None:

@@ -81,7 +81,7 @@ class Newest:
             except Unstorable as error:
                 raise ResultError(f"the value cannot be kept: {error}", key=key.text) from None
         content = _VERSION + _sha256(place.head + said).digest()[: CONTENT - 1]  # the same for all consumers
-        message, ahead = place.message_id, self.ahead
+        message, time, ahead = place.message_id, place.time, self.ahead
         return Delivery(
             id,
             self._scope_text,
@@ -91,7 +91,7 @@ class Newest:
             NO_MARK if message is None else mark_of(id, b"message", message.encode(), message),
             NO_MARK if event_id is None else _event_mark(id, event_id),
             message or "",
-            0 if ahead is None or place.event_time is None else place.event_time - ahead,
+            0 if ahead is None or time is None else time - ahead,
         )
 
     def delivery_of(self, event: AnyEvent) -> Delivery:

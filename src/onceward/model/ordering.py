@@ -71,7 +71,7 @@ AnyOrdering = Ordering | tuple[Any, ...] | Time
 class Place(Struct, frozen=True, gc=False):
     """An ordering, understood and encoded: what comes before the content hash in an order, in two halves.
 
-    `event_time` in µs since 1970, and `message_id`, for those who ask for them.
+    `time` is when it happened, as far as the ordering says (event time, else publish time), in µs since 1970.
     """
 
     head: bytes
@@ -80,7 +80,7 @@ class Place(Struct, frozen=True, gc=False):
     tail: bytes
     """Publish time and message id: what the transport adds."""
 
-    event_time: int | None
+    time: int | None
     message_id: str | None
 
     def order(self, content: bytes) -> bytes:
@@ -114,7 +114,8 @@ def encoded(
     head += _MISSING if sequence is None else _integer(sequence)
     tail = _MISSING if publish_time is None else _packed(1, publish_time[0] + _OFFSET, publish_time[1])
     tail += _MISSING if message_id is None else _text(message_id)
-    return Place(head, tail, None if event_time is None else event_time[0], message_id)
+    happened = publish_time if event_time is None else event_time
+    return Place(head, tail, None if happened is None else happened[0], message_id)
 
 
 def content_of(order: bytes) -> bytes:

@@ -58,15 +58,16 @@ class MemoryNewest:
         return rulings.answers
 
     def _write(self, rulings: Rulings, keep: Keep, now: int) -> None:
-        for id, one in rulings.marks.items():
-            expires = now + keep.marks
-            self._marks[id] = Mark(id, content_of(one.order), one.trace, now, expires)
-            heapq.heappush(self._expiring, (expires, next(self._expiries), id))
+        """States first: a signal may strike in between, and a mark without its state would be a lost event."""
         for id, one in rulings.newest.items():
             end = now + keep.deleted if one.value is None else None
             self._standings[id] = Standing(id, one.scope, one.entity, one.order, one.value, now, end)
             if end is not None:
                 heapq.heappush(self._expiring, (end, next(self._expiries), id))
+        for id, one in rulings.marks.items():
+            expires = now + keep.marks
+            self._marks[id] = Mark(id, content_of(one.order), one.trace, now, expires)
+            heapq.heappush(self._expiring, (expires, next(self._expiries), id))
         if len(self._expiring) > 2 * (len(self._marks) + len(self._standings)) + SLACK:
             self._compact_expiring()
 

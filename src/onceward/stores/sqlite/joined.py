@@ -125,9 +125,16 @@ class SQLiteJoined:
         return await self._apply(transitions.settle, settlements, timeout)
 
     async def keep_newest(self, deliveries: Sequence[Delivery], keep: Keep, *, timeout: float) -> list[Ruled]:
-        await self._take_write_lock(timeout)
-        with _undisturbed(self._connection) as cursor:
-            return newest.kept(cursor, deliveries, keep, self._clock.now())
+        """Behind a savepoint: if it fails, a caller who goes on must not commit a mark without its state."""
+        await self.begin(timeout=timeout)
+        try:
+            with _undisturbed(self._connection) as cursor:
+                answers = newest.kept(cursor, deliveries, keep, self._clock.now())
+            await self.keep()
+        except BaseException:
+            await self.undo()
+            raise
+        return answers
 
     async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[Standing | None]:  # noqa: ARG002 (reads without waiting)
         with _undisturbed(self._connection) as cursor:
