@@ -10,7 +10,7 @@ from typing import TypeVar
 from onceward.errors import ConfigurationError
 from onceward.model import transitions
 from onceward.model.audit import Signature, entries_of
-from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Seen, Verdict
+from onceward.model.record import READER, Answer, ClaimRequest, Record, Renewal, Seen, Verdict
 from onceward.ports import AnyRequest, AnySettlement
 
 from . import audit
@@ -182,4 +182,5 @@ def _update(columns: Columns) -> str:
 
 @cache
 def _swap(columns: Columns) -> str:
-    return f"{_update(columns)} AND token = ? AND nonce = ? AND state = ? AND updated_at = ?"
+    seen = "token = ? AND nonce = ? AND state = ? AND updated_at = ?"
+    return f"{_update(columns)} AND {seen} AND min_reader <= {READER}"
