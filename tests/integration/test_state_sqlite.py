@@ -22,6 +22,7 @@ from onceward import (
     Ordering,
     RetryTransaction,
     StateEvent,
+    StoreError,
     StoreUnavailable,
     VersionSkew,
     deleted,
@@ -251,28 +252,74 @@ def counted(tmp_path: Path) -> Iterator[Counted]:
 EXPIRE = ["DELETE FROM onceward_marks", "DELETE FROM onceward_newest"]
 
 
+BEGIN = ["BEGIN IMMEDIATE", "PRAGMA data_version", *EXPIRE]
+
+
 def test_a_batch_is_a_handful_of_statements(counted: Counted) -> None:
     plain = [(f"truck {n}", at(1), n) for n in range(1_000)]
     looks = ["SELECT +id, +ordering,"] * 2
-    assert counted.during(plain) == ["BEGIN IMMEDIATE", *EXPIRE, *looks, "INSERT INTO onceward_newest", "COMMIT"]
+    assert counted.during(plain) == [*BEGIN, *looks, "INSERT INTO onceward_newest", "COMMIT"]
     stale = [(f"truck {n}", at(0), n) for n in range(1_000)]
-    assert counted.during(stale) == ["BEGIN IMMEDIATE", *EXPIRE, *looks, "COMMIT"]
+    assert counted.during(stale) == [*BEGIN, "COMMIT"], "their orders are at hand"
     messages = [StateEvent(f"truck {n % 500}", at(2, message_id=f"m{n}"), n, event_id=n) for n in range(1_000)]
-    look = [
-        "BEGIN IMMEDIATE",
-        *EXPIRE,
-        "SELECT +id, +ordering,",
-        "SAVEPOINT onceward_marks",
-        "INSERT INTO onceward_marks",
-    ]
-    assert counted.during(messages) == [*look, "RELEASE onceward_marks", "UPDATE onceward_newest SET", "COMMIT"]
+    claim = [*BEGIN, "SAVEPOINT onceward_marks", "INSERT INTO onceward_marks"]
+    assert counted.during(messages) == [*claim, "RELEASE onceward_marks", "UPDATE onceward_newest SET", "COMMIT"]
     assert counted.during(messages) == [
-        *look,
+        *claim,
         "ROLLBACK TO onceward_marks",
         "RELEASE onceward_marks",
         *["SELECT +id, +content"] * 4,
         "COMMIT",
     ]
+
+
+def test_orders_at_hand_are_looked_up_again_after_anybody_else_wrote(counted: Counted, tmp_path: Path) -> None:
+    many = [(f"truck {n}", at(1), n) for n in range(20)]
+    counted.trucks.apply_many(many)
+    assert "SELECT +id, +ordering," not in counted.during(many)
+    with Once(f"sqlite:///{tmp_path}/once.db") as other:
+        other.state("trucks").apply("truck 3", at(9), "by another")
+    later = [(f"truck {n}", at(5), "later") for n in range(20)]
+    assert "SELECT +id, +ordering," in counted.during(later)
+    assert [counted.trucks.get(f"truck {n}") for n in (2, 3)] == ["later", "by another"]
+    counted.trucks.apply_many([("truck 2", at(6), deleted), *((f"truck {n}", at(6), "six") for n in range(5, 25))])
+    counted.clock.advance("31d")
+    revived = [*((f"truck {n}", at(1), "old") for n in range(20))]
+    assert [outcome.executed for outcome in counted.trucks.apply_many(revived)] == [n == 2 for n in range(20)]
+
+
+def test_a_batch_that_was_interrupted_after_its_commit_leaves_nothing_at_hand(
+    counted: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    counted.trucks.apply_many([(f"truck {n}", at(1), n) for n in range(20)])
+    with monkeypatch.context() as patch:
+        patch.setattr(newest.Orders, "keep", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            counted.trucks.apply_many([(f"truck {n}", at(9), "nine") for n in range(20)])
+    late = counted.trucks.apply_many([(f"truck {n}", at(5), "five") for n in range(20)])
+    assert {str(outcome) for outcome in late} == {"stale_event_ignored"}
+    assert counted.trucks.get("truck 3") == "nine"
+
+
+def test_a_batch_that_failed_leaves_nothing_at_hand(counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = [(f"truck {n}", at(1), n) for n in range(20)]
+    counted.trucks.apply_many(many)
+    later = [(f"truck {n}", at(5), "later") for n in range(20)]
+    sound = newest._write
+
+    def fails(*what: Any) -> None:
+        sound(*what)
+        raise sqlite3.OperationalError("disk I/O error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(newest, "_write", fails)
+        with pytest.raises(StoreError):
+            counted.trucks.apply_many(later)
+    assert counted.trucks.get("truck 3") == 3
+    assert all(outcome.executed for outcome in counted.trucks.apply_many(later))
 
 
 @pytest.mark.mission("C7")

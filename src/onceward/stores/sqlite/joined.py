@@ -129,12 +129,12 @@ class SQLiteJoined:
         await self.begin(timeout=timeout)
         try:
             with _undisturbed(self._connection) as cursor:
-                answers = newest.kept(cursor, deliveries, keep, self._clock.now())
+                done = newest.kept(cursor, deliveries, keep, self._clock.now())
             await self.keep()
         except BaseException:
             await self.undo()
             raise
-        return answers
+        return done.rulings.answers
 
     async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[Standing | None]:  # noqa: ARG002 (reads without waiting)
         with _undisturbed(self._connection) as cursor:

@@ -7,8 +7,9 @@ A batch is one transaction of a handful of statements, however many events it ha
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Container, Coroutine, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from onceward.model.newest import NO_MARK, Delivery, Keep, Ruled, Rulings, Standing, rule
 from onceward.model.ordering import content_of
@@ -16,12 +17,15 @@ from onceward.model.record import READER
 from onceward.ports import Clock
 
 from .link import Allowance, Link
+from .orders import Orders
 from .upkeep import CHUNK
 
 Cursor = sqlite3.Cursor
 
 _SIZES = (1, 8, 64, 500)
 """Ids are looked up in statements of these sizes, filled up by repetition: few statements, each prepared once."""
+
+NOTHING: Final[Mapping[bytes, bytes]] = MappingProxyType({})
 
 FEW = 16
 """Up to so many deliveries are looked at without a lock first: a duplicate that comes alone shall wait for nobody."""
@@ -72,6 +76,10 @@ class SQLiteNewest:
     _clock: Clock
     _turn_of: Callable[..., Coroutine[Any, Any, Any]]
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._orders = Orders()
+
     async def keep_newest(self, deliveries: Sequence[Delivery], keep: Keep, *, timeout: float) -> list[Ruled]:
         answers: list[Ruled] = await self._turn_of(Allowance.of(timeout), self._keep_newest, deliveries, keep)
         return answers
@@ -99,12 +107,15 @@ class SQLiteNewest:
             seen = judged(cursor, deliveries, self._clock.now())
             if not seen.newest and not seen.marks:
                 return seen.answers
-        return self._link.write(cursor, self._kept, deliveries, keep)
+        done = self._link.write(cursor, self._kept, deliveries, keep)
+        self._orders.keep(cursor, done.alive, done.rulings.newest.values())
+        return done.rulings.answers
 
-    def _kept(self, cursor: Cursor, deliveries: Sequence[Delivery], keep: Keep) -> list[Ruled]:
+    def _kept(self, cursor: Cursor, deliveries: Sequence[Delivery], keep: Keep) -> Kept:
         now = self._clock.now()  # after waiting for the lock
+        recalled = self._orders.begin(cursor)
         expire(cursor, now, SWEEP * len(deliveries))
-        return kept(cursor, deliveries, keep, now)
+        return kept(cursor, deliveries, keep, now, recalled)
 
     def _newest(self, cursor: Cursor, ids: Sequence[bytes]) -> list[Standing | None]:
         return standings(cursor, ids, self._clock.now())
@@ -119,9 +130,18 @@ class SQLiteNewest:
 # ── within somebody's write transaction: the store's own, or the caller's ──
 
 
-def kept(cursor: Cursor, deliveries: Sequence[Delivery], keep: Keep, now: int) -> list[Ruled]:
+class Kept(NamedTuple):
+    """What was ruled and written; `alive` has the orders that were met, of entities that are not deleted."""
+
+    rulings: Rulings
+    alive: dict[bytes, bytes]
+
+
+def kept(
+    cursor: Cursor, deliveries: Sequence[Delivery], keep: Keep, now: int, recalled: Mapping[bytes, bytes] = NOTHING
+) -> Kept:
     """Marks of many deliveries are taken for new, and looked up only if some turn out to be there."""
-    orders, alive, closed = _orders(cursor, deliveries, now)
+    orders, alive, closed = _orders(cursor, deliveries, now, recalled)
     rulings = None
     if len(deliveries) > FEW:
         rulings = rule(deliveries, dict(orders), {}, now, closed)
@@ -131,10 +151,10 @@ def kept(cursor: Cursor, deliveries: Sequence[Delivery], keep: Keep, now: int) -
         rulings = rule(deliveries, orders, _known(cursor, deliveries, now), now, closed)
         _claim(cursor, _CLAIM, rulings, keep, now)
     _write(cursor, rulings.newest.values(), alive, keep, now)
-    return rulings.answers
+    return Kept(rulings, alive)
 
 
-def _write(cursor: Cursor, newest: Iterable[Delivery], alive: set[bytes], keep: Keep, now: int) -> None:
+def _write(cursor: Cursor, newest: Iterable[Delivery], alive: Container[bytes], keep: Keep, now: int) -> None:
     """What is there and stays there gets its new order and value, and no index is touched."""
     moved: list[tuple[Any, ...]] = []
     others: list[tuple[Any, ...]] = []
@@ -156,16 +176,17 @@ def judged(cursor: Cursor, deliveries: Sequence[Delivery], now: int) -> Rulings:
 
 
 def _orders(
-    cursor: Cursor, deliveries: Sequence[Delivery], now: int
-) -> tuple[dict[bytes, bytes], set[bytes], set[bytes]]:
-    """The order of each entity, which of them are not deleted, and which ones a newer version wrote."""
-    orders, alive, closed = {}, set(), set()
-    for id, order, expires_at, min_reader in looked_up(cursor, _ORDERS, {one.id for one in deliveries}):
+    cursor: Cursor, deliveries: Sequence[Delivery], now: int, recalled: Mapping[bytes, bytes] = NOTHING
+) -> tuple[dict[bytes, bytes], dict[bytes, bytes], set[bytes]]:
+    """The order of each entity, the same without deleted ones, and which ones a newer version wrote."""
+    wanted = {one.id for one in deliveries}
+    alive = {id: recalled[id] for id in wanted if id in recalled} if recalled else {}
+    orders, closed = dict(alive), set()
+    for id, order, expires_at, min_reader in looked_up(cursor, _ORDERS, wanted - alive.keys()):
         if min_reader > READER:
             closed.add(id)
         elif expires_at is None:
-            orders[id] = order
-            alive.add(id)
+            orders[id] = alive[id] = order
         elif expires_at > now:
             orders[id] = order
     return orders, alive, closed
