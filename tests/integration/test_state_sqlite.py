@@ -29,6 +29,7 @@ from onceward import (
 )
 from onceward.bridge import run
 from onceward.stores.sqlite import SQLiteStore, newest, schema
+from onceward.stores.sqlite.orders import Orders
 from onceward.stores.sqlite.schema import AUDIT, TABLES
 from onceward.testing import FakeClock
 from onceward.worlds.threads import Threads
@@ -296,7 +297,7 @@ def test_a_batch_that_was_interrupted_after_its_commit_leaves_nothing_at_hand(
 
     counted.trucks.apply_many([(f"truck {n}", at(1), n) for n in range(20)])
     with monkeypatch.context() as patch:
-        patch.setattr(newest.Orders, "keep", interrupted)
+        patch.setattr(Orders, "keep", interrupted)
         with pytest.raises(KeyboardInterrupt):
             counted.trucks.apply_many([(f"truck {n}", at(9), "nine") for n in range(20)])
     late = counted.trucks.apply_many([(f"truck {n}", at(5), "five") for n in range(20)])

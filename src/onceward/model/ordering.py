@@ -189,6 +189,8 @@ def _ordering(given: Any) -> Ordering:
 
 
 def _check_message(message: Any) -> None:
+    if type(message) is str and 0 < len(message) <= MAX_MESSAGE_ID and message.isascii():
+        return
     if not isinstance(message, str):
         raise InvalidKey(f"the message id is {type(message).__name__}, not str", hint="pass str(message_id)")
     if not message:
