@@ -52,7 +52,7 @@ class Engine:
         if isinstance(store, Glances) and (store.inline or not world.cancels):  # it may block: never on a loop
             self.glance = store.glance
         self.answer: Callable[[AnyRequest], Answer] | None = store.answer if isinstance(store, Immediate) else None
-        self._opened = False
+        self.opened = False
         self.wants = bus.wants  # one step less on every call's way
 
     def is_ready(self) -> bool:
@@ -62,13 +62,13 @@ class Engine:
             raise Stopping("this client was closed", hint="make a new one, or call it before its block ends")
         if self.stopping:
             raise Stopping("this process has stopped claiming", hint="deliver it to another one")
-        return self._opened
+        return self.opened
 
     async def ready(self) -> None:
         """As `is_ready`, and then the store is open."""
         if not self.is_ready():
             await self.store.open(self.world)
-            self._opened = True
+            self.opened = True
 
     async def finish(
         self, work: Awaitable[T], hurry: Callable[[], None] | None = None

@@ -189,9 +189,12 @@ class SQLiteStore(SQLiteNewest, Grouping, Watchers):
 
     def _apply(self, cursor: Cursor, requests: Sequence[AnyRequest], ids: Sequence[bytes]) -> list[Answer]:
         """Judged by what is seen without the lock first: what changes nothing takes none, and one record is swapped."""
-        answer = self._recalled(cursor, requests[0]) if len(requests) == 1 else None
-        if answer is not None:
-            return [answer]
+        if len(requests) == 1:
+            answer = self._recalled(cursor, requests[0])
+            if answer is not None:
+                return [answer]
+        elif not all(isinstance(one, ClaimRequest) for one in requests):  # something will change: no look before
+            return self._link.write(cursor, self._apply_locked, requests, ids)
         found = OURS.fetch(cursor, ids)
         answers, changes = judge(found, transitions.apply, requests, self._clock.now())
         if not changes or self._written(cursor, found, answers):
