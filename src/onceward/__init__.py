@@ -53,12 +53,16 @@ from .stores.registry import open_store
 if TYPE_CHECKING:
     from .aio import AsyncFunction, AsyncOnce
     from .locks import AsyncHeldLock, AsyncLock, HeldLock, Lock
+    from .model.ordering import Ordering
+    from .model.state_event import Current, StateEvent, deleted
     from .operations import Operations
     from .stores.memory import MemoryStore
 
 _LATER = {"AsyncFunction": "onceward.aio", "AsyncOnce": "onceward.aio", "MemoryStore": "onceward.stores.memory"}
 _LATER |= dict.fromkeys(("AsyncHeldLock", "AsyncLock", "HeldLock", "Lock"), "onceward.locks")
 _LATER["Operations"] = "onceward.operations"
+_LATER |= dict.fromkeys(("Current", "StateEvent", "deleted"), "onceward.model.state_event")
+_LATER["Ordering"] = "onceward.model.ordering"
 
 
 def __getattr__(name: str) -> Any:
@@ -84,6 +88,7 @@ __all__ = [
     "ClaimError",
     "ConfigurationError",
     "Content",
+    "Current",
     "Entry",
     "Event",
     "Executed",
@@ -105,6 +110,7 @@ __all__ = [
     "OncewardError",
     "OncewardWarning",
     "Operations",
+    "Ordering",
     "Outcome",
     "OutcomeParked",
     "OutcomeUnknown",
@@ -122,6 +128,7 @@ __all__ = [
     "Scope",
     "Stale",
     "State",
+    "StateEvent",
     "StillRunning",
     "Stopping",
     "StoreBroken",
@@ -140,6 +147,7 @@ __all__ = [
     "content_key",
     "current_async_claim",
     "current_claim",
+    "deleted",
     "forever",
     "inconclusive",
     "lasting",

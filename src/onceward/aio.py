@@ -21,6 +21,7 @@ from .locks import AsyncHeldLock, AsyncLock, lock_job, tried_async
 from .model.audit import AuditEntry
 from .model.cipher import Cipher
 from .model.duration import Duration, microseconds
+from .model.newest import StateChoices
 from .model.outcome import Outcome
 from .model.policy import Choices, Defaults, Finding, OnDone, OnLost, OnRunning, Settings, applied
 from .model.view import Entry
@@ -30,6 +31,7 @@ from .operations import OperationsSource, declared
 from .person import signed
 from .ports import Store
 from .prepare import given_key, is_quick, job_of, job_under, jobs_of, key_of
+from .states import AsyncState
 from .stores.cached import CachedStore
 from .transactions import AsyncWithin
 from .worlds.aio import EventLoop
@@ -269,6 +271,18 @@ class AsyncOnce(Face):
     def within(self, connection: Any) -> AsyncWithin:
         """`async with once.within(connection) as tx:` claim, effect and result in your own transaction."""
         return AsyncWithin(self, connection)
+
+    @overload
+    def state(self, name: str, holds: type[T], **choices: Unpack[StateChoices]) -> AsyncState[T]: ...
+    @overload
+    def state(self, name: str, holds: Any = Any, **choices: Unpack[StateChoices]) -> AsyncState[Any]: ...
+    def state(self, name: str, holds: Any = Any, **choices: Unpack[StateChoices]) -> AsyncState[Any]:
+        """The newest value of each entity of this name, whatever the order in which events arrive.
+
+        `holds` is the type of the values. Messages are known for `window` ("7d"), deleted entities for `keep_deleted`
+        ("30d"); an event that is further `ahead` of the store's time than this ("5m") is `Parked`.
+        """
+        return AsyncState(self, name, holds, **choices)
 
     async def read(self, key: Any, *, name: str | None = None) -> Entry | None:
         """The record under the key, or None."""

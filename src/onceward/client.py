@@ -29,7 +29,9 @@ from .worlds.threads import Threads
 if TYPE_CHECKING:
     from .aio import AsyncFunction, AsyncOnce
     from .locks import HeldLock, Lock
+    from .model.newest import StateChoices
     from .operations import OperationsSource
+    from .states import State
     from .transactions import Within
 
 
@@ -296,6 +298,20 @@ class Once(Face):
         from .transactions import Within  # not at the top, for the same reason as in `map`
 
         return Within(self, connection)
+
+    @overload
+    def state(self, name: str, holds: type[T], **choices: Unpack[StateChoices]) -> State[T]: ...
+    @overload
+    def state(self, name: str, holds: Any = Any, **choices: Unpack[StateChoices]) -> State[Any]: ...
+    def state(self, name: str, holds: Any = Any, **choices: Unpack[StateChoices]) -> State[Any]:
+        """The newest value of each entity of this name, whatever the order in which events arrive.
+
+        `holds` is the type of the values. Messages are known for `window` ("7d"), deleted entities for `keep_deleted`
+        ("30d"); an event that is further `ahead` of the store's time than this ("5m") is `Parked`.
+        """
+        from .states import State  # not at the top, for the same reason as in `map`
+
+        return State(self, name, holds, **choices)
 
     def read(self, key: Any, *, name: str | None = None) -> Entry | None:
         """The record under the key, or None."""

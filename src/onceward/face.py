@@ -197,6 +197,10 @@ class Face:
                 self._scopes[operation] = scope
         return scope
 
+    def state_scope(self, name: str) -> Scope:
+        """Whose entities a state of this name has."""
+        return Scope(self._app, name, self._tenant)
+
     def codec(self, annotation: Any = Any) -> Codec:
         return codec_for(self.policy, ResultType(annotation), self._cipher, accept_plain=self._accept_plain)
 

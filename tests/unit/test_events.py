@@ -227,6 +227,8 @@ SILENT, LOUD = (Level.DEBUG, Level.INFO), (Level.WARNING, Level.ERROR)
         ("unknown", Level.ERROR),
         ("unprotected", Level.ERROR),
         ("result_not_stored", Level.ERROR),
+        ("applied", Level.DEBUG),
+        ("stale", Level.INFO),
     ],
 )
 def test_each_event_is_as_loud_as_it_deserves(name: str, level: Level, caplog: pytest.LogCaptureFixture) -> None:

@@ -23,6 +23,8 @@ LEVELS: dict[str, Level] = {
     "acquired": Level.INFO,
     "completed": Level.INFO,
     "skipped": Level.INFO,
+    "applied": Level.DEBUG,
+    "stale": Level.INFO,
     "released": Level.INFO,
     "resolved": Level.INFO,
     "forgotten": Level.WARNING,
@@ -90,9 +92,9 @@ class Bus:
 
         return unsubscribe
 
-    def wants(self, name: str) -> bool:
+    def wants(self, name: str, times: int = 1) -> bool:
         """Count the event; tells whether anybody listens, so that it has to be made."""
-        self.counts[name] += 1
+        self.counts[name] += times
         return self._loud(_LEVELS[name]) or bool(self._listeners)
 
     def emit(self, event: Event) -> None:

@@ -169,6 +169,9 @@ async def verbs() -> None:
     assert_type(once.using(tenant="other"), AsyncOnce)
     assert_type(await once.forget("k", force=True), bool)
     assert_type(await once.purge(), int)
+    receipts = once.state("receipts", Receipt)
+    assert_type(await receipts.delete("A", "2026-03-01T08:05Z"), Outcome[None])
+    assert_type(await receipts.get("A"), Receipt | None)
     once.forget("k")  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]
 
 
