@@ -137,10 +137,10 @@ class Codec:
     def pack(self, value: Any, record_id: bytes) -> bytes:
         """The value in its envelope, for those who cannot do without it: `Unstorable` says why it cannot be kept."""
         plain = self._type.encode(value)
-        if self._cipher is None and len(plain) < self._compress_from:
+        if self._cipher is None and len(plain) < self._plain_below:
             data = _PLAIN_HEADER + _crc32(plain, _PLAIN_SUM).to_bytes(4, "big") + plain
         else:
-            data = self._wrap(plain, record_id)
+            data, _ = self._wrap([plain], record_id)
         if len(data) > self._max_bytes:
             raise Unstorable(f"it takes {len(data)} bytes, and the limit is {self._max_bytes}")
         return data
