@@ -315,6 +315,16 @@ class AsyncOnce(Face):
         await self.close()
 
 
+def run_until_stopped(once: AsyncOnce, tell: Watcher | None) -> None:
+    """Run its schedules on an event loop of their own until it is stopped, then close it."""
+
+    async def main() -> None:
+        async with once:
+            await once.run_schedules(tell=tell)
+
+    asyncio.run(main())
+
+
 def beside(engine: Engine) -> Engine:
     """The async engine of the same client: same data, keeper and events, a connection of its own."""
     store = engine.store.beside() if isinstance(engine.store, CachedStore) else engine.store.twin()

@@ -78,6 +78,7 @@ class Watch:
         self._settled: set[int] = set()
         self._ours: set[int] = set()
         self._did_something = False
+        self._next: int | None = None  # slot after the last look
         self._again = True  # a run has ended since the last look
         self._look_at = 0  # by our monotonic clock, in µs
 
@@ -112,8 +113,9 @@ class Watch:
         if due.late is not None:
             self._start(crew, due.late, late=True)
         await self._advance(due, more=more)
-        following = self.schedule.table.next(now)
-        looks = [one for one in (following, due.look_at) if one is not None]
+        if self._next is None or self._next <= now:
+            self._next = self.schedule.table.next(now)
+        looks = [one for one in (self._next, due.look_at) if one is not None]
         return min(looks, default=now + int(LONGEST_REST * SECOND)) - (now - self._monotonic())
 
     async def _register(self) -> None:

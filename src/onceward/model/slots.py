@@ -24,8 +24,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 SECOND = timedelta(seconds=1)
 DAY = timedelta(days=1)
-QUARTER = 15 * 60
-"""Seconds of a stretch in which clocks change at most once: no zone has ever been quicker."""
+HOUR = 3600
+"""Seconds. Within an hour clocks change at most once: no zone has ever been quicker."""
 
 YEARS = 50
 """A pattern without a slot in so many years has none: 29 February on a certain weekday comes every 28 at least."""
@@ -103,26 +103,19 @@ class Timetable(Struct, frozen=True, dict=True):
             if not self.pattern.is_on(local.date()):
                 at = _next_date(at, local, zone)
                 continue
-            left_of_day = 86_400 - (local.hour * 3600 + local.minute * 60 + local.second)
-            stretch = timedelta(seconds=min(QUARTER - instant_of(at) // 1_000_000 % QUARTER, left_of_day))
-            if (at + stretch - SECOND).astimezone(zone).utcoffset() == local.utcoffset():
-                for shown in self._shown(local.replace(tzinfo=None), stretch):
-                    yield at + (shown - local.replace(tzinfo=None))
-            else:  # clocks change in this very stretch
-                yield from (second for second in _seconds(at, stretch) if self._matches(second.astimezone(zone)))
-            at += stretch
+            left = timedelta(seconds=HOUR - local.minute * 60 - local.second)
+            if (at + left - SECOND).astimezone(zone).utcoffset() != local.utcoffset():  # clocks change in this hour
+                yield from (second for second in _seconds(at, left) if self._matches(second.astimezone(zone)))
+            elif local.hour in self.pattern.hours:
+                yield from self._in_hour(at + left - timedelta(seconds=HOUR), at)
+            at += left
 
-    def _shown(self, start: datetime, stretch: timedelta) -> Iterator[datetime]:
-        """Matching times that a clock shows on its undisturbed way from `start`, within one date."""
-        pattern, end = self.pattern, start + stretch
-        minute = start.replace(second=0)
-        while minute < end:
-            if minute.minute in pattern.minutes and minute.hour in pattern.hours:
-                for second in pattern.seconds:
-                    shown = minute.replace(second=second)
-                    if start <= shown < end:
-                        yield shown
-            minute += timedelta(minutes=1)
+    def _in_hour(self, begin: datetime, start: datetime) -> Iterator[datetime]:
+        """The slots of an hour that clocks go through undisturbed, from `start` on."""
+        for minute, second in product(self.pattern.minutes, self.pattern.seconds):
+            slot = begin + timedelta(minutes=minute, seconds=second)
+            if slot >= start:
+                yield slot
 
     def _matches(self, local: datetime) -> bool:
         pattern = self.pattern
@@ -165,4 +158,4 @@ def _seconds(start: datetime, stretch: timedelta) -> Iterator[datetime]:
 def _next_date(at: datetime, local: datetime, zone: tzinfo) -> datetime:
     """The first instant of the next local date. Where clocks were set back across midnight, a step towards it."""
     midnight = first_instant(datetime.combine(local.date() + DAY, time()), zone)
-    return midnight if midnight > at else at + timedelta(seconds=QUARTER)
+    return midnight if midnight > at else at + timedelta(seconds=HOUR // 4)
