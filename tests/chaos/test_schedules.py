@@ -45,7 +45,7 @@ def every_hour(plan: Plan) -> dict[datetime, int]:
 
 def every_night(plan: Plan) -> dict[datetime, int]:
     """Half past two in Berlin, worked out by hand for the two nights that are not like the others."""
-    nights = {}
+    nights: dict[datetime, int] = {}
     day = plan.since.astimezone(BERLIN).date()
     while True:
         if day == datetime(2026, 3, 29).date():  # noqa: DTZ001 (a local date)
@@ -66,7 +66,11 @@ def complaints(plan: Plan, result: Result) -> list[str]:
     found = []
     for name, expected in (("hourly", every_hour(plan)), ("nightly", every_night(plan))):
         ran = result.count(name)
-        found += [f"{name} {at}: {ran[at]}, not {expected.get(at, 0)}" for at in {*ran, *expected} if ran[at] != expected.get(at, 0)]
+        found += [
+            f"{name} {at}: {ran[at]}, not {expected.get(at, 0)}"
+            for at in {*ran, *expected}
+            if ran[at] != expected.get(at, 0)
+        ]
     return sorted(found)
 
 

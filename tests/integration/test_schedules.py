@@ -24,6 +24,11 @@ def hourly(face: Face, ran: list[datetime], **choices: object) -> Runner:
     return Runner(face, ran.append, "0 * * * *", name="hourly", **choices)
 
 
+def both_turn(*runners: Runner) -> None:
+    for runner in runners:
+        runner.turn()
+
+
 def test_a_new_schedule_starts_at_its_registration_and_runs_each_slot_when_it_comes(
     face: Face, ran: list[datetime]
 ) -> None:
@@ -96,9 +101,7 @@ def test_without_catching_up_what_was_missed_is_counted_and_told_and_not_run(fac
     runner = off_for_a_day(face, ran, catch_up="none")
     assert ran == AFTERWARDS
     assert [(one.count, one.first, one.last) for one in runner.missed()] == [(24, MISSED[0], MISSED[-1])]
-    assert [event.reason for event in face.told("missed")] == [
-        "24 runs missed, 2026-01-01T01:00Z to 2026-01-02T00:00Z"
-    ]
+    assert [event.reason for event in face.told("missed")] == ["24 runs missed, 2026-01-01T01:00Z to 2026-01-02T00:00Z"]
     assert face.once.counts["missed"] == 1
 
 
@@ -184,7 +187,7 @@ def test_the_slot_of_a_runner_that_died_is_run_by_another_once_its_lease_is_over
 ) -> None:
     other = face.another()
     dead, alive = hourly(other, ran, lease="600s"), hourly(face, ran, lease="600s")
-    dead.turn(), alive.turn()
+    both_turn(dead, alive)
     face.clock.advance("60m")
     key = dead.planned.key(utc(2026, 1, 1, 1))
     silent = other.silent_owner(key, lease="600s")  # it has claimed the slot and is not heard of again
@@ -199,7 +202,7 @@ def test_the_slot_of_a_runner_that_died_is_run_by_another_once_its_lease_is_over
 
 def test_a_runner_that_dies_before_it_claims_loses_nothing(face: Face, ran: list[datetime]) -> None:
     dead, alive = hourly(face.another(), ran), hourly(face, ran)
-    dead.turn(), alive.turn()
+    both_turn(dead, alive)
     face.clock.advance("60m")
     dead.look()  # and never works
     alive.turn()
@@ -306,17 +309,17 @@ def test_a_failed_slot_is_run_again_if_somebody_asks_for_it(face: Face) -> None:
 
 def test_a_run_that_takes_longer_than_its_period_makes_the_next_one_skipped(face: Face, ran: list[datetime]) -> None:
     long, other = hourly(face, ran), hourly(face.another(), ran)
-    long.turn(), other.turn()
+    both_turn(long, other)
     going = face.silent_owner(long.planned.schedule.turn, lease="90m")  # a run that takes that long
     face.clock.advance("60m")
-    long.turn(), other.turn()
+    both_turn(long, other)
     assert ran == []
     assert going.state is State.PENDING
     assert "skipped" in long.outcomes() + other.outcomes()
     record = face._wait(long.planned.read(utc(2026, 1, 1, 1))).record
     assert (record.state, record.error_type, record.final) == (State.FAILED, "Skipped", True)
     face.clock.advance("60m")
-    long.turn(), other.turn()
+    both_turn(long, other)
     assert ran == [utc(2026, 1, 1, 2)]
 
 
@@ -339,7 +342,7 @@ def test_overlapping_runs_wait_or_are_allowed_or_are_skipped(face: Face, overlap
     waiting: list[object] = []
     first = Runner(face, work, "0 * * * *", name="r", overlap=overlap, lease="1d")
     later = Runner(other, work, "0 * * * *", name="r", overlap=overlap, lease="1d")
-    first.turn(), later.turn()
+    both_turn(first, later)
     face.clock.advance("60m")
     first.turn()
     for one in waiting:
