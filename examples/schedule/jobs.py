@@ -1,4 +1,4 @@
-"""The jobs of a small outreach system: `onceward schedule examples.schedule.jobs:once`, on as many machines as you like."""
+"""The jobs of a small outreach system: `onceward schedule examples.schedule.jobs:once`, on any number of machines."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ once = Once(f"sqlite:///{FILE}", app="outreach")
 
 def book(job: str, scheduled_at: datetime) -> None:
     """The effect: one row, in the file where the records are, so that row and record are one transaction."""
-    with closing(sqlite3.connect(FILE, timeout=10)) as shop:
-        with shop:
-            shop.execute("CREATE TABLE IF NOT EXISTS runs (job TEXT, scheduled_at TEXT, runner INTEGER)")
-            shop.execute("INSERT INTO runs VALUES (?, ?, ?)", (job, scheduled_at.isoformat(), os.getpid()))
-            current_claim().complete_in(shop)
+    with closing(sqlite3.connect(FILE, timeout=10)) as shop, shop:
+        shop.execute("CREATE TABLE IF NOT EXISTS runs (job TEXT, scheduled_at TEXT, runner INTEGER)")
+        shop.execute("INSERT INTO runs VALUES (?, ?, ?)", (job, scheduled_at.isoformat(), os.getpid()))
+        current_claim().complete_in(shop)
 
 
 @once.schedule("*/5 8-18 * * 1-6", tz="Europe/Berlin", name="follow-ups", catch_up="last")

@@ -80,7 +80,7 @@ def test_a_second_signal_ends_it_at_once(folder: Path) -> None:
 
 def test_async_applications_and_lines_of_json(folder: Path) -> None:
     runner = start(folder, "schedule", "-o", "json", "app:awaited")
-    until(lambda: (folder / "awaited").exists())
+    until((folder / "awaited").exists)
     runner.send_signal(signal.SIGTERM)
     code, out, _ = finish(runner)
     assert code == 0
