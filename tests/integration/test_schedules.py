@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from onceward import Executed, State
+from onceward.core.lock import take
+from onceward.core.slot import Run
 from onceward.model.schedule import Ran
 from tests.faces import Face
 from tests.planned import Runner, start_at, utc
@@ -363,6 +365,23 @@ def test_the_turn_of_a_runner_that_died_is_free_after_its_lease(face: Face, ran:
     other.silent_owner(runner.planned.schedule.turn, lease="600s")
     runner.sleep_until(utc(2026, 1, 1, 1, 30))
     assert ran == [utc(2026, 1, 1, 1)]
+
+
+def test_a_slot_that_was_parked_keeps_no_other_from_its_turn(face: Face, ran: list[datetime]) -> None:
+    """A crash between effect and record: nobody runs that slot again, but the schedule goes on."""
+    runner = hourly(face, ran, lease="600s", after_crash="park", max_attempts=1)
+    runner.turn()
+    face.clock.advance("60m")
+    runner.look()
+    other = face.another()
+    other.silent_owner(runner.planned.key(utc(2026, 1, 1, 1)), lease="600s", after_crash="park")
+    turn = Run(runner.planned.schedule, 0, runner.planned.job(0)).turn_job()
+    other.drive(take(other.once.engine, turn))
+    runner.crew.works.clear()
+    runner.watch._ours.clear()
+    runner.sleep_until(utc(2026, 1, 1, 3, 30))
+    assert face._wait(runner.planned.read(utc(2026, 1, 1, 1))).state is State.PARKED
+    assert ran == [utc(2026, 1, 1, 2), utc(2026, 1, 1, 3)]
 
 
 # ── trouble ──

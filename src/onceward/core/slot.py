@@ -17,21 +17,21 @@ from typing import Any
 from msgspec.structs import replace
 
 from onceward.errors import NotAcquired, StoreError
+from onceward.model.lock import MARK, given_up
 from onceward.model.outcome import Failed, Outcome, Running, Stale
-from onceward.model.record import Complete, Fail, Resolution, Resolve, State, Validity
+from onceward.model.record import AfterCrash, Fail, Resolution, Resolve, State
 from onceward.model.schedule import SKIPPED, Schedule
 
 from . import switch
-from .acquire import Asked, acquire
+from .acquire import acquire
 from .block import leave, left, refusal
 from .engine import Engine
 from .execute import ask_first, disabled, perform
 from .held import Held
 from .interrupted import recover
 from .job import Job
+from .lock import LockedKey, granted
 from .unclaimed import Unclaimed
-
-AT_ONCE = Validity(lasting=0)
 
 OF_FIRES = {
     "too early": "its slot has not come by the store's clock; early= says by how much a clock may be ahead",
@@ -47,20 +47,29 @@ class Run:
         self.slot = slot
         self.job = job
         self.patient = patient  # a late run waits for its turn: skipping it would undo the catching up
-        self.turn: Asked | None = None
+        self.turn: Held | None = None
 
     @property
     def overlaps(self) -> bool:
         return self.schedule.slots.overlap == "allow"
 
     def turn_job(self) -> Job:
+        """A lock like any other: when its owner falls silent it is free, whatever that means for the slot."""
         waits = self.patient or self.schedule.slots.overlap == "wait"
-        policy = replace(self.job.policy, on_running="wait" if waits else "raise", max_attempts=0)
-        return Job(self.schedule.turn, policy, self.job.codec)
+        policy = replace(
+            self.job.policy,
+            on_running="wait" if waits else "raise",
+            after_crash=AfterCrash.RERUN,
+            find=None,
+            verify_after=0,
+            max_attempts=0,
+            on_lost="tell",
+        )
+        return Job(self.schedule.turn, policy, self.job.codec, MARK)
 
-    async def torn_open(self, engine: Engine, asked: Asked, error: BaseException) -> None:
+    async def torn_open(self, engine: Engine, slot: Held, error: BaseException) -> None:
         """Leave neither the slot nor the turn locked."""
-        await recover(engine, [asked] if self.turn is None else [asked, self.turn], error)
+        await recover(engine, [slot] if self.turn is None else [slot, self.turn], error)
         self.turn = None
 
 
@@ -68,27 +77,27 @@ async def run_slot(engine: Engine, run: Run) -> Outcome[Any]:
     """Do the run of this slot, if it is ours to do."""
     if switch.off:
         return await disabled(engine, run.job)
-    asked = Asked(engine, run.job)
+    slot = Held(engine, run.job)
     try:
-        found = await _begin(engine, run, asked)
+        found = await _begin(engine, run, slot)
         outcome = await perform(found) if isinstance(found, Held) else found
     except BaseException as error:
-        await run.torn_open(engine, asked, error)
+        await run.torn_open(engine, slot, error)
         raise
     await give_up_turn(run)
     return outcome
 
 
-async def _begin(engine: Engine, run: Run, asked: Asked) -> Held | Outcome[Any]:
+async def _begin(engine: Engine, run: Run, slot: Held) -> Held | Outcome[Any]:
     """The claim of the slot, with the turn; or the outcome that stands in the way."""
     await engine.ready()
-    found = await acquire(asked)
+    found = await acquire(slot)
     if not isinstance(found, Held):
         return _named(found)
     if run.overlaps:
         return found
-    run.turn = Asked(engine, run.turn_job())
-    other = await acquire(run.turn)
+    run.turn = LockedKey(engine, run.turn_job())
+    other = await granted(run.turn)
     if isinstance(other, Held):
         return found
     run.turn = None
@@ -125,17 +134,14 @@ def _named(outcome: Outcome[Any]) -> Outcome[Any]:
 
 async def give_up_turn(run: Run) -> None:
     """The next run may begin. If the store does not answer now, it may once the turn's lease is over."""
-    held = None if run.turn is None else run.turn.held
-    run.turn = None
-    if held is None or held.over:
+    turn, run.turn = run.turn, None
+    if turn is None or turn.over:
         return
-    record = held.record
-    held.hurry()
+    turn.hurry()
     try:
-        done = Complete(record.id, record.token, record.nonce, stored=False, validity=AT_ONCE)
-        await held.settle(done, State.COMPLETED)
+        await turn.settle(given_up(turn.record), State.FREE)
     except StoreError:
-        held.let_lapse()
+        turn.let_lapse()
 
 
 # ── runs that somebody else's scheduler starts ──────────────────────────────────────────────────────────────────
@@ -191,16 +197,16 @@ async def enter(engine: Engine, schedule: Schedule, slot: int | None, job: MakeJ
     run = Run(schedule, found, job(found))
     if switch.off:
         return Unclaimed(engine, run.job).__enter__(), run
-    asked = Asked(engine, run.job)
+    entered = Held(engine, run.job)
     try:
-        return await _enter(engine, run, asked), run
+        return await _enter(engine, run, entered), run
     except BaseException as error:
-        await run.torn_open(engine, asked, error)
+        await run.torn_open(engine, entered, error)
         raise
 
 
-async def _enter(engine: Engine, run: Run, asked: Asked) -> Held:
-    held = await _begin(engine, run, asked)
+async def _enter(engine: Engine, run: Run, slot: Held) -> Held:
+    held = await _begin(engine, run, slot)
     if not isinstance(held, Held):
         raise refusal(held)
     held.__enter__()
