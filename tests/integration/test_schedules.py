@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextvars
 from datetime import datetime, timedelta
 
 import pytest
 
 from onceward import Executed, State
-from onceward.core.lock import take
+from onceward.core.held import Held
+from onceward.core.lock import give_up, take
 from onceward.core.slot import Run
+from onceward.model.due import Agenda
 from onceward.model.schedule import Ran
+from onceward.model.slots import instant_of
+from tests.cli.calls import until
 from tests.faces import Face
 from tests.planned import Runner, start_at, utc
 
@@ -375,8 +380,7 @@ def test_a_slot_that_was_parked_keeps_no_other_from_its_turn(face: Face, ran: li
     runner.look()
     other = face.another()
     other.silent_owner(runner.planned.key(utc(2026, 1, 1, 1)), lease="600s", after_crash="park")
-    turn = Run(runner.planned.schedule, 0, runner.planned.job(0)).turn_job()
-    other.drive(take(other.once.engine, turn))
+    turn_of_another(other, runner)
     runner.crew.works.clear()
     runner.watch._ours.clear()
     runner.sleep_until(utc(2026, 1, 1, 3, 30))
@@ -423,3 +427,82 @@ def test_a_stopped_client_begins_no_more_runs(face: Face, ran: list[datetime]) -
     runner.work()
     runner.look()
     assert ran == []
+
+
+def test_a_run_that_waits_for_its_turn_when_the_client_stops_is_left_to_others(face: Face, ran: list[datetime]) -> None:
+    other = face.another()
+    runner = hourly(face, ran, overlap="wait", lease="1d")
+    runner.turn()
+    turn_of_another(other, runner)
+    face.clock.advance("60m")
+    runner.look()
+    waiting = face.start(runner.work)
+    until(lambda: other._wait(other.once.read(runner.planned.key(utc(2026, 1, 1, 1)))) is not None)
+    face.once.stop()
+    waiting.result(20)
+    assert ran == []
+    assert other._wait(other.once.read(runner.planned.key(utc(2026, 1, 1, 1)))) is None  # free: neither run nor skipped
+
+
+def test_a_late_run_waits_for_its_turn_where_one_on_time_is_skipped(face: Face, ran: list[datetime]) -> None:
+    other = face.another()
+    runner = hourly(face, ran, overlap="skip", catch_up="all", lease="1d")
+    runner.turn()
+    lock = turn_of_another(other, runner)
+    face.clock.advance("90m")
+    runner.look()
+    waiting = face.start(runner.work)
+    until(lambda: other._wait(other.once.read(runner.planned.key(utc(2026, 1, 1, 1)))) is not None)
+    assert ran == []
+    other.drive(give_up(lock))
+    waiting.result(20)
+    assert ran == [utc(2026, 1, 1, 1)]
+
+
+def turn_of_another(other: Face, runner: Runner) -> Held:
+    """Somebody else's run is still going."""
+    job = Run(runner.planned.schedule, 0, runner.planned.job(0)).turn_job()
+    lock: Held = contextvars.Context().run(other.drive, take(other.once.engine, job))
+    return lock
+
+
+def test_whoever_ran_a_slot_moves_the_cursor_over_it_at_once(face: Face, ran: list[datetime]) -> None:
+    """A machine that is off for long must not take for missed what was done right before."""
+    runner = hourly(face, ran)
+    runner.turn()
+    face.clock.advance("60m")
+    runner.look()
+    runner.work()
+    assert runner.watch.is_due()  # a run has ended, so there may be something to do
+    runner.look()
+    runner.look()
+    cursor = runner.watch._cursor
+    assert cursor is not None
+    assert cursor.considered == instant_of(utc(2026, 1, 1, 1))
+    assert not runner.watch.is_due()
+
+
+def test_of_two_who_see_the_same_missed_runs_only_the_one_that_moves_the_cursor_tells(
+    face: Face, ran: list[datetime]
+) -> None:
+    first, second = hourly(face, ran), hourly(face.another(), ran)
+    both_turn(first, second)
+    face.clock.advance("150m")
+    first.turn()
+    now = instant_of(utc(2026, 1, 1, 2))
+    seen = Agenda(now=(), late=None, considered=now, missed=(now,), settled=(), look_at=None)
+    second.face.drive(second.watch._advance(seen, more=False))  # what it saw before the first one moved it
+    assert [one.count for one in first.missed() + second.missed()] == [2]
+
+
+@pytest.mark.fault("F44")
+def test_a_slot_comes_by_the_stores_clock_and_not_by_ours(face: Face, ran: list[datetime]) -> None:
+    start_at(face.clock, utc(2026, 1, 1, 0, 50))
+    runner = hourly(face, ran)
+    runner.turn()
+    face.clock.advance("20m")
+    face.clock.set_back("15m")  # it is 00:55 there, and a machine that counts by itself has 01:10
+    runner.turn()
+    assert ran == []
+    runner.sleep_until(utc(2026, 1, 1, 1, 1))
+    assert ran == [utc(2026, 1, 1, 1)]
