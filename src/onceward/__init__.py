@@ -53,12 +53,16 @@ from .stores.registry import open_store
 if TYPE_CHECKING:
     from .aio import AsyncFunction, AsyncOnce
     from .locks import AsyncHeldLock, AsyncLock, HeldLock, Lock
+    from .model.schedule import Missed, Ran
     from .operations import Operations
+    from .schedules import AsyncScheduled, Scheduled
     from .stores.memory import MemoryStore
 
 _LATER = {"AsyncFunction": "onceward.aio", "AsyncOnce": "onceward.aio", "MemoryStore": "onceward.stores.memory"}
 _LATER |= dict.fromkeys(("AsyncHeldLock", "AsyncLock", "HeldLock", "Lock"), "onceward.locks")
 _LATER["Operations"] = "onceward.operations"
+_LATER |= dict.fromkeys(("AsyncScheduled", "Scheduled"), "onceward.schedules")
+_LATER |= dict.fromkeys(("Missed", "Ran"), "onceward.model.schedule")
 
 
 def __getattr__(name: str) -> Any:
@@ -79,6 +83,7 @@ __all__ = [
     "AsyncHeldLock",
     "AsyncLock",
     "AsyncOnce",
+    "AsyncScheduled",
     "AuditEntry",
     "Claim",
     "ClaimError",
@@ -98,6 +103,7 @@ __all__ = [
     "Lock",
     "MemoryStore",
     "Mismatch",
+    "Missed",
     "MissingExtra",
     "MissingKey",
     "NotAcquired",
@@ -112,6 +118,7 @@ __all__ = [
     "Payload",
     "PayloadMismatch",
     "PreviouslyFailed",
+    "Ran",
     "Reentrant",
     "Replayed",
     "ResultCorrupt",
@@ -119,6 +126,7 @@ __all__ = [
     "ResultNotStored",
     "RetryTransaction",
     "Running",
+    "Scheduled",
     "Scope",
     "Stale",
     "State",

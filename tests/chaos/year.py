@@ -226,7 +226,7 @@ class Simulation:
             self.steps += 1
             self._clock.set(now)
             awake = [line for line, until in self._lines.items() if until <= now]
-            if self.steps % 24 and len(awake) > self._plan.awake:
+            if self.steps % 60 and len(awake) > self._plan.awake:
                 awake = self._dice.sample(awake, self._plan.awake)
             for line in awake:
                 line.sendall(b".")
