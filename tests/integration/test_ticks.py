@@ -269,3 +269,12 @@ def test_declarations_that_cannot_work_are_refused(face: Face) -> None:
 
 
 async def coroutine_function() -> None: ...
+
+
+def test_a_fire_at_the_wrong_time_is_an_outcome_of_a_declared_function_and_is_told(face: Face) -> None:
+    start_at(face.clock, FIVE_PAST)
+    planned = face.once.schedule(PATTERN, name="report")(face._work(lambda: None))
+    for wrong, reason in ((timedelta(seconds=31), "too early"), (-timedelta(hours=25), "too late")):
+        outcome = face._wait(planned.tick(FIVE_PAST + wrong))
+        assert (outcome.kind, outcome.reason) == ("stale", reason)
+        assert face.told("skipped")[-1].reason == reason
