@@ -10,7 +10,8 @@ from .blocks import ClaimBlock
 from .bridge import run
 from .core import inspect as records
 from .core.engine import Engine
-from .core.execute import execute
+from .core.execute import at_a_glance, unseen
+from .core.job import Job
 from .decorator import Guarded, Item, P, Rest, T, answer_of
 from .errors import ConfigurationError
 from .face import Face, by_text
@@ -37,16 +38,22 @@ if TYPE_CHECKING:
     from .transactions import Within
 
 
+def do(engine: Engine, job: Job) -> Outcome[Any]:
+    """`execute`, driven by the bridge from where it might wait."""
+    done = at_a_glance(engine, job)
+    return run(unseen(engine, job)) if done is None else done
+
+
 class Function(Guarded[P, T]):
     """A plain function that is done once per key."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        value: T = answer_of(run(execute(self.engine, self.job(args, kwargs))), self.operation.policy)
+        value: T = answer_of(do(self.engine, self.job(args, kwargs)), self.operation.policy)
         return value
 
     def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
         """Call it and get the `Outcome` instead of the value: what happened, under which key, in which attempt."""
-        return run(execute(self.engine, self.job(args, kwargs)))
+        return do(self.engine, self.job(args, kwargs))
 
     def read(self, *args: P.args, **kwargs: P.kwargs) -> Entry | None:
         """The record of a call with these arguments, or None. Nothing is run."""
@@ -241,12 +248,12 @@ class Once(Face):
 
     def run(self, key: Any, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """fn(*args) once under this key; the value, or the exception that says why there is none."""
-        value: T = answer_of(run(execute(self.engine, self.job(key, fn, args, kwargs))), self.policy)
+        value: T = answer_of(do(self.engine, self.job(key, fn, args, kwargs)), self.policy)
         return value
 
     def outcome(self, key: Any, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
         """As `run`, but the `Outcome`."""
-        return run(execute(self.engine, self.job(key, fn, args, kwargs)))
+        return do(self.engine, self.job(key, fn, args, kwargs))
 
     def map(
         self,

@@ -7,6 +7,8 @@ from enum import IntEnum
 
 from msgspec import Struct
 
+from onceward.model.signals import came_by_signal
+
 
 class Level(IntEnum):
     """As in the standard library's logging."""
@@ -99,5 +101,7 @@ class Bus:
         for listener in (self._default, *self._listeners):
             try:
                 listener(event)
-            except Exception as error:  # noqa: BLE001 (a listener must never change what the work does)
+            except Exception as error:  # a listener must never change what the work does
+                if came_by_signal(error):
+                    raise
                 self._complain(event, error)

@@ -274,7 +274,11 @@ class Orphaned(Alone):
 
     __slots__ = ()
 
-    def __call__(self, *_: object) -> NoReturn:
+    def __init__(self) -> None:
+        super().__init__()
+        self.busy = True  # with something that will never end
+
+    def refuse(self) -> NoReturn:
         raise StoreBroken(
             "this MemoryStore belongs to the process that made it; after a fork it would protect nothing",
             hint="open a store in the child, or use one that processes share (sqlite:///…)",

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from onceward.errors import WrongWorld
+from onceward.model.pace import share
 from onceward.ports import Send
 
 from .loop_lane import LoopLane
@@ -178,8 +179,27 @@ class LoopCrew:
             await asyncio.wait(self._tasks)
 
 
+class Breath:
+    """A pause, if the last is long enough ago: others, such as the loop's thread, then get the interpreter."""
+
+    __slots__ = ("_due",)
+
+    def __init__(self) -> None:
+        self._due = time.monotonic() + _BETWEEN_PAUSES
+
+    def __call__(self) -> None:
+        if time.monotonic() >= self._due:
+            time.sleep(_PAUSE)
+            self._due = time.monotonic() + _BETWEEN_PAUSES
+
+
+_BETWEEN_PAUSES = 0.001
+_PAUSE = 0.000_05  # not 0: who waits has to wake up before we want it back
+
+
 def _caught(call: Callable[..., T], *arguments: Any) -> tuple[T, None] | tuple[Any, Exception]:
     """What it raised as a value: a future refuses StopIteration, and would never be done."""
+    share(Breath())  # in the context of this call only, which `to_thread` made for it
     try:
         return call(*arguments), None
     except Exception as error:  # noqa: BLE001 (raised again by whoever waits)
