@@ -54,8 +54,10 @@ if TYPE_CHECKING:
     from .aio import AsyncFunction, AsyncOnce
     from .locks import AsyncHeldLock, AsyncLock, HeldLock, Lock
     from .model.ordering import Ordering
+    from .model.schedule import Missed, Ran
     from .model.state_event import Current, StateEvent, deleted
     from .operations import Operations
+    from .schedules import AsyncScheduled, Scheduled
     from .stores.memory import MemoryStore
 
 _LATER = {"AsyncFunction": "onceward.aio", "AsyncOnce": "onceward.aio", "MemoryStore": "onceward.stores.memory"}
@@ -63,6 +65,8 @@ _LATER |= dict.fromkeys(("AsyncHeldLock", "AsyncLock", "HeldLock", "Lock"), "onc
 _LATER["Operations"] = "onceward.operations"
 _LATER |= dict.fromkeys(("Current", "StateEvent", "deleted"), "onceward.model.state_event")
 _LATER["Ordering"] = "onceward.model.ordering"
+_LATER |= dict.fromkeys(("AsyncScheduled", "Scheduled"), "onceward.schedules")
+_LATER |= dict.fromkeys(("Missed", "Ran"), "onceward.model.schedule")
 
 
 def __getattr__(name: str) -> Any:
@@ -83,6 +87,7 @@ __all__ = [
     "AsyncHeldLock",
     "AsyncLock",
     "AsyncOnce",
+    "AsyncScheduled",
     "AuditEntry",
     "Claim",
     "ClaimError",
@@ -103,6 +108,7 @@ __all__ = [
     "Lock",
     "MemoryStore",
     "Mismatch",
+    "Missed",
     "MissingExtra",
     "MissingKey",
     "NotAcquired",
@@ -118,6 +124,7 @@ __all__ = [
     "Payload",
     "PayloadMismatch",
     "PreviouslyFailed",
+    "Ran",
     "Reentrant",
     "Replayed",
     "ResultCorrupt",
@@ -125,6 +132,7 @@ __all__ = [
     "ResultNotStored",
     "RetryTransaction",
     "Running",
+    "Scheduled",
     "Scope",
     "Stale",
     "State",

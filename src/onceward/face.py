@@ -91,6 +91,7 @@ class Face:
         self._keep_no_operations()
         self._scopes: dict[str, Scope] = {}  # of keys that are given
         self._names: dict[tuple[Scope, bool], str] = {}  # who declared an operation first
+        self.schedules: dict[str, Any] = {}
         self._connect(_cached(opened, cache) if cache else opened)
 
     def _connect(self, store: Store) -> None:

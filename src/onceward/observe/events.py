@@ -35,6 +35,8 @@ LEVELS: dict[str, Level] = {
     "settle_retried": Level.WARNING,
     "retry_delay_failed": Level.WARNING,
     "slow_transaction": Level.WARNING,
+    "missed": Level.WARNING,
+    "schedule_delayed": Level.WARNING,
     "mismatch": Level.ERROR,
     "lost": Level.ERROR,
     "parked": Level.ERROR,
