@@ -68,6 +68,8 @@ BARS: dict[str, Bar] = {
     "memory at a million keys, replay, against a thousand": at_most(1.5),
     "sqlite at a million keys, fresh, against a thousand": at_most(1.5),
     "sqlite at a million keys, replay, against a thousand": at_most(1.5),
+    "sqlite FULL, newest of events, against a bare upsert": at_most(1.3),
+    "sqlite NORMAL, newest of events, against a bare upsert": at_most(1.3),
     "postgres, fresh, against bare psycopg": at_most(1.1),
     "postgres, replay, against bare psycopg": at_most(1.1),
     "postgres 64 tasks, fresh, against bare asyncpg": at_least(4.5),
@@ -82,6 +84,8 @@ WITHOUT_BAR = (
     "sqlite FULL, replay, against a lean table",
     "sqlite NORMAL, fresh, against a lean table",
     "sqlite NORMAL, replay, against a lean table",
+    "sqlite FULL, newest of events with message ids, against a bare upsert",
+    "sqlite NORMAL, newest of events with message ids, against a bare upsert",
 )
 """Measured and shown all the same: a replay takes no lease, and a table of six columns keeps none of our promises."""
 

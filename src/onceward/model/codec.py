@@ -50,6 +50,10 @@ _blake2b = hashlib.blake2b
 _crc32 = zlib.crc32
 
 
+_NOTHING: Final = _PLAIN_HEADER + _crc32(b"\xc0", _PLAIN_SUM).to_bytes(4, "big") + b"\xc0"
+"""None in its envelope: what most work returns."""
+
+
 class Encoded(msgspec.Struct, frozen=True):
     """A result, ready to be stored; `data` is None, and `reason` says why, if it is not to be stored.
 
@@ -71,6 +75,7 @@ class Codec:
         "_compress_from",
         "_decode",
         "_max_bytes",
+        "_nothing",
         "_plain_below",
         "_store",
         "_type",
@@ -96,12 +101,17 @@ class Codec:
         self._plain_below = min(self._compress_from, _AT_ONCE)
         self._cipher = cipher
         self._accept_plain = accept_plain or cipher is None
+        self._nothing: Encoded | None = None
+        if cipher is None:
+            self._nothing = self.encode(None, b"")
 
     def encode(self, value: Any, record_id: bytes, *, large: bool = False) -> Encoded:
         """The result in its envelope. Never raises for a value: the effect is done, whatever it returned.
 
         `large` gives the same bytes, made in pieces.
         """
+        if value is None and self._nothing is not None:  # what most work returns: encoded once
+            return self._nothing
         if not self._store:
             return Encoded(None, _NO_DIGEST, "results of this function are not stored, as declared")
         try:
@@ -124,8 +134,21 @@ class Codec:
             return Encoded(None, digest, f"it takes {len(data)} bytes, and the limit is {self._max_bytes}")
         return Encoded(data, digest)
 
+    def pack(self, value: Any, record_id: bytes) -> bytes:
+        """The value in its envelope, for those who cannot do without it: `Unstorable` says why it cannot be kept."""
+        plain = self._type.encode(value)
+        if self._cipher is None and len(plain) < self._plain_below:
+            data = _PLAIN_HEADER + _crc32(plain, _PLAIN_SUM).to_bytes(4, "big") + plain
+        else:
+            data, _ = self._wrap([plain], record_id)
+        if len(data) > self._max_bytes:
+            raise Unstorable(f"it takes {len(data)} bytes, and the limit is {self._max_bytes}")
+        return data
+
     def decode(self, data: bytes, record_id: bytes) -> Any:
         """A fresh copy of the stored result. Raises `ResultCorrupt` or `UnknownCodec`, never anything to re-run for."""
+        if data == _NOTHING and self._accept_plain:
+            return None
         size = len(data)
         if size < _BODY:
             raise ResultCorrupt(f"the stored result was cut off: {size} bytes are left")

@@ -25,6 +25,7 @@ from onceward.stores.watchers import Watchers
 from . import audit, faults, upkeep
 from .joined import SQLiteJoined, check_connection
 from .link import MEMORY, Allowance, Cursor, Link
+from .newest import SQLiteNewest
 from .recall import Mistaken, Recall
 from .rows import GLIMPSE, glimpse_of
 from .schema import LATEST, examine
@@ -34,7 +35,7 @@ from .url import absolute, checked_synchronous, name_of
 T = TypeVar("T")
 
 
-class SQLiteStore(Grouping, Watchers):
+class SQLiteStore(SQLiteNewest, Grouping, Watchers):
     """A SQLite file, in WAL mode. `synchronous="FULL"` keeps what was acknowledged through a power cut.
 
     `":memory:"` is one shared connection for one process, without joining.
