@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import sys
 import threading
 import time
@@ -72,6 +71,8 @@ class Threads:
         time.sleep(seconds)  # noqa: ASYNC251 (there is no loop here to block)
 
     async def ready(self, socket: int, *, writing: bool, seconds: float) -> bool:
+        import select  # here, because most stores have no socket
+
         if not hasattr(select, "poll"):  # Windows
             return any(select.select([socket], [socket] if writing else [], [], max(seconds, 0)))
         poll = select.poll()

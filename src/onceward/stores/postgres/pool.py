@@ -63,13 +63,12 @@ class Pool:
                     raise StoreUnavailable(f"{self._name} is not open", hint="open the store first, and close it last")
                 wire = self._idle.pop() if self._idle else None
                 slot = Slot()
-                full = wire is None and len(self._lent) >= self._size
-                if full:
-                    gate = world.gate()
-                    self._waiting.append(gate)
-                else:
+                gate = world.gate() if wire is None and len(self._lent) >= self._size else None
+                if gate is None:
                     self._lent.add(slot)
-            if full:
+                else:
+                    self._waiting.append(gate)
+            if gate is not None:
                 await self._queue(gate, deadline)
                 continue
             if wire is None:

@@ -100,7 +100,7 @@ def _blanks() -> dict[str, str]:
 
 def _text(path: str) -> str:
     """Without the lines of comment on top: the server need not read them."""
-    lines = files(__package__).joinpath(path).read_text(encoding="utf-8").splitlines()
+    lines = files("onceward.stores.postgres").joinpath(path).read_text(encoding="utf-8").splitlines()
     return "\n".join(line for line in lines if not line.startswith("--"))
 
 
