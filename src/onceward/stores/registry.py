@@ -15,6 +15,7 @@ DEFAULT = "sqlite:///onceward.db"
 ENTRY_POINTS = "onceward.stores"
 
 _BUILT_IN = {"memory": "onceward.stores.memory", "sqlite": "onceward.stores.sqlite"}
+_BUILT_IN |= dict.fromkeys(("redis", "rediss", "unix"), "onceward.stores.redis")
 
 
 def open_store(url: str | None = None) -> Store:

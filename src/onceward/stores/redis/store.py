@@ -1,0 +1,280 @@
+"""RedisStore: records on a Redis or Valkey server, judged there by the state table in Lua, one call a batch.
+
+A claim, a replay, a renewal and a settlement are one round trip each, and those that arrive together share one. What
+changes nothing writes nothing. The time is the server's. Records expire by the server's hand once they answer for
+nothing any more.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from onceward.errors import ConfigurationError, StoreUnavailable
+from onceward.model.audit import AuditEntry, AuditFilter, Signature
+from onceward.model.record import Answer, ClaimRequest, Renewal, Resolve, Seen, State
+from onceward.ports import AnyRequest, AnySettlement, Clock, Filter, Order, Page, World
+from onceward.stores.grouping import Grouping
+from onceward.stores.watchers import Watchers
+
+from . import faults, records, safety, upkeep
+from .place import Place, from_client, parse
+from .resp import Refusal, Reply
+from .scripts import Script, script
+
+PREFIX = "onceward"
+LONGEST_PREFIX = 200
+BATCH = 256
+"""Requests in one call of a script: the server does nothing else meanwhile, for some two milliseconds."""
+
+OPENING = 10.0  # seconds
+SERVERS_TIME = records.TIME.pack(0)
+
+
+class Wire(Protocol):
+    """How calls reach the server, in one of the two worlds."""
+
+    async def call(self, payload: bytes, seconds: float, *, again: bool) -> Reply: ...
+    async def close(self) -> None: ...
+    def drop(self) -> None: ...
+
+
+class RedisStore(Grouping, Watchers):
+    """Records on one server: `where` is a URL, or your own `redis.Redis` or `redis.asyncio.Redis`.
+
+    A server that evicts keys, or keeps nothing through a restart, is refused; `unsafe_eviction=True` and
+    `unsafe_persistence=True` take that risk. `clock` is for tests: else the server's own time counts.
+    """
+
+    inline = False
+
+    def __init__(
+        self,
+        where: Any,
+        *,
+        prefix: str = PREFIX,
+        unsafe_eviction: bool = False,
+        unsafe_persistence: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__()
+        if isinstance(where, str):
+            where, settings = parse(where)
+            prefix = settings.get("prefix", prefix)
+            unsafe_eviction = settings.get(safety.EVICTION, unsafe_eviction)
+            unsafe_persistence = settings.get(safety.PERSISTENCE, unsafe_persistence)
+        self._place: Place = where if isinstance(where, Place) else from_client(where)
+        self._prefix = _checked(prefix)
+        self.name = self._place.name + ("" if prefix == PREFIX else f" ({prefix})")
+        self._unsafe_eviction = unsafe_eviction
+        self._unsafe_persistence = unsafe_persistence
+        self._test_clock = clock
+        self._examined = False
+        self._wire: Wire | None = None
+        base = b"{%b}:" % self._prefix.encode()
+        self._record = base + b"r:"
+        self._ids = base + b"ids"
+        self._both = (self._ids, base + b"audit")
+        self._apply: Script = script("apply")
+
+    def twin(self) -> RedisStore:
+        other = _with_settings(*self._settings())
+        other._examined = self._examined  # noqa: SLF001 (one of us)
+        return other
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Only the settings travel: the other process opens connections of its own."""
+        return _with_settings, self._settings()
+
+    def _settings(self) -> tuple[Place, str, bool, bool, Clock | None]:
+        return self._place, self._prefix, self._unsafe_eviction, self._unsafe_persistence, self._test_clock
+
+    async def open(self, world: World) -> None:
+        wire, self._wire = self._wire, _wire(self._place, world)
+        if wire is not None:
+            await wire.close()
+        if not self._examined:
+            facts = await safety.examine(self._asked_at_opening, self.name)
+            safety.require(
+                facts, self.name, unsafe_eviction=self._unsafe_eviction, unsafe_persistence=self._unsafe_persistence
+            )
+            self._examined = True
+        self.group(world)
+
+    async def close(self) -> None:
+        wire, self._wire, self._lane = self._wire, None, None
+        if wire is not None:
+            await wire.close()
+
+    # ── the verbs ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def send(self, requests: Sequence[AnyRequest], timeout: float) -> list[Answer]:
+        """Claims, renewals and settlements, in one call (or a few, if there are many)."""
+        if len(requests) <= BATCH:
+            return await self._judged(requests, timeout)
+        deadline = time.monotonic() + timeout
+        answers = []
+        for start in range(0, len(requests), BATCH):
+            left = deadline - time.monotonic()
+            answers += await self._judged(requests[start : start + BATCH], left)
+        return answers
+
+    async def settle(
+        self, settlements: Sequence[AnySettlement], *, timeout: float, signed: Signature | None = None
+    ) -> list[Answer]:
+        if signed is None:
+            return await super().settle(settlements, timeout=timeout)
+        return await self._judged(settlements, timeout, signed)
+
+    async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
+        deadline = time.monotonic() + timeout
+        answers: list[Answer] = []
+        for start in range(0, len(ids), BATCH):
+            some = ids[start : start + BATCH]
+            keys = (self._ids, *[self._record + id for id in some])
+            data = await self.run("look", keys, (self._time(),), deadline - time.monotonic())
+            answers += upkeep.looked(some, data)
+        return answers
+
+    async def forget(
+        self,
+        ids: Sequence[bytes],
+        *,
+        force: bool,
+        timeout: float,
+        seen: Mapping[bytes, Seen] | None = None,
+        signed: Signature | None = None,
+    ) -> list[Answer]:
+        sights = seen or {}
+        requests = [records.forgetting(sights.get(id), force=force) for id in ids]
+        answers = await self._applied(list(ids), list(ids), requests, timeout, signed, again=False)
+        self.wake(ids)
+        return answers
+
+    async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
+        return await upkeep.scan(self, wanted, cursor, limit, timeout)
+
+    async def first(self, wanted: Filter, *, order: Order, limit: int, timeout: float) -> Page:
+        return await upkeep.first(self, wanted, order, limit, timeout)
+
+    async def counts(self, *, timeout: float) -> dict[tuple[str, State], int]:
+        return await upkeep.counts(self, timeout)
+
+    async def purge(self, limit: int, *, timeout: float, signed: Signature | None = None) -> int:
+        return await upkeep.purge(self, limit, timeout, _signature(signed))
+
+    async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
+        return await upkeep.audit(self, wanted, limit, timeout)
+
+    # ── calls of scripts ────────────────────────────────────────────────────────────────────────────────────────
+
+    async def walk(self, name: str, arguments: Sequence[bytes], seconds: float, *, again: bool = True) -> Any:
+        """A script that knows its way from the keys of the index and of the trail."""
+        return await self.run(name, self._both, (self._time(), *arguments), seconds, again=again)
+
+    async def run(
+        self, name: str, keys: Sequence[bytes], arguments: Sequence[bytes], seconds: float, *, again: bool = True
+    ) -> Any:
+        return await self._call(script(name), keys, arguments, seconds, again=again)
+
+    async def _judged(
+        self, requests: Sequence[AnyRequest], timeout: float, signed: Signature | None = None
+    ) -> list[Answer]:
+        ids = [one.id for one in requests]
+        again = signed is None and not any(isinstance(one, Resolve) for one in requests)
+        try:
+            encoded = [records.request(one) for one in requests]
+        except struct.error as error:
+            raise ConfigurationError(f"a request holds a number or a text that is too large ({error})") from error
+        answers = await self._applied(ids, list(requests), encoded, timeout, signed, again=again)
+        if self._waiting:
+            self.wake(one.id for one in requests if not isinstance(one, ClaimRequest | Renewal))
+        return answers
+
+    async def _applied(
+        self,
+        ids: list[bytes],
+        requests: list[Any],
+        encoded: list[bytes],
+        timeout: float,
+        signed: Signature | None,
+        *,
+        again: bool,
+    ) -> list[Answer]:
+        if not ids:
+            return []
+        prefix = self._record
+        keys = (*self._both, *[prefix + id for id in ids])
+        arguments = (self._time(), _signature(signed), *encoded)
+        data = await self._call(self._apply, keys, arguments, timeout, again=again)
+        answers, wrong = records.answers(ids, requests, data)
+        if wrong:
+            raise self._refused(Refusal(wrong))
+        return answers
+
+    async def _call(
+        self, called: Script, keys: Sequence[bytes], arguments: Sequence[bytes], seconds: float, *, again: bool
+    ) -> Any:
+        wire = self._wire
+        if wire is None:
+            raise StoreUnavailable(f"{self.name} is not open", hint="open the store first, and close it last")
+        if seconds <= 0:
+            raise StoreUnavailable(f"{self.name}: the time for this call was over before its turn came")
+        reply = await wire.call(called.call(keys, arguments), seconds, again=again)
+        if isinstance(reply, Refusal) and reply.code == "NOSCRIPT":  # it was restarted, or told to forget
+            reply = await wire.call(called.call_in_full(keys, arguments), seconds, again=again)
+        if isinstance(reply, Refusal):
+            raise self._refused(reply)
+        return reply
+
+    def _refused(self, refusal: Refusal) -> Exception:
+        if faults.is_replica(refusal) and self._wire is not None:
+            self._wire.drop()
+        return faults.explain(refusal, self.name)
+
+    async def _asked_at_opening(self, payload: bytes) -> Reply:
+        if self._wire is None:
+            raise StoreUnavailable(f"{self.name} was closed while it was opened")
+        return await self._wire.call(payload, OPENING, again=True)
+
+    def _time(self) -> bytes:
+        return SERVERS_TIME if self._test_clock is None else records.TIME.pack(self._test_clock.now())
+
+
+def _wire(place: Place, world: World) -> Wire:
+    if world.cancels:  # calls are tasks of an event loop
+        from .loop_link import LoopWire
+
+        return LoopWire(place)
+    from .link import SocketWire
+
+    return SocketWire(place)
+
+
+def _signature(signed: Signature | None) -> bytes:
+    return b"" if signed is None else msgspec.json.encode([signed.verb, signed.who, signed.why, signed.detail])
+
+
+def _checked(prefix: str) -> str:
+    """Braces would end the hash tag that keeps all keys of a store in one slot."""
+    if not prefix or len(prefix) > LONGEST_PREFIX or not prefix.isprintable() or set(prefix) & set("{}"):
+        raise ConfigurationError(
+            f"{prefix!r} cannot be a prefix", hint=f"up to {LONGEST_PREFIX} printable characters, without braces"
+        )
+    return prefix
+
+
+def _with_settings(
+    place: Place,
+    prefix: str,
+    unsafe_eviction: bool,  # noqa: FBT001 (pickled)
+    unsafe_persistence: bool,  # noqa: FBT001 (pickled)
+    clock: Clock | None,
+) -> RedisStore:
+    return RedisStore(
+        place, prefix=prefix, unsafe_eviction=unsafe_eviction, unsafe_persistence=unsafe_persistence, clock=clock
+    )
