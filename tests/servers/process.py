@@ -79,6 +79,6 @@ class Server:
 
 
 def _with_the_parent() -> list[str]:
-    """A run that is killed leaves no server behind (where the system has such a command; else the fixture's end does)."""
+    """A run that is killed leaves no server behind, where the system has such a command."""
     command = shutil.which("setpriv")
     return [] if command is None else [command, "--pdeathsig", "KILL"]

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -25,6 +25,9 @@ from . import faults, records, safety, upkeep
 from .place import Place, from_client, parse
 from .resp import Refusal, Reply
 from .scripts import Script, script
+
+if TYPE_CHECKING:
+    from .bell import Bell
 
 PREFIX = "onceward"
 LONGEST_PREFIX = 200
@@ -80,6 +83,8 @@ class RedisStore(Grouping, Watchers):
         self._ids = base + b"ids"
         self._both = (self._ids, base + b"audit")
         self._apply: Script = script("apply")
+        self._channels = base + b"w:"
+        self._bell: Bell | None = None
 
     def twin(self) -> RedisStore:
         other = _with_settings(*self._settings())
@@ -107,8 +112,26 @@ class RedisStore(Grouping, Watchers):
 
     async def close(self) -> None:
         wire, self._wire, self._lane = self._wire, None, None
+        bell, self._bell = self._bell, None
+        if bell is not None:
+            bell.close()
         if wire is not None:
             await wire.close()
+
+    def watch(self, id: bytes, wake: Callable[[], None]) -> Callable[[], None]:
+        """Woken by settlements of this process at once, and by those of others by way of the server."""
+        from .bell import Bell
+
+        stop = super().watch(id, wake)
+        if self._bell is None:
+            self._bell = Bell(self._place, self._channels, lambda settled: self.wake([settled]))
+        leave = self._bell.listen(id)
+
+        def stop_both() -> None:
+            stop()
+            leave()
+
+        return stop_both
 
     # ── the verbs ───────────────────────────────────────────────────────────────────────────────────────────────
 
