@@ -81,7 +81,10 @@ class Line(asyncio.Protocol):
         if not self.is_open:
             return
         self.is_open = False
-        self._transport.abort()
+        try:
+            self._transport.abort()
+        except RuntimeError:  # its loop is closed, and calls nobody back
+            _bury(self._transport)
         self._connection._reader = self._connection._writer = None  # noqa: SLF001 (so that it does not close once more)
         while self._waiting:
             answer = self._waiting.popleft()
@@ -95,6 +98,7 @@ class LoopWire:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._trouble = Trouble(place.name)
+        self._closed = False
         self._reset()
         inherit_nothing(self)
 
@@ -122,10 +126,13 @@ class LoopWire:
         line = self._lines.get(loop)
         if line is not None and line.is_open:
             return line
+        self._bury_the_dead()
         async with self._dials.setdefault(loop, asyncio.Lock()):
             line = self._lines.get(loop)
             if line is None or not line.is_open:
                 line = self._lines[loop] = await self._dial(seconds)
+            if self._closed:  # meanwhile
+                line.close("the store was closed")
             return line
 
     async def _dial(self, seconds: float) -> Line:
@@ -149,17 +156,42 @@ class LoopWire:
             line.close("it leads to a replica")
 
     async def close(self) -> None:
-        """Also those of loops that are gone."""
+        """Also lines of other loops, and from outside of any: the blocking face may close what the async one used."""
+        self._closed = True
+        here = _running()
         for loop, line in tuple(self._lines.items()):
-            if loop is asyncio.get_running_loop():
+            if loop is here or loop.is_closed():
                 line.close("the store was closed")
-            elif not loop.is_closed():
-                with contextlib.suppress(RuntimeError):
+            else:
+                with contextlib.suppress(RuntimeError):  # it was closed in between
                     loop.call_soon_threadsafe(line.close, "the store was closed")
         self._lines.clear()
+
+    def _bury_the_dead(self) -> None:
+        """A loop may end without a word to us, as `asyncio.run` does."""
+        for loop, line in tuple(self._lines.items()):
+            if loop.is_closed():
+                line.close("its loop was closed")
+                self._lines.pop(loop, None)
 
     def after_fork_in_child(self) -> None:
         from .link import _abandoned
 
         _abandoned.extend(self._lines.values())
         self._reset()
+
+
+def _running() -> AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _bury(transport: Any) -> None:
+    """Close the socket of a transport whose loop will not do it any more. Else Python warns about it at the end."""
+    plain = getattr(getattr(transport, "_ssl_protocol", None), "_transport", transport)
+    finish = getattr(plain, "_call_connection_lost", None)
+    if finish is not None:
+        with contextlib.suppress(Exception):  # whatever it is, nobody uses it any more
+            finish(None)

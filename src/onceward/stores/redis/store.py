@@ -8,6 +8,7 @@ nothing any more.
 from __future__ import annotations
 
 import struct
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -75,9 +76,11 @@ class RedisStore(Grouping, Watchers):
         self.name = self._place.name + ("" if prefix == PREFIX else f" ({prefix})")
         self._unsafe_eviction = unsafe_eviction
         self._unsafe_persistence = unsafe_persistence
-        self._test_clock = clock
+        self.clock = clock  # shown for those who answer in the place of a store in fake time
         self._examined = False
         self._wire: Wire | None = None
+        self._world: World | None = None
+        self._opening = threading.Lock()
         base = b"{%b}:" % self._prefix.encode()
         self._record = base + b"r:"
         self._ids = base + b"ids"
@@ -96,19 +99,22 @@ class RedisStore(Grouping, Watchers):
         return _with_settings, self._settings()
 
     def _settings(self) -> tuple[Place, str, bool, bool, Clock | None]:
-        return self._place, self._prefix, self._unsafe_eviction, self._unsafe_persistence, self._test_clock
+        return self._place, self._prefix, self._unsafe_eviction, self._unsafe_persistence, self.clock
 
     async def open(self, world: World) -> None:
-        wire, self._wire = self._wire, _wire(self._place, world)
-        if wire is not None:
-            await wire.close()
+        with self._opening:  # several may open at once; the last world holds
+            former, moves = self._wire, self._wire is None or world is not self._world
+            if moves:
+                self._wire, self._world = _wire(self._place, world), world
+                self.group(world)
+        if moves and former is not None:
+            await former.close()
         if not self._examined:
             facts = await safety.examine(self._asked_at_opening, self.name)
             safety.require(
                 facts, self.name, unsafe_eviction=self._unsafe_eviction, unsafe_persistence=self._unsafe_persistence
             )
             self._examined = True
-        self.group(world)
 
     async def close(self) -> None:
         wire, self._wire, self._lane = self._wire, None, None
@@ -265,7 +271,7 @@ class RedisStore(Grouping, Watchers):
         return await self._wire.call(payload, OPENING, again=True)
 
     def _time(self) -> bytes:
-        return SERVERS_TIME if self._test_clock is None else records.TIME.pack(self._test_clock.now())
+        return SERVERS_TIME if self.clock is None else records.TIME.pack(self.clock.now())
 
 
 def _wire(place: Place, world: World) -> Wire:
