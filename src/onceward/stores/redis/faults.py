@@ -76,10 +76,12 @@ def late(name: str, seconds: float) -> StoreUnavailable:
     )
 
 
-def unreachable(error: BaseException, name: str) -> OncewardError:
+def unreachable(error: BaseException, name: str, seconds: float) -> OncewardError:
     """Connecting failed. What the server refuses is told apart from a server that is not there."""
     import redis  # here, because most calls never fail
 
+    if isinstance(error, redis.TimeoutError | TimeoutError):
+        return late(name, seconds)
     if isinstance(error, redis.ResponseError | redis.AuthenticationError | redis.BusyLoadingError):
         text = str(error)
         if isinstance(error, redis.BusyLoadingError):

@@ -148,7 +148,7 @@ class SocketWire:
             self._room.release()
             if isinstance(error, redis.RedisError | OSError):
                 self._trouble.gone(error)
-                raise faults.unreachable(error, self._place.name) from error
+                raise faults.unreachable(error, self._place.name, seconds) from error
             raise
         self._trouble.back()
         return link

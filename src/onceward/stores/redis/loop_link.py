@@ -140,12 +140,9 @@ class LoopWire:
         try:
             async with asyncio.timeout(seconds):
                 await connection.connect()
-        except TimeoutError as error:
-            self._trouble.gone(error)
-            raise faults.late(self._place.name, seconds) from error
         except (redis.RedisError, OSError) as error:
             self._trouble.gone(error)
-            raise faults.unreachable(error, self._place.name) from error
+            raise faults.unreachable(error, self._place.name, seconds) from error
         self._trouble.back()
         return Line(self._place, connection)
 
