@@ -63,7 +63,7 @@ class RedisServer(Server):
         return self
 
     def end(self) -> None:
-        self.stop()
+        self.kill()  # nothing of it is needed any more, and an orderly end may wait for a disk
         self._folder.cleanup()
 
     def url(self, query: str = "", *, database: int = 0, port: int | None = None) -> str:

@@ -140,9 +140,12 @@ class LoopWire:
         try:
             async with asyncio.timeout(seconds):
                 await connection.connect()
-        except (redis.RedisError, OSError) as error:
-            self._trouble.gone(error)
-            raise faults.unreachable(error, self._place.name, seconds) from error
+        except BaseException as error:
+            _discard(connection)
+            if isinstance(error, redis.RedisError | OSError):
+                self._trouble.gone(error)
+                raise faults.unreachable(error, self._place.name, seconds) from error
+            raise
         self._trouble.back()
         return Line(self._place, connection)
 
@@ -176,6 +179,13 @@ class LoopWire:
 
         _abandoned.extend(self._lines.values())
         self._reset()
+
+
+def _discard(connection: Any) -> None:
+    """It got stuck half-way: redis-py would leave the socket open."""
+    writer, connection._reader, connection._writer = connection._writer, None, None  # noqa: SLF001 (as above)
+    if writer is not None:
+        writer.transport.abort()
 
 
 def _running() -> AbstractEventLoop | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import redis
 from msgspec import Struct
@@ -57,7 +57,7 @@ def parse(url: str) -> tuple[Place, dict[str, Any]]:
         parts = urlsplit(url)
         pairs = parse_qsl(parts.query, keep_blank_values=True)
         theirs = urlencode([pair for pair in pairs if pair[0] not in OURS])
-        settings = dict(_parse_url(urlunsplit(parts._replace(query=theirs))))
+        settings = dict(_parse_url(f"{url.partition('?')[0]}?{theirs}"))
     except (ValueError, TypeError) as error:
         raise ConfigurationError(f"{_masked(url)} is not a Redis URL ({error})", hint=EXAMPLES) from error
     if parts.scheme not in SCHEMES or parts.fragment:
@@ -110,6 +110,7 @@ def _ours(pairs: list[tuple[str, str]]) -> dict[str, Any]:
 
 
 def _masked(url: str) -> str:
-    """Without what may be a password."""
-    head, at, tail = url.rpartition("@")
-    return repr(f"{head.partition('://')[0]}://…@{tail}" if at else url)
+    """Without what may be a password: before the @, or among the settings."""
+    place, _, _ = url.partition("?")
+    head, at, tail = place.rpartition("@")
+    return repr(f"{head.partition('://')[0]}://…@{tail}" if at else place)

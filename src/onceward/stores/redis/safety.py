@@ -39,6 +39,8 @@ async def examine(ask: Ask, name: str) -> Facts:
             raise explain(info, name)
         return Facts("", None, None, None)
     said = dict(line.split(":", 1) for line in info.decode("utf-8", "replace").splitlines() if ":" in line)
+    if said.get("loading") == "1":  # it then says that it appends to no file
+        raise explain(Refusal("LOADING"), name)
     appends = {"1": True, "0": False}.get(said.get("aof_enabled", ""))
     return Facts(
         version=said.get("redis_version", ""),
