@@ -281,3 +281,18 @@ class JoinedStore(Protocol):
     async def abandon(self) -> bool:
         """Roll back what began after the end of the transaction that was joined; tells whether anything had."""
         ...
+
+
+class Remark(Struct, frozen=True):
+    """What a store says about itself, for people: whether that is as it should be, and the facts."""
+
+    name: str
+    well: bool
+    detail: str
+
+
+@runtime_checkable
+class Examines(Protocol):
+    """A store that can tell how safe it is what it holds."""
+
+    async def examine(self, *, timeout: float) -> list[Remark]: ...

@@ -15,7 +15,7 @@ from pathlib import Path
 from onceward import AsyncOnce, Executed, Once, Outcome, Replayed, StoreError
 
 PAUSE = 0.02  # seconds until a broker delivers again
-CHOICES = {"lease": "3s", "wait": "60s", "on_running": "wait"}
+CHOICES = {"lease": "5s", "wait": "60s", "on_running": "wait"}
 
 
 def append(file: Path, *words: object) -> None:

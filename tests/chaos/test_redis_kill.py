@@ -90,4 +90,4 @@ def audit(folder: Path, names: list[str], url: str) -> None:
 @pytest.mark.fault("F50", "F51", "F52", "F53")
 @pytest.mark.rival(18, 20, 21)
 def test_eight_workers_outlive_a_server_that_is_killed_and_stopped(tmp_path: Path) -> None:
-    disturbed_run(tmp_path, keys=240, kills=3, pauses=2)
+    disturbed_run(tmp_path, keys=160, kills=2, pauses=1)

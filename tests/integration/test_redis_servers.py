@@ -272,8 +272,7 @@ def test_the_payload_is_still_compared_when_the_work_is_done(place: RedisPlace) 
 
 
 @pytest.mark.fault("F69")
-@pytest.mark.parametrize("colour", ["blocking", "asyncio"])
-def test_who_waits_is_woken_by_another_process(place: RedisPlace, colour: str) -> None:
+def test_who_waits_is_woken_by_another_process(place: RedisPlace) -> None:
     """By the server: the store that settles knows nothing of the one that waits."""
     bell = threading.Event()
     with opened(place.open()) as settles, opened(place.open()) as waits:

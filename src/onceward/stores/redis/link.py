@@ -40,13 +40,15 @@ class Trouble:
     def __init__(self, name: str) -> None:
         self._name = name
         self._gone = False
+        self._known = False
 
     def gone(self, error: BaseException) -> None:
-        if not self._gone:
+        if self._known and not self._gone:  # who was never there is not lost: the caller is told anyway
             self._gone = True
             logger.warning("%s: the connection is lost (%s); connecting anew with the next calls", self._name, error)
 
     def back(self) -> None:
+        self._known = True
         if self._gone:
             self._gone = False
             logger.warning("%s: connected again", self._name)

@@ -9,6 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from onceward.errors import ConfigurationError
+from onceward.ports import Remark
 
 from .faults import explain
 from .resp import Refusal, Reply, command
@@ -55,6 +56,17 @@ async def _snapshots(ask: Ask) -> bool | None:
     if isinstance(reply, Refusal) or not isinstance(reply, list) or len(reply) != 2:  # noqa: PLR2004 (name and value)
         return None
     return bool(reply[1].strip())
+
+
+def remarks(facts: Facts) -> list[Remark]:
+    """For people."""
+    kept = {True: "appends to a file", False: "takes snapshots only" if facts.snapshots else "keeps nothing"}
+    persistence = "is not told" if facts.appends is None else kept[facts.appends]
+    return [
+        Remark("server", well=True, detail=facts.version or "of a version that is not told"),
+        Remark("eviction", facts.eviction == SAFE_EVICTION, facts.eviction or "the policy is not told"),
+        Remark("persistence", facts.appends is True, f"{persistence}; see appendonly and appendfsync"),
+    ]
 
 
 def require(facts: Facts, name: str, *, unsafe_eviction: bool, unsafe_persistence: bool) -> None:

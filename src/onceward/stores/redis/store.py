@@ -18,7 +18,7 @@ import msgspec
 from onceward.errors import ConfigurationError, StoreUnavailable
 from onceward.model.audit import AuditEntry, AuditFilter, Signature
 from onceward.model.record import Answer, ClaimRequest, Renewal, Resolve, Seen, State
-from onceward.ports import AnyRequest, AnySettlement, Clock, Filter, Order, Page, World
+from onceward.ports import AnyRequest, AnySettlement, Clock, Filter, Order, Page, Remark, World
 from onceward.stores.grouping import Grouping
 from onceward.stores.watchers import Watchers
 
@@ -110,9 +110,11 @@ class RedisStore(Grouping, Watchers):
         if moves and former is not None:
             await former.close()
         if not self._examined:
-            facts = await safety.examine(self._asked_at_opening, self.name)
             safety.require(
-                facts, self.name, unsafe_eviction=self._unsafe_eviction, unsafe_persistence=self._unsafe_persistence
+                await self._facts(OPENING),
+                self.name,
+                unsafe_eviction=self._unsafe_eviction,
+                unsafe_persistence=self._unsafe_persistence,
             )
             self._examined = True
 
@@ -199,6 +201,10 @@ class RedisStore(Grouping, Watchers):
     async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
         return await upkeep.audit(self, wanted, limit, timeout)
 
+    async def examine(self, *, timeout: float) -> list[Remark]:
+        """For `onceward doctor`."""
+        return safety.remarks(await self._facts(timeout))
+
     # ── calls of scripts ────────────────────────────────────────────────────────────────────────────────────────
 
     async def walk(self, name: str, arguments: Sequence[bytes], seconds: float, *, again: bool = True) -> Any:
@@ -265,10 +271,13 @@ class RedisStore(Grouping, Watchers):
             self._wire.drop()
         return faults.explain(refusal, self.name)
 
-    async def _asked_at_opening(self, payload: bytes) -> Reply:
-        if self._wire is None:
-            raise StoreUnavailable(f"{self.name} was closed while it was opened")
-        return await self._wire.call(payload, OPENING, again=True)
+    async def _facts(self, seconds: float) -> safety.Facts:
+        async def ask(payload: bytes) -> Reply:
+            if self._wire is None:
+                raise StoreUnavailable(f"{self.name} is not open")
+            return await self._wire.call(payload, seconds, again=True)
+
+        return await safety.examine(ask, self.name)
 
     def _time(self) -> bytes:
         return SERVERS_TIME if self.clock is None else records.TIME.pack(self.clock.now())
