@@ -75,8 +75,6 @@ def test_what_is_done_by_hand_is_done_and_signed(store: str) -> None:
         ("resolve", "parked", "the bank says so"),
         ("release", "silent", "its host is gone"),
     ]
-    with Once(store) as once:
-        assert once.outcome("parked", lambda: "ran again").replayed
 
 
 def test_a_server_that_is_not_there_is_one_line_and_a_code(store: str) -> None:
