@@ -41,6 +41,40 @@ SLIPS = {
         "cells", "if r.token ~= q.token or r.nonce ~= q.nonce", "if r.token ~= q.token",
         "nearly_the_owner_is_not_the_owner",
     ),
+    "the short script takes over blindly": Slip(
+        "hot", "if not s then", "if not s or byte(s, 2) == 1 and byte(q, 1) == 0 then",
+        "of_many_claimants_of_one_key_exactly_one_acquires",
+    ),
+    "the short script does not look at the token": Slip(
+        "hot", "is_own and sub(s, 5, 12) == sub(q, 6, 13) and", "is_own and", "nearly_the_owner_is_not_the_owner",
+    ),
+    "the short script does not look at the nonce": Slip(
+        "hot", "elseif state == 1 and is_own and", "elseif state == 1 and", "nearly_the_owner_is_not_the_owner",
+    ),
+    "the short script lets a lapsed lease run on": Slip(
+        "hot", "now < unpack_('<I8', s, 61)", "true", "of_many_who_take_over_a_lapsed_lease_exactly_one_wins",
+    ),
+    "the short script replays what is over": Slip(
+        "hot", "in_window = now < ends", "in_window = true or now < ends", "a_sliding_window_moves_with_its_replays",
+    ),
+    "the short script does not compare the payload": Slip(
+        "hot", "local is_same = given == 0", "local is_same = true or given == 0",
+        "another_payload_is_a_mismatch_in_every_state",
+    ),
+    "the short script touches a newer record": Slip(
+        "hot", "and byte(s, 1) <= READER then", "then", "a_record_of_a_newer_version_is_left_alone",
+    ),
+    "the short script loses the digest": Slip(
+        "hot", ".. sub(q, 82 + nonce_size, 81 + nonce_size + digest_size) ..", "..",
+        "every_result_replays_as_it_was",
+    ),
+    "the short script's lease is the key's TTL": Slip(
+        "hot", "now + lease + KEEP_UNFINISHED + CLOCK_MARGIN", "now + lease",
+        "a_late_owner_whom_nobody_replaced_may_still_do_everything", real_time=True,
+    ),
+    "the short script forgets the index": Slip(
+        "hot", "if #new > 0 then", "if false then", "pages_of_any_size_show_each_record_once",
+    ),
     "a late owner is refused": Slip(
         "cells", "return r.state == PENDING and not r.released",
         "return r.state == PENDING and not r.released and (r.lease_until == nil or now < r.lease_until)",
@@ -149,6 +183,13 @@ SLIPS = {
 }  # fmt: skip
 
 
+NOTHING_IS_USUAL = scripts.assemble(
+    scripts.read("hot")
+    .replace("if byte(q, 1) == 0 then -- a first", "if false then -- a first")
+    .replace("and byte(s, 1) <= READER then", "and false then")
+)
+
+
 class Slipped(OnRedis):
     """Opens stores whose scripts have that slip."""
 
@@ -159,7 +200,9 @@ class Slipped(OnRedis):
     def open(self, place: Path, clock: Clock) -> RedisStore:
         own_time = isinstance(clock, WallClock)
         store = RedisStore(url(self.kind), prefix=prefix(place), clock=None if own_time else clock)
-        store._apply = self.script("apply")
+        store._apply, store._hot = self.script("apply"), self.script("hot")
+        if self.slip.file in {"cells", "apply"}:  # else the short script would answer rightly
+            store._hot = NOTHING_IS_USUAL
         return store
 
     def script(self, name: str) -> Script:

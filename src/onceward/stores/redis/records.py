@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import Struct, error
 from typing import Any, Final
 
@@ -292,22 +292,30 @@ def _kept(words: str) -> str:
     return words if words.isascii() else text(words).decode()
 
 
-def answers(ids: list[bytes], requests: list[Any], data: bytes) -> tuple[list[Answer], str]:
-    """What the script `apply` says to each; and the first error, if it failed for any."""
+def answers(ids: Sequence[bytes], requests: Sequence[Any], data: bytes) -> tuple[list[Answer | None], str]:
+    """What the server says to each, None where it has to be asked at length; and the first error, if there was any."""
     [now] = TIME.unpack_from(data)
     at, found, wrong = TIME.size, [], ""
     for id, one in zip(ids, requests, strict=True):
         verdict, form, size = ITEM.unpack_from(data, at)
         at += ITEM.size
+        answer = None
         if form == b"A":
-            found.append(Answer(Verdict.ACQUIRED, granted(one, TIME.unpack_from(data, at)[0], now), now))
+            answer = Answer(Verdict.ACQUIRED, granted(one, TIME.unpack_from(data, at)[0], now), now)
         elif form == b"R":
-            found.append(Answer(VERDICTS[verdict], record(id, data, at), now))
+            answer = Answer(VERDICTS[verdict], record(id, data, at), now)
         elif form == b"C":
-            found.append(Answer(VERDICTS[verdict], record(id, data, at, one.result), now))
+            answer = Answer(VERDICTS[verdict], record(id, data, at, one.result), now)
         elif form == b"N":
-            found.append(Answer(VERDICTS[verdict], None, now))
-        else:
+            answer = Answer(VERDICTS[verdict], None, now)
+        elif form == b"E":
             wrong = wrong or data[at : at + size].decode("utf-8", "replace")
+        found.append(answer)
         at += size
     return found, wrong
+
+
+def is_usual(one: AnyRequest) -> bool:
+    """Whether the short script may know what to do with it."""
+    kind = type(one)
+    return kind is ClaimRequest or (kind is Complete and not one.note)  # type: ignore[union-attr]

@@ -16,6 +16,7 @@ from onceward.model.transitions import CLOCK_MARGIN
 from .resp import command
 
 PARTS: Final = {
+    "hot": ("hot",),
     "apply": ("record", "cells", "audit", "apply"),
     "look": ("record", "look"),
     "walk": ("record", "walk"),
