@@ -68,6 +68,20 @@ BARS: dict[str, Bar] = {
     "memory at a million keys, replay, against a thousand": at_most(1.5),
     "sqlite at a million keys, fresh, against a thousand": at_most(1.5),
     "sqlite at a million keys, replay, against a thousand": at_most(1.5),
+    "redis, fresh, against bare redis-py": at_most(1.0),
+    "redis, replay, against bare redis-py": at_most(1.0),
+    "redis 8 threads, fresh, against bare redis-py": at_least(2),
+    "redis 64 tasks, fresh, against bare redis.asyncio": at_least(7),
+    **{
+        f"redis{crowd}, {kind}, against {peer}": at_least(1)
+        for kind in ("fresh", "replay")
+        for crowd, peers in (
+            ("", ("idemkit", "powertools", "dogpile redis")),
+            (" 64 threads", ("powertools", "dogpile redis")),
+            (" 64 tasks", ("idemkit",)),
+        )
+        for peer in peers
+    },
 }
 
 WITHOUT_BAR = (
@@ -76,6 +90,8 @@ WITHOUT_BAR = (
     "sqlite FULL, replay, against a lean table",
     "sqlite NORMAL, fresh, against a lean table",
     "sqlite NORMAL, replay, against a lean table",
+    "redis 8 threads, replay, against bare redis-py",
+    "redis 64 tasks, replay, against bare redis.asyncio",
 )
 """Measured and shown all the same: a replay takes no lease, and a table of six columns keeps none of our promises."""
 
