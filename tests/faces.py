@@ -21,6 +21,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Literal, overload
+from weakref import WeakSet
 
 import pytest
 
@@ -115,6 +116,22 @@ class GuardedFunction:
         return getattr(self.fn, name)
 
 
+_engines: WeakSet[Any] = WeakSet()
+
+
+@contextlib.contextmanager
+def nothing_at_once() -> Iterator[None]:
+    """No store answers without its verbs, so that what a test puts in their place is asked."""
+    before = [(engine, engine.answer) for engine in tuple(_engines)]
+    for engine, _ in before:
+        engine.answer = None
+    try:
+        yield
+    finally:
+        for engine, answer in before:
+            engine.answer = answer
+
+
 class Face:
     """The blocking face, and what both colours share. `once` is the client itself."""
 
@@ -124,6 +141,7 @@ class Face:
         self.place = place
         self.clock = place.clock
         self.once: Any = self._client(place.open(), defaults)
+        _engines.add(self.once.engine)
         self.keeper = self.once.keeper
         self.keeper._monotonic = self.once.engine.world.monotonic
         if not isinstance(self.clock, RealClock):
@@ -276,11 +294,12 @@ class Face:
                 await sound(store, *args, **kwargs)
             raise StoreUnavailable("the store is in trouble, as the test wants it")
 
-        setattr(kind, verb, troubled)
-        try:
-            yield failed
-        finally:
-            setattr(kind, verb, sound)
+        with nothing_at_once():
+            setattr(kind, verb, troubled)
+            try:
+                yield failed
+            finally:
+                setattr(kind, verb, sound)
 
     def told(self, name: str) -> list[Event]:
         """The events of that name so far."""

@@ -52,9 +52,13 @@ from .stores.registry import open_store
 
 if TYPE_CHECKING:
     from .aio import AsyncFunction, AsyncOnce
+    from .locks import AsyncHeldLock, AsyncLock, HeldLock, Lock
+    from .operations import Operations
     from .stores.memory import MemoryStore
 
 _LATER = {"AsyncFunction": "onceward.aio", "AsyncOnce": "onceward.aio", "MemoryStore": "onceward.stores.memory"}
+_LATER |= dict.fromkeys(("AsyncHeldLock", "AsyncLock", "HeldLock", "Lock"), "onceward.locks")
+_LATER["Operations"] = "onceward.operations"
 
 
 def __getattr__(name: str) -> Any:
@@ -72,6 +76,8 @@ __all__ = [
     "AlreadyRunning",
     "AsyncClaim",
     "AsyncFunction",
+    "AsyncHeldLock",
+    "AsyncLock",
     "AsyncOnce",
     "AuditEntry",
     "Claim",
@@ -83,11 +89,13 @@ __all__ = [
     "Executed",
     "Failed",
     "Function",
+    "HeldLock",
     "InvalidKey",
     "JsonKey",
     "Key",
     "LeaseLost",
     "LeaseOverdue",
+    "Lock",
     "MemoryStore",
     "Mismatch",
     "MissingExtra",
@@ -96,6 +104,7 @@ __all__ = [
     "Once",
     "OncewardError",
     "OncewardWarning",
+    "Operations",
     "Outcome",
     "OutcomeParked",
     "OutcomeUnknown",

@@ -17,14 +17,16 @@ from .core.execute import execute
 from .decorator import Guarded, Item, P, Rest, T, answer_of
 from .errors import ConfigurationError
 from .face import Face, by_text
+from .locks import AsyncHeldLock, AsyncLock, lock_job, tried_async
 from .model.audit import AuditEntry
 from .model.cipher import Cipher
 from .model.duration import Duration, microseconds
 from .model.outcome import Outcome
-from .model.policy import Choices, Defaults, Finding, OnDone, OnRunning, Settings, applied
+from .model.policy import Choices, Defaults, Finding, OnDone, OnLost, OnRunning, Settings, applied
 from .model.view import Entry
 from .model.weight import is_light
 from .operation import KeySource, TenantSource
+from .operations import OperationsSource, declared
 from .person import signed
 from .ports import Store
 from .prepare import given_key, is_quick, job_of, job_under, jobs_of, key_of
@@ -103,10 +105,18 @@ class AsyncOnce(Face):
         cipher: Cipher | None = None,
         accept_plain: bool = False,
         cache: int = 0,
+        operations: OperationsSource | None = None,
         **defaults: Unpack[Defaults],
     ) -> None:
         super().__init__(
-            store, app=app, tenant=tenant, cipher=cipher, accept_plain=accept_plain, cache=cache, **defaults
+            store,
+            app=app,
+            tenant=tenant,
+            cipher=cipher,
+            accept_plain=accept_plain,
+            cache=cache,
+            operations=operations,
+            **defaults,
         )
 
     def _world(self) -> EventLoop:
@@ -164,14 +174,48 @@ class AsyncOnce(Face):
         """Decorate a coroutine function: `@once`, or `@once(key="charge:{order_id}", window="24h", …)`."""
 
         def decorate(fn: Callable[..., Any]) -> Any:
-            if not inspect.iscoroutinefunction(fn):
-                raise ConfigurationError(
-                    f"AsyncOnce decorates async functions, and {fn!r} is none", hint="make it async def, or use Once"
-                )
+            refuse_plain(fn)
             chosen = {"key": key, "name": name, "version": version, "tenant": tenant}
             return AsyncFunction(self, self.declare(fn, settings, awaits=True, **chosen))
 
         return decorate if fn is None else decorate(fn)
+
+    @overload
+    def operation(
+        self,
+        name: str,
+        *,
+        on_running: Literal["skip"],
+        on_done: OnDone = "replay",
+        **choices: Unpack[Choices],
+    ) -> SkippingAsyncDecorator: ...
+    @overload
+    def operation(
+        self,
+        name: str,
+        *,
+        on_running: OnRunning = "wait",
+        on_done: Literal["skip"],
+        **choices: Unpack[Choices],
+    ) -> SkippingAsyncDecorator: ...
+    @overload
+    def operation(
+        self,
+        name: str,
+        *,
+        on_running: Literal["wait", "raise"] = "wait",
+        on_done: Literal["replay", "raise"] = "replay",
+        **choices: Unpack[Choices],
+    ) -> AsyncDecorator: ...
+    def operation(self, name: str, **choices: Any) -> Any:
+        """`@once.operation("email")`: decorate by the table of operations; `choices` are what it leaves open."""
+        self.operations[name].adding(choices)  # refused here, where the name is written
+
+        def decorate(fn: Callable[..., Any]) -> Any:
+            refuse_plain(fn)
+            return AsyncFunction(self, declared(self, fn, name, choices, awaits=True))
+
+        return decorate
 
     async def run(self, key: Any, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Await fn(*args) once under this key; the value, or the exception that says why there is none."""
@@ -208,6 +252,19 @@ class AsyncOnce(Face):
         """`async with once.claim(key) as claim:` own the key while the block runs, or raise NotAcquired."""
         job = functools.partial(self.claim_job, key, name, payload, note or {}, settings)
         return AsyncClaimBlock(self.engine, job() if is_quick(key) and is_light(payload) else job)
+
+    def lock(
+        self, name: Any, *, lease: Duration | None = None, wait: Duration | None = None, on_lost: OnLost = "tell"
+    ) -> AsyncLock:
+        """`async with once.lock("sync", lease="30s") as lock:` one owner at a time; waits for it for up to `wait`."""
+        job = functools.partial(lock_job, self, name, lease, wait, on_lost)
+        return AsyncLock(self.engine, job() if is_quick(name) else job)
+
+    async def try_lock(
+        self, name: Any, *, lease: Duration | None = None, on_lost: OnLost = "tell"
+    ) -> AsyncHeldLock | None:
+        """The lock, or None if somebody has it: no waiting. It is a block that releases, or has to be released."""
+        return await tried_async(self.lock(name, lease=lease, wait=0, on_lost=on_lost))
 
     def within(self, connection: Any) -> AsyncWithin:
         """`async with once.within(connection) as tx:` claim, effect and result in your own transaction."""
@@ -285,6 +342,13 @@ class AsyncOnce(Face):
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+def refuse_plain(fn: Any) -> None:
+    if not inspect.iscoroutinefunction(fn):
+        raise ConfigurationError(
+            f"AsyncOnce decorates async functions, and {fn!r} is none", hint="make it async def, or use Once"
+        )
 
 
 def beside(engine: Engine) -> Engine:

@@ -18,7 +18,7 @@ from .model.audit import AuditEntry
 from .model.cipher import Cipher
 from .model.duration import Duration, microseconds
 from .model.outcome import Outcome
-from .model.policy import Choices, Defaults, Finding, OnDone, OnRunning, Settings, applied
+from .model.policy import Choices, Defaults, Finding, OnDone, OnLost, OnRunning, Settings, applied
 from .model.view import Entry
 from .operation import KeySource, TenantSource
 from .person import signed
@@ -27,6 +27,8 @@ from .worlds.threads import Threads
 
 if TYPE_CHECKING:
     from .aio import AsyncFunction, AsyncOnce
+    from .locks import HeldLock, Lock
+    from .operations import OperationsSource
     from .transactions import Within
 
 
@@ -96,10 +98,18 @@ class Once(Face):
         cipher: Cipher | None = None,
         accept_plain: bool = False,
         cache: int = 0,
+        operations: OperationsSource | None = None,
         **defaults: Unpack[Defaults],
     ) -> None:
         super().__init__(
-            store, app=app, tenant=tenant, cipher=cipher, accept_plain=accept_plain, cache=cache, **defaults
+            store,
+            app=app,
+            tenant=tenant,
+            cipher=cipher,
+            accept_plain=accept_plain,
+            cache=cache,
+            operations=operations,
+            **defaults,
         )
         self._beside: list[Engine] = []  # the async face's engine, shared by all that `using` makes
 
@@ -167,6 +177,47 @@ class Once(Face):
 
         return decorate if fn is None else decorate(fn)
 
+    @overload
+    def operation(
+        self,
+        name: str,
+        *,
+        on_running: Literal["skip"],
+        on_done: OnDone = "replay",
+        **choices: Unpack[Choices],
+    ) -> SkippingDecorator: ...
+    @overload
+    def operation(
+        self,
+        name: str,
+        *,
+        on_running: OnRunning = "wait",
+        on_done: Literal["skip"],
+        **choices: Unpack[Choices],
+    ) -> SkippingDecorator: ...
+    @overload
+    def operation(
+        self,
+        name: str,
+        *,
+        on_running: Literal["wait", "raise"] = "wait",
+        on_done: Literal["replay", "raise"] = "replay",
+        **choices: Unpack[Choices],
+    ) -> Decorator: ...
+    def operation(self, name: str, **choices: Any) -> Any:
+        """`@once.operation("email")`: decorate by the table of operations; `choices` are what it leaves open."""
+        from .operations import declared  # not at the top, for the same reason as in `map`
+
+        self.operations[name].adding(choices)  # refused here, where the name is written
+
+        def decorate(fn: Callable[..., Any]) -> Any:
+            if inspect.iscoroutinefunction(fn):
+                return self.aio.operation(name, **choices)(fn)
+            refuse_undecoratable(fn)
+            return Function(self, declared(self, fn, name, choices))
+
+        return decorate
+
     @property
     def aio(self) -> AsyncOnce:
         """The async face on the same data, with a connection of its own."""
@@ -218,6 +269,20 @@ class Once(Face):
     ) -> ClaimBlock:
         """`with once.claim(key) as claim:` own the key while the block runs. Raises NotAcquired if it is not ours."""
         return ClaimBlock(self.engine, self.claim_job(key, name, payload, note or {}, settings))
+
+    def lock(
+        self, name: Any, *, lease: Duration | None = None, wait: Duration | None = None, on_lost: OnLost = "tell"
+    ) -> Lock:
+        """`with once.lock("sync", lease="30s") as lock:` one owner at a time; waits for it for up to `wait`."""
+        from .locks import Lock, lock_job  # not at the top, for the same reason as in `map`
+
+        return Lock(self.engine, lock_job(self, name, lease, wait, on_lost))
+
+    def try_lock(self, name: Any, *, lease: Duration | None = None, on_lost: OnLost = "tell") -> HeldLock | None:
+        """The lock, or None if somebody has it: no waiting. It is a block that releases, or has to be released."""
+        from .locks import tried
+
+        return tried(self.lock(name, lease=lease, wait=0, on_lost=on_lost))
 
     def within(self, connection: Any) -> Within:
         """`with once.within(connection) as tx:` claim, effect and result in your own transaction."""

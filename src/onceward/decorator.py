@@ -8,7 +8,6 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
 
 from .core.engine import Engine
 from .core.job import Job
-from .errors import AlreadyDone
 from .model.key import Key
 from .model.outcome import Executed, Outcome, Replayed, Running
 from .model.policy import Policy
@@ -76,13 +75,7 @@ def answer_of(outcome: Outcome[T], policy: Policy) -> T:
         return outcome.value  # type: ignore[return-value]  # T may itself be None
     if isinstance(outcome, Replayed) and policy.on_done != "replay":
         if policy.on_done == "raise":
-            raise AlreadyDone(
-                "this was done before",
-                key=outcome.key,
-                value=outcome.value,
-                stored=outcome.stored,
-                hint="its result is in `.value`",
-            )
+            raise outcome.already_done()
         return None  # type: ignore[return-value]  # the overloads of @once say T | None
     if isinstance(outcome, Running) and policy.on_running == "skip":
         return None  # type: ignore[return-value]  # the overloads of @once say T | None

@@ -88,10 +88,14 @@ class WrongWorld(ConfigurationError, RuntimeError):
 
 
 class NotAcquired(OncewardError):
-    """Somebody else has the key, or had it: nothing was run."""
+    """Somebody else has the key, or had it: nothing was run. `reason` is the outcome's, in the operation's words."""
 
     code = "not_acquired"
     http_status = 409
+
+    def __init__(self, message: str = "", *, reason: str = "", **details: Any) -> None:
+        super().__init__(message, **details)
+        self.reason = reason
 
 
 class AlreadyRunning(NotAcquired):

@@ -8,7 +8,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Mapping
 from types import FunctionType, MethodType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
 from .core.engine import Engine
@@ -28,6 +28,9 @@ from .ports import Store, World
 from .stores.registry import open_store, store_url
 from .worlds.keeper import Keeper
 from .worlds.ourselves import OURSELVES
+
+if TYPE_CHECKING:
+    from .operations import Operations, OperationsSource
 
 FUNCTION = "function()"
 """Under this name, which no parameter can have, the fingerprint of `run` holds the function."""
@@ -61,6 +64,7 @@ class Face:
         cipher: Cipher | None = None,
         accept_plain: bool = False,
         cache: int = 0,
+        operations: OperationsSource | None = None,
         **defaults: Any,
     ) -> None:
         refuse_skip(defaults)
@@ -81,6 +85,9 @@ class Face:
         self._cache = cache
         self.policy = Policy().with_settings(defaults)  # type: ignore[arg-type]  # checked there, name by name
         self._defaults = dict(defaults)
+        self._table = None if operations is None else _table_of(operations)
+        if self._table is not None:
+            self._table.check(self.policy)
         self._keep_no_operations()
         self._scopes: dict[str, Scope] = {}  # of keys that are given
         self._names: dict[tuple[Scope, bool], str] = {}  # who declared an operation first
@@ -131,7 +138,14 @@ class Face:
         """Claim nothing more from now on; what is running goes on. May be called from a signal handler."""
         self.engine.stopping = True
 
-    def operation(self, fn: Callable[..., Any], settings: Mapping[str, Any], **parts: Any) -> Operation:
+    @property
+    def operations(self) -> Operations:
+        """The table of operations that this client was given."""
+        return _table_of(None) if self._table is None else self._table
+
+    def compiled(
+        self, fn: Callable[..., Any], settings: Mapping[str, Any], *, warned: bool = False, **parts: Any
+    ) -> Operation:
         if not self._awaits and inspect.iscoroutinefunction(fn):
             raise ConfigurationError(
                 f"{label_of(fn)} is async, and a blocking call cannot await it",
@@ -141,7 +155,8 @@ class Face:
             raise ConfigurationError(
                 f"{label_of(fn)} yields: its work would happen after the key was given up", hint="let it return instead"
             )
-        policy = self.policy.with_settings(settings)  # type: ignore[arg-type]  # checked there, name by name
+        of = None if warned else ""
+        policy = self.policy.with_settings(settings, of=of)  # type: ignore[arg-type]  # checked there, name by name
         if not self._awaits:
             refuse_async_find(policy, label_of(fn))
         return Operation(
@@ -157,7 +172,7 @@ class Face:
 
     def declare(self, fn: Callable[..., Any], settings: Mapping[str, Any], **parts: Any) -> Operation:
         """The operation of a decorated function. Two functions of one name would replay each other's results."""
-        operation = self.operation(fn, settings, **parts)
+        operation = self.compiled(fn, settings, **parts)
         label = label_of(fn)
         first = self._names.setdefault((operation.scope, operation.awaits), label)  # a name for both colours is fine
         if first != label:
@@ -204,7 +219,7 @@ class Face:
         try:
             return self._operations[fn]
         except (KeyError, TypeError):  # new, or it cannot be referred to weakly
-            operation = self.operation(fn, {"fingerprint": self.policy.fingerprint}, name=COMMON)
+            operation = self.compiled(fn, {"fingerprint": self.policy.fingerprint}, name=COMMON)
             with contextlib.suppress(TypeError):
                 self._operations[fn] = operation
             return operation
@@ -234,7 +249,7 @@ class Face:
                 fn.__self__, type(fn.__self__)
             )  # a class method, which Python 3.13 binds by itself
         if not isinstance(operation, Operation):
-            operation = self.operation(fn, settings, key=key, name=name or name_of(fn), awaits=self._awaits)
+            operation = self.compiled(fn, settings, key=key, name=name or name_of(fn), awaits=self._awaits)
             return operation, functools.partial(job_or_error, operation.job)
         if key is not None or name is not None or settings:
             raise ConfigurationError(
@@ -259,6 +274,8 @@ class Face:
                 f"a {type(self).__name__} on a store object cannot be pickled; make it from a URL: {type(self).__name__}('sqlite:///…')"
             )
         settings = {"app": self._app, "tenant": self._tenant, "cache": self._cache, **self._defaults}
+        if self._table is not None:
+            settings["operations"] = self._table
         if self._cipher is not None:
             raise TypeError("a client with a cipher is not pickled: keys must not travel with it")
         return _remake, (type(self), self._url, settings)
@@ -318,6 +335,12 @@ def refuse_of_block(settings: Mapping[str, Any]) -> None:
                 f"claim({name}={value!r}) has no effect: a block is yours to run, and {reason}",
                 hint="leave it out here; it is for decorated functions, run and map",
             )
+
+
+def _table_of(given: OperationsSource | None) -> Operations:
+    from .operations import operations_of  # for those who declare any
+
+    return operations_of(given)
 
 
 def _cached(store: Store, most: int) -> Store:

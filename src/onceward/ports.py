@@ -210,6 +210,15 @@ class Glances(Protocol):
 
 
 @runtime_checkable
+class Immediate(Protocol):
+    """A store in whose calls nothing can wait: it is asked without a detour through a coroutine."""
+
+    def answer(self, request: AnyRequest) -> Answer:
+        """As `claim`, `renew` or `settle` with this one request."""
+        ...
+
+
+@runtime_checkable
 class Notifies(Protocol):
     """A store that can wake those who wait for a key."""
 

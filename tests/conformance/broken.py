@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from msgspec.structs import replace
@@ -41,18 +41,10 @@ class Altered(MemoryStore):
     def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
         return transitions.settle(record, request, now)
 
-    def _claim(self, requests: Sequence[ClaimRequest]) -> list[Answer]:
-        return [self._alter(self.on_claim, request) for request in requests]
-
-    async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
-        return [self._alone(self._alter, self.on_renew, one) for one in renewals]
-
-    async def settle(self, settlements: Sequence[AnySettlement], **how: Any) -> list[Answer]:
-        answers = [self._alone(self._alter, self.on_settle, one) for one in settlements]
-        self.wake(one.id for one in settlements)
-        return answers
-
-    def _alter(self, change: Callable[[Record | None, Any, int], Applied], request: Any) -> Answer:
+    def _one(self, request: Any) -> Answer:
+        verbs: dict[type, Callable[[Record | None, Any, int], Applied]]
+        verbs = {ClaimRequest: self.on_claim, Renewal: self.on_renew}
+        change = verbs.get(type(request), self.on_settle)
         now = self._clock.now()
         record, verdict = change(self._records.get(request.id), request, now)
         if record is None:
@@ -314,8 +306,8 @@ class TrimsNames(Altered):
 class CollatesKeys(Altered):
     """Compares ids as a case-blind collation does."""
 
-    def _claim(self, requests: Sequence[ClaimRequest]) -> list[Answer]:
-        return super()._claim([replace(request, id=request.id.lower()) for request in requests])
+    def _one(self, request: Any) -> Answer:
+        return super()._one(replace(request, id=request.id.lower()) if isinstance(request, ClaimRequest) else request)
 
 
 class TokenResetByPurge(Altered):

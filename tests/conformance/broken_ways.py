@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from onceward.model import cells, transitions
 from onceward.model.audit import Signature
-from onceward.model.record import Answer, ClaimRequest, Record, Renewal, State, Verdict
-from onceward.ports import PLACES, AnySettlement, Clock, Filter, Order, Page, World
+from onceward.model.record import Answer, ClaimRequest, Complete, Record, Renewal, State, Verdict
+from onceward.ports import PLACES, AnyRequest, AnySettlement, Clock, Filter, Order, Page, World
 from onceward.stores.memory import MemoryStore
 
 A_MOMENT = 0.002
@@ -46,10 +46,32 @@ class GetThenPut(Hesitant):
         return [Answer(verdict, record, now) for record, verdict in steps]
 
 
+class AnswersAtOnceToAnybody(MemoryStore):
+    """Compares no token where one request is answered by itself."""
+
+    def answer(self, request: AnyRequest) -> Answer:
+        mine = self._records.get(request.id)
+        if isinstance(request, Complete) and mine is not None:
+            request = replace(request, token=mine.token, nonce=mine.nonce)
+        return super().answer(request)
+
+
+class AnswersAtOnceWithoutItsLock(MemoryStore):
+    """Looks and writes in two steps, where one request is answered by itself."""
+
+    def answer(self, request: AnyRequest) -> Answer:
+        now, before = self._clock.now(), self._records.get(request.id)
+        time.sleep(A_MOMENT)
+        record, verdict = transitions.apply(before, request, now)
+        if record is not None:
+            self._put(record)
+        return Answer(verdict, record, now)
+
+
 class BatchJoinsOnTheKeyAlone(MemoryStore):
     """Judges a whole batch by what was there before it, so that two requests for one key both win."""
 
-    def _claim(self, requests: Sequence[ClaimRequest]) -> list[Answer]:
+    async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
         now = self._clock.now()
         steps = [transitions.claim(self._records.get(request.id), request, now) for request in requests]
         for record, _ in steps:

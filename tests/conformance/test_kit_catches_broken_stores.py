@@ -11,7 +11,7 @@ from hypothesis import Phase, settings
 
 from onceward.ports import Clock
 from onceward.stores.memory import MemoryStore
-from tests.conformance import broken, broken_glances, broken_trails, broken_ways
+from tests.conformance import broken, broken_glances, broken_trails, broken_ways, broken_windows
 from tests.conformance.in_memory import InMemory
 
 CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
@@ -112,6 +112,7 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
         "an_unsafe_counter_loses_nothing_behind_a_claim",
         "batches_in_different_orders_neither_deadlock_nor_share_a_key",
     ),
+    broken_ways.AnswersAtOnceToAnybody: ("what_is_answered_at_once_is_what_the_table_says",),
     broken_ways.BatchJoinsOnTheKeyAlone: ("two_requests_for_one_key_in_one_batch_never_both_win",),
     broken_ways.AnswersInKeyOrder: (
         "answers_come_in_the_order_of_the_questions",
@@ -158,6 +159,8 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
         "what_changed_nothing_or_was_not_signed_is_not_in_the_trail",
     ),
     broken_trails.ResolvesUnseen: ("nobody_forgets_or_resolves_what_they_did_not_see",),
+    broken_windows.NothingIsForEver: ("a_window_of_nothing_is_over_at_once_and_its_key_starts_anew",),
+    broken_windows.CountsFromTheEnd: ("a_window_may_count_from_the_attempt_whether_it_succeeds_or_fails",),
 }
 
 NEED_ANOTHER_FACTORY = {
@@ -195,17 +198,28 @@ def test_the_kit_catches(kind: type[MemoryStore], name: str, colour: str, tmp_pa
     assert_caught(Kit(), name, colour, tmp_path)
 
 
+@pytest.mark.rival(1)
+def test_the_kit_catches_answers_without_a_lock(tmp_path: Path) -> None:
+    """Only where threads meet: on a loop nothing comes between the two steps."""
+
+    class Kit(InMemory):
+        kind = broken_ways.AnswersAtOnceWithoutItsLock
+
+    assert_caught(Kit(), "of_many_who_are_answered_at_once_exactly_one_acquires", "blocking", tmp_path)
+
+
 def test_every_broken_store_is_shown_to_the_kit_and_every_check_is_shown_a_broken_store() -> None:
     checks = {name.removeprefix("test_") for name in dir(InMemory) if name.startswith("test_")}
     stores = {
         kind
-        for module in (broken, broken_glances, broken_trails, broken_ways)
+        for module in (broken, broken_glances, broken_trails, broken_ways, broken_windows)
         for kind in vars(module).values()
         if isinstance(kind, type)
     }
     kinds = {kind for kind in stores if issubclass(kind, MemoryStore) and not kind.__subclasses__()}
-    assert set(CAUGHT_BY) | {broken_ways.UnlockedFiles} == kinds
-    assert {name for _, name in CASES} | NEED_ANOTHER_FACTORY == checks
+    assert set(CAUGHT_BY) | {broken_ways.UnlockedFiles, broken_ways.AnswersAtOnceWithoutItsLock} == kinds
+    at_once = {"of_many_who_are_answered_at_once_exactly_one_acquires"}
+    assert {name for _, name in CASES} | NEED_ANOTHER_FACTORY | at_once == checks
 
 
 class Strangers(InMemory):

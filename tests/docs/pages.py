@@ -53,6 +53,12 @@ def program(page: Path) -> str:
     return "\n".join(lines) + "\n" if lines else ""
 
 
+def files(page: Path) -> dict[str, str]:
+    """Files that the page shows: a TOML block whose first line is a comment with the file's name."""
+    shown = [block.lines for block in blocks(page) if block.language == "toml" and block.lines[0].startswith("# ")]
+    return {lines[0].split()[1]: "\n".join(lines) + "\n" for lines in shown}
+
+
 def expected_output(page: Path) -> list[str]:
     """What the page says that its program prints: `# → …` behind a line, or a text block right after a Python one."""
     told: list[str] = []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import ROOT, blocks, expected_output, name_of, pages, program
+from tests.docs.pages import ROOT, blocks, expected_output, files, name_of, pages, program
 
 WITH_CODE = [page for page in pages() if program(page)]
 
@@ -19,6 +19,8 @@ WITH_CODE = [page for page in pages() if program(page)]
 def test_the_examples_of_a_page_run_and_print_what_it_says(page: Path, tmp_path: Path) -> None:
     script = tmp_path / f"{page.stem.lower()}.py"
     script.write_text(program(page), encoding="utf-8")
+    for name, text in files(page).items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
     environment = {name: value for name, value in os.environ.items() if name != "ONCEWARD_STORE_URL"}
     run = subprocess.run(
         [sys.executable, "-W", "error", "-X", "utf8", script.name],

@@ -30,6 +30,8 @@ async def test_once_on_the_thread_of_an_event_loop_names_async_once(tmp_path: Pa
         lambda: once.map(len, [[1]]),
         lambda: once.claim("k").__enter__(),
         lambda: once.within(connection).__enter__(),
+        lambda: once.lock("k").acquire(),
+        lambda: once.try_lock("k"),
         lambda: once.read("k"),
         lambda: once.forget("k"),
         once.purge,
@@ -52,5 +54,7 @@ def test_async_once_outside_of_an_event_loop_names_once() -> None:
         run(once.run("k", work))
     with pytest.raises(WrongWorld, match="use Once"):
         run(once.claim("k").__aenter__())
+    with pytest.raises(WrongWorld, match="use Once"):
+        run(once.try_lock("k"))
     with pytest.raises(WrongWorld, match="use Once"):
         run(once.read("k"))

@@ -23,6 +23,7 @@ from onceward import (
 )
 from onceward.blocks import AsyncClaimBlock, ClaimBlock
 from onceward.encryption import AesGcm
+from onceward.locks import AsyncHeldLock, AsyncLock, HeldLock, Lock
 from onceward.transactions import AsyncWithin, Within
 from tests.faces import Face
 
@@ -32,11 +33,13 @@ PAIRS = [
     (Claim, AsyncClaim),
     (ClaimBlock, AsyncClaimBlock),
     (Within, AsyncWithin),
+    (Lock, AsyncLock),
+    (HeldLock, AsyncHeldLock),
 ]
 OF_ONE_FACE = {"aio"}  # how a blocking client reaches its async face
 STORE_VERBS = {"run", "outcome", "map", "read", "forget", "resolve", "purge", "audit", "close"}
-STORE_VERBS |= {"call", "complete", "complete_in", "annotate"}
-INTERNAL = {"claim_job", "codec", "job", "job_maker", "operation"}  # without a leading underscore, for our own modules
+STORE_VERBS |= {"call", "complete", "complete_in", "annotate", "acquire", "release", "try_lock"}
+INTERNAL = {"claim_job", "codec", "compiled", "job", "job_maker"}  # without a leading underscore, for our own modules
 SPECIAL = {"__call__", "__enter__", "__exit__", "__get__", "__init__"}
 
 

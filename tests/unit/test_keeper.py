@@ -15,18 +15,25 @@ import pytest
 
 from onceward import Event, LeaseLost, LeaseOverdue, MemoryStore, Once
 from onceward.bridge import run
+from onceward.core.lease import Lease
 from onceward.errors import ConfigurationError
 from onceward.model.policy import SECOND
 from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Verdict
 from onceward.observe.log import logging_bus
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing.clock import FakeClock
-from onceward.worlds.keeper import Hold, Keeper
+from onceward.worlds.keeper import Keeper
 from onceward.worlds.threads import Threads
 from tests.faulty import FaultyStore, Wire
 
 LEASE = 600
 NAME = "onceward-keeper"
+
+
+def lease_of(record: Record, seconds: float) -> Lease:
+    lease = Lease()
+    lease.record, lease.nonce, lease.lease = record, record.nonce, round(seconds * SECOND)
+    return lease
 
 
 class HandDriven(Keeper):
@@ -64,15 +71,17 @@ class Bench:
         assert answer.record is not None
         return answer.record
 
-    def hold(self, name: str = "work", lease: float = LEASE) -> Hold:
-        return self.keeper.take(self.record(name, lease), round(lease * SECOND), self.now())
+    def hold(self, name: str = "work", lease: float = LEASE) -> Lease:
+        held = lease_of(self.record(name, lease), lease)
+        self.keeper.take(held, self.now())
+        return held
 
-    def stored(self, hold: Hold) -> Record:
+    def stored(self, hold: Lease) -> Record:
         record = run(self.memory.read([hold.record.id], timeout=1))[0].record
         assert record is not None
         return record
 
-    def taken_over(self, hold: Hold) -> None:
+    def taken_over(self, hold: Lease) -> None:
         """Somebody else claims the key, whose lease has lapsed."""
         request = ClaimRequest(hold.record.id, "app/op", hold.record.key, b"another", hold.lease)
         assert run(self.memory.claim([request], timeout=1))[0].verdict is Verdict.ACQUIRED
@@ -121,10 +130,10 @@ def test_a_renewed_lease_ends_a_whole_lease_after_it_was_asked_for(bench: Bench)
 
 def test_the_lease_is_counted_from_before_the_question_not_from_the_answer(bench: Bench) -> None:
     """The store may have granted it at any time in between; only the earlier end is safe."""
-    record = bench.record("work")
+    hold = lease_of(bench.record("work"), LEASE)
     asked_at = bench.now()
     bench.clock.advance(30)  # the answer took its time
-    hold = bench.keeper.take(record, LEASE * SECOND, asked_at)
+    bench.keeper.take(hold, asked_at)
     assert hold.ends == asked_at + LEASE
 
 

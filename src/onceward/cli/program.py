@@ -32,6 +32,7 @@ Examples:
   onceward ls --state PARKED                             what waits for a person
   onceward explain charge:42                             why was it skipped, by whom, until when
   onceward audit --since 24h                             who changed records by hand, and why
+  onceward operations                                    what is declared: keys, windows, leases
   onceward stats -o json | jq                            tables for people, JSON for programs
   onceward doctor                                        for cron: exit code 1 if somebody should look
 
@@ -160,6 +161,6 @@ def program() -> None: ...
 
 
 def start(arguments: Sequence[str] | None = None) -> NoReturn:
-    from . import acting, auditing, checkup, migrating, reading, running  # noqa: F401 (each adds its commands)
+    from . import acting, auditing, checkup, declaring, migrating, reading, running  # noqa: F401 (each adds its commands)
 
     program.main(args=arguments, prog_name="onceward")

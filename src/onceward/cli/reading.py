@@ -10,6 +10,7 @@ from onceward.bridge import run
 from onceward.errors import OncewardError
 from onceward.model.codec import PLAIN
 from onceward.model.duration import microseconds
+from onceward.model.reasons import OWN, Reasons
 from onceward.model.record import AfterCrash, Record, State
 from onceward.model.transitions import Row, row_of
 from onceward.ports import Filter, Order
@@ -19,7 +20,8 @@ from .finding import WORK, first, the_one
 from .place import SEARCH, opened
 from .program import APP, SCOPE, TENANT, chosen, common, program, scope, store_url, wants_json
 from .sentences import sentences
-from .settings import masked, retry_spans
+from .settings import declared, masked, retry_spans
+from .spans import unversioned
 
 STATES = click.Choice([state.value for state in State], case_sensitive=False)
 ORDERS = click.Choice([order.value for order in Order])
@@ -171,7 +173,7 @@ def explain(key: str) -> None:
     with opened(store_url()) as store:
         record, now = the_one(store, key, scope())
         trail = auditing.trail_of(store, record)
-    story = [*sentences(record, now), *(auditing.sentence(entry, now) for entry in trail)]
+    story = [*sentences(record, now, words_of(record)), *(auditing.sentence(entry, now) for entry in trail)]
     if wants_json():
         display.print_json({**brief(record, now), "now": display.iso(now), "explanation": story})
         return
@@ -179,6 +181,12 @@ def explain(key: str) -> None:
                 color=display.colours())  # fmt: skip
     for sentence in story:
         click.echo(display.cut(sentence, 1000))
+
+
+def words_of(record: Record) -> Reasons:
+    """The reason words of the record's operation, if a file declares it here."""
+    operations, name = declared(), unversioned(record.scope.partition("@")[0].partition("/")[2])
+    return operations[name].policy().reasons if name in operations else OWN
 
 
 @program.command()

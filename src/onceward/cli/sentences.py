@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from onceward.model.cells import used_up
+from onceward.model.lock import is_lock
+from onceward.model.reasons import OWN, Reasons
 from onceward.model.record import AfterCrash, Record
 from onceward.model.transitions import Row, row_of
 
@@ -13,10 +15,15 @@ from .display import moment, span
 AGAIN = "A delivery now runs it as new work."
 
 
-def sentences(record: Record, now: int) -> list[str]:
-    """The story of the record at the store's time `now`."""
+def sentences(record: Record, now: int, reasons: Reasons = OWN) -> list[str]:
+    """The story of the record at the store's time `now`. `reasons` are the words of its operation, as far as known."""
     row = row_of(record, now)
+    if is_lock(record) and row in _OF_LOCKS:
+        return _OF_LOCKS[row](record, now)
     story = _STORIES[row](record, now)
+    word = reasons.chosen().get(_OUTCOMES.get(row, ""))
+    if word is not None:
+        story.append(f"Its callers are told {word!r}.")
     if record.fingerprint and row not in (Row.NEWER, *_OVER):
         story.append("A delivery with the same key but another payload is refused as a mismatch.")
     if record.note:
@@ -145,3 +152,39 @@ _STORIES: dict[Row, Callable[[Record, int], list[str]]] = {
     Row.REFUSED_OVER: _over,
     Row.FAILED_OVER: _over,
 }
+
+
+_OUTCOMES: dict[Row, str] = {
+    Row.LIVE: "running",
+    Row.FAILED: "failed",
+    Row.REFUSED: "failed",
+    Row.DONE: "done",
+    Row.PARKED: "parked",
+}
+"""Which outcome a delivery meets in which row, by the name of its reason."""
+
+
+def _locked(record: Record, now: int) -> list[str]:
+    held = f"It is a lock, held by {_owner(record)} since {_ago(record.claimed_at, now)}, with token {record.token}."
+    left = span((record.lease_until or now) - now)
+    return [held, f"Its lease was renewed {_ago(record.renewed_at, now)} and lasts {left} more; then it is free."]
+
+
+def _silent(record: Record, now: int) -> list[str]:
+    silent = f"It is a lock whose owner, {_owner(record)}, fell silent: it last renewed its lease "
+    return [f"{silent}{_ago(record.renewed_at, now)}.", "It is free: whoever wants it takes it over."]
+
+
+def _unlocked(record: Record, now: int) -> list[str]:
+    return [f"It is a lock, and free. {_owner(record)} had it last, until {_ago(record.updated_at, now)}."]
+
+
+_OF_LOCKS: dict[Row, Callable[[Record, int], list[str]]] = {
+    Row.LIVE: _locked,
+    Row.LAPSED: _silent,
+    Row.DONE: _unlocked,
+    Row.DONE_OVER: _unlocked,
+    Row.FAILED: _unlocked,
+    Row.FAILED_OVER: _unlocked,
+}
+"""What a lock has to tell: it has no attempts, no result and no window."""

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from onceward.configured import OPERATIONS, found_in, operations_in
 from onceward.errors import ConfigurationError
 from onceward.model.duration import microseconds
+from onceward.model.nearest import did_you_mean
+from onceward.operations import Operations
 from onceward.stores.registry import DEFAULT, ENVIRONMENT
-
-FILES = ("onceward.toml", "pyproject.toml")
-"""Looked for in the current directory, because relative paths in a store's URL start there too."""
 
 DEFAULTS: dict[str, str] = {
     "store": DEFAULT,
@@ -72,45 +71,40 @@ def effective(flags: Mapping[str, str | None]) -> dict[str, Setting]:
 
 
 def retry_spans(flags: Mapping[str, str]) -> dict[str, Setting]:
-    """The retry spans that are declared, by scope or operation."""
+    """The retry spans that are declared, by scope or operation. A word of their own wins over the operations' table."""
     _, filed, file = from_file(Path.cwd())
-    spans = {name: Setting(value, file) for name, value in filed.items()}
+    spans = {
+        one.name: Setting(span if isinstance(span, str) else f"{span}s", file)
+        for one in declared()
+        if (span := one.settings.get("retry_span")) is not None
+    }
+    spans |= {name: Setting(value, file) for name, value in filed.items()}
     return spans | {name: Setting(value, "--retry-span") for name, value in flags.items()}
 
 
+def declared() -> Operations:
+    """The operations that the file of the current directory declares."""
+    table, file = found_in(Path.cwd())
+    _checked_table(table, file)  # a mistyped heading must not look like a file without operations
+    return Operations.of_file(operations_in(table, file), file)
+
+
 def from_file(folder: Path) -> Filed:
-    """The settings of the first file that has any."""
-    for name in FILES:
-        path = folder / name
-        if not path.is_file():
-            continue
-        content = _parsed(path)
-        tool = content.get("tool", {})
-        table = content if name == FILES[0] else tool.get("onceward") if isinstance(tool, dict) else None
-        if table is not None:
-            if not isinstance(table, dict):
-                raise ConfigurationError(f"{name}: tool.onceward is no table")
-            return Filed(_checked_table(table, name), _checked_spans(table, name), name)
-    return Filed({}, {}, "")
-
-
-def _parsed(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:  # a TOMLDecodeError and a UnicodeDecodeError are ValueErrors
-        raise ConfigurationError(f"{path.name} cannot be read: {error}") from error
+    """The settings of the first file that has any, in the current directory: there, a store's relative path starts."""
+    table, name = found_in(folder)
+    return Filed(_checked_table(table, name), _checked_spans(table, name), name)
 
 
 def _checked_table(table: Mapping[str, Any], file: str) -> dict[str, str]:
     settings = {}
     for written, value in table.items():
         name = written.replace("-", "_")
-        if name == SPANS:
+        if name in (SPANS, OPERATIONS):
             continue
         if name not in DEFAULTS:
             raise ConfigurationError(
                 f"{file}: there is no setting {written!r}",
-                hint="settings are: " + ", ".join(sorted([*DEFAULTS, SPANS])),
+                hint=did_you_mean(name, [*DEFAULTS, SPANS, OPERATIONS], "settings are"),
             )
         if not isinstance(value, str):
             raise ConfigurationError(f"{file}: {written} must be text, not {value!r}", hint=f'write {written} = "…"')

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from onceward.errors import ConfigurationError
 from onceward.model.duration import microseconds
 from onceward.model.record import Record, State
+from onceward.operation import VERSION_MARK
 from onceward.ports import Filter, Order, Store
 
 from .display import span
@@ -52,7 +53,13 @@ def findings(store: Store, counted: Mapping[tuple[str, State], int], spans: Mapp
 def declared_for(scope: str, spans: Mapping[str, str]) -> str | None:
     """Which declaration holds for a scope: that of its tenant, of its operation in the app, of the operation."""
     of_app = scope.partition("@")[0]
-    return next((name for name in (scope, of_app, of_app.partition("/")[2]) if name in spans), None)
+    operation = of_app.partition("/")[2]
+    return next((name for name in (scope, of_app, operation, unversioned(operation)) if name in spans), None)
+
+
+def unversioned(operation: str) -> str:
+    """The name that an operation was declared by: that of all its versions."""
+    return operation.partition(VERSION_MARK)[0]
 
 
 def newest(store: Store, scope: str) -> list[Record]:

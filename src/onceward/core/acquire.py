@@ -13,7 +13,7 @@ from onceward.errors import ClaimError, Reentrant, StoreError, VersionSkew
 from onceward.model.fingerprint import differing
 from onceward.model.outcome import Failed, Mismatch, Outcome, Parked, Running
 from onceward.model.policy import SECOND
-from onceward.model.record import Answer, ClaimRequest, Record, Release, State, Verdict
+from onceward.model.record import Answer, Release, State, Verdict
 from onceward.ports import Notifies
 
 from .engine import Engine
@@ -27,74 +27,55 @@ ACQUIRED = Verdict.ACQUIRED
 LONGEST_PAUSE = 0.5  # a thousand waiters then ask two thousand times a second at most
 
 
-class Asked:
-    """What one call has asked the store for, so that whatever interrupts it, nothing is kept that nobody uses."""
-
-    __slots__ = ("engine", "held", "job", "nonce", "record")
-
-    def __init__(self, engine: Engine, job: Job) -> None:
-        self.engine = engine
-        self.job = job
-        self.nonce = b""  # of the claim whose grant may be ours; empty if there is none
-        self.record: Record | None = None  # the grant
-        self.held: Held | None = None
-
-    def request(self) -> ClaimRequest:
-        self.nonce = nonce = self.engine.world.nonce()
-        return self.job.request(nonce, self.engine.owner.name)
-
-    def answered(self, answer: Answer) -> None:
-        if answer.verdict is ACQUIRED:
-            self.record = answer.record
-        else:
-            self.nonce = b""
-
-
-async def acquire(asked: Asked) -> Held | Outcome[object]:
+async def acquire(held: Held) -> Held | Outcome[object]:
     """The claim, or the outcome that stands in its way. The engine is ready."""
-    engine, job = asked.engine, asked.job
+    engine = held.engine
     if current() is not None:
-        refuse_reentry(engine, job)
+        refuse_reentry(engine, held.job)
     since = engine.world.monotonic()
-    answer = await ask(asked)
-    if answer.verdict is ACQUIRED and answer.record is not None:
-        return take(asked, answer.record, since)
-    waited = answer.verdict is Verdict.RUNNING and job.policy.on_running == "wait"
+    if engine.answer is None:
+        answer = await ask(held)
+    else:  # no reply can be lost on the way
+        answer = engine.answer(held.request())
+        held.answered(answer)
+    return take(held, since) if answer.verdict is ACQUIRED else await otherwise(held, answer)
+
+
+async def otherwise(held: Held, answer: Answer) -> Held | Outcome[object]:
+    """Not granted: wait, if that is the policy, and learn why."""
+    waited = answer.verdict is Verdict.RUNNING and held.job.policy.on_running == "wait"
     if waited:
-        since, answer = await wait(asked)
-        if answer.verdict is ACQUIRED and answer.record is not None:
-            return take(asked, answer.record, since)
-    return await outcome_of(engine, job, answer, waited=waited)
+        since, answer = await wait(held)
+        if answer.verdict is ACQUIRED:
+            return take(held, since)
+    return await outcome_of(held.engine, held.job, answer, waited=waited)
 
 
-async def ask(asked: Asked) -> Answer:
+async def ask(held: Held) -> Answer:
     """One claim. Repeated with the same nonce if no reply came, so that our own grant is recognised as ours."""
-    engine, request, timeout = asked.engine, asked.request(), asked.job.policy.call_timeout
+    engine, request, timeout = held.engine, held.request(), held.job.policy.call_timeout
     store, cancelled = engine.store, None
     for left in TRIES_LEFT:
         try:
-            if store.inline:
-                answers = await store.claim([request], timeout=timeout)
-            else:
-                answers, cancelled = await engine.finish(store.claim([request], timeout=timeout))
+            answers, cancelled = await engine.finish(store.claim([request], timeout=timeout))
         except StoreError:
             if not left:
                 raise
             await engine.world.sleep(FIRST_PAUSE * (1 + engine.world.jitter()))
             continue
-        asked.answered(answers[0])
+        held.answered(answers[0])
         if cancelled is not None:
             raise cancelled
         if answers[0].verdict is not Verdict.SETTLED:
             return answers[0]
         break
     # Our own nonce was granted, answered into the void, and settled by somebody since: ask anew.
-    return await ask(asked)
+    return await ask(held)
 
 
-async def wait(asked: Asked) -> tuple[float, Answer]:
+async def wait(held: Held) -> tuple[float, Answer]:
     """Ask again until it is ours, or done, or the time to wait is over."""
-    engine, job = asked.engine, asked.job
+    engine, job = held.engine, held.job
     world, store = engine.world, engine.store
     deadline = world.monotonic() + job.policy.wait / SECOND
     gate = world.gate()
@@ -103,7 +84,7 @@ async def wait(asked: Asked) -> tuple[float, Answer]:
     try:
         while True:
             since = world.monotonic()
-            answer = await ask(asked)
+            answer = await ask(held)
             left = deadline - world.monotonic()
             if answer.verdict is not Verdict.RUNNING or left <= 0 or engine.stopping:
                 return since, answer
@@ -116,21 +97,21 @@ async def wait(asked: Asked) -> tuple[float, Answer]:
             stop()
 
 
-def take(asked: Asked, record: Record, since: float) -> Held:
+def take(held: Held, since: float) -> Held:
     """Hand the lease to the keeper."""
-    engine, job = asked.engine, asked.job
+    engine, record = held.engine, held.record
     try:
-        hold = engine.keeper.take(record, job.policy.lease, since)
+        engine.keeper.take(held, since)
     except RuntimeError as error:
         raise ClaimError(
-            f"no thread can be had to keep the lease alive ({error}); nothing was begun", key=job.key.text
+            f"no thread can be had to keep the lease alive ({error}); nothing was begun", key=held.key.text
         ) from error
-    held = asked.held = Held(engine, job, record, hold)
-    engine.tell("acquired", job.key, record, reason="taken over" if record.attempt > 1 else "")
+    if engine.wants("acquired"):
+        engine.emit("acquired", held.key, record, reason="taken over" if record.attempt > 1 else "")
     return held
 
 
-async def give_back(engine: Engine, asked: Sequence[Asked]) -> None:
+async def give_back(engine: Engine, asked: Sequence[Held]) -> None:
     """Nothing was begun: what we may have been granted must not hold its key for a whole lease.
 
     Runs to its end whatever comes meanwhile, and raises nothing: the caller is leaving for a reason of its own.
@@ -143,16 +124,16 @@ async def give_back(engine: Engine, asked: Sequence[Asked]) -> None:
             await engine.finish(_release(engine, asked))
 
 
-async def _release(engine: Engine, asked: Sequence[Asked]) -> None:
+async def _release(engine: Engine, asked: Sequence[Held]) -> None:
     """All in one call. Whose answer did not reach us is looked up: the nonce shows whether the grant is ours."""
     timeout = min(one.job.policy.call_timeout for one in asked)
-    unsure = [one.job.key.id for one in asked if one.record is None]
+    unsure = [one.job.key.id for one in asked if not one.granted]
     answers = await engine.store.read(unsure, timeout=timeout) if unsure else []
     found = {id: answer.record for id, answer in zip(unsure, answers, strict=True)}
     granted = [
         (one, record)
         for one in asked
-        if (record := one.record or found[one.job.key.id]) is not None
+        if (record := one.record if one.granted else found[one.job.key.id]) is not None
         and record.nonce == one.nonce
         and record.state is State.PENDING
         and not record.released
@@ -185,7 +166,7 @@ async def outcome_of(engine: Engine, job: Job, answer: Answer, *, waited: bool =
 
 async def _outcome(engine: Engine, job: Job, answer: Answer, *, waited: bool) -> Outcome[object]:
     record = answer.record
-    text = job.key.text
+    text, reasons = job.key.text, job.policy.reasons
     if record is None or answer.verdict is Verdict.SKEW:
         raise VersionSkew(
             "the record was written by a newer Onceward; left alone", key=text, hint="upgrade this process"
@@ -199,6 +180,7 @@ async def _outcome(engine: Engine, job: Job, answer: Answer, *, waited: bool) ->
         case Verdict.RUNNING:
             return Running(
                 key=text,
+                reason=reasons.running,
                 attempt=record.attempt,
                 token=record.token,
                 retry_after=lease_left(answer),
@@ -207,11 +189,14 @@ async def _outcome(engine: Engine, job: Job, answer: Answer, *, waited: bool) ->
             )
         case Verdict.MISMATCH:
             names = differing(record.arguments, job.arguments) if record.arguments and job.arguments else ()
-            return Mismatch(key=text, attempt=record.attempt, token=record.token, arguments=names)
+            return Mismatch(
+                key=text, reason=reasons.mismatch, attempt=record.attempt, token=record.token, arguments=names
+            )
         case Verdict.FAILED:
             due = None if record.retry_at is None else max(0, record.retry_at - answer.now) / SECOND
             return Failed(
                 key=text,
+                reason=reasons.failed,
                 attempt=record.attempt,
                 token=record.token,
                 error_type=record.error_type,
@@ -221,7 +206,12 @@ async def _outcome(engine: Engine, job: Job, answer: Answer, *, waited: bool) ->
             )
         case _:
             return Parked(
-                key=text, attempt=record.attempt, token=record.token, error_type=record.error_type, error=record.error
+                key=text,
+                reason=reasons.parked,
+                attempt=record.attempt,
+                token=record.token,
+                error_type=record.error_type,
+                error=record.error,
             )
 
 

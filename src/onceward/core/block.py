@@ -6,7 +6,7 @@ from onceward.errors import AlreadyDone, OncewardError
 from onceward.model.outcome import Outcome, Replayed, Unknown
 
 from . import switch
-from .acquire import Asked, acquire
+from .acquire import acquire
 from .ending import after_error, after_value
 from .engine import Engine
 from .execute import ask_first
@@ -20,17 +20,17 @@ async def enter(engine: Engine, job: Job) -> Held:
     """Own the key, or raise what stands in the way: a result that is there already is no grant."""
     if switch.off:
         return Unclaimed(engine, job).__enter__()
-    asked = Asked(engine, job)
+    held = Held(engine, job)
     try:
-        return await _enter(asked)
+        return await _enter(held)
     except BaseException as error:
-        await recover(engine, [asked], error)
+        await recover(engine, [held], error)
         raise
 
 
-async def _enter(asked: Asked) -> Held:
-    await asked.engine.ready()
-    found = await acquire(asked)
+async def _enter(held: Held) -> Held:
+    await held.engine.ready()
+    found = await acquire(held)
     if not isinstance(found, Held):
         raise refusal(found)
     found.__enter__()
@@ -66,13 +66,7 @@ async def left(held: Held, error: BaseException | None, interrupt: BaseException
 def refusal(outcome: Outcome[object]) -> BaseException:
     """The exception for an outcome that is no grant."""
     if isinstance(outcome, Replayed):
-        return AlreadyDone(
-            "this was done before",
-            key=outcome.key,
-            value=outcome.value,
-            stored=outcome.stored,
-            hint="its result is in `.value`",
-        )
+        return outcome.already_done()
     try:
         outcome.unwrap()
     except Exception as error:  # noqa: BLE001 (it is what we are here to make)

@@ -11,10 +11,10 @@ from onceward.model.record import Answer, Verdict
 from onceward.model.transitions import differs
 
 from . import switch
-from .acquire import FIRST_PAUSE, TRIES_LEFT, Asked, outcome_of, refuse_reentry, take
+from .acquire import FIRST_PAUSE, TRIES_LEFT, outcome_of, refuse_reentry, take
 from .engine import AT_A_TIME, Engine
 from .execute import execute, perform
-from .held import message_of
+from .held import Held, message_of
 from .interrupted import recover
 from .job import NO_KEY, Job
 
@@ -54,12 +54,18 @@ async def _outcome(engine: Engine, job: Job, firsts: dict[bytes, Job], outcomes:
     outcome = outcomes[job.key.id]
     if job is first or not isinstance(outcome, Executed):
         return outcome
-    engine.tell("skipped", job.key, reason="replayed")
+    engine.tell("skipped", job.key, reason=job.policy.reasons.done)
     value = outcome.value
     encoded = await engine.encode(job.codec, value, job.key.id)
     if encoded.data is not None:  # its own copy, as the store would give it
         value = await engine.decode(job.codec, encoded.data, job.key.id)
-    return Replayed(key=job.key.text, value=value, attempt=outcome.attempt, token=outcome.token)
+    return Replayed(
+        key=job.key.text,
+        value=value,
+        reason=job.policy.reasons.done,
+        attempt=outcome.attempt,
+        token=outcome.token,
+    )
 
 
 async def _execute_batch(engine: Engine, jobs: list[Job], outcomes: Outcomes) -> None:
@@ -69,8 +75,8 @@ async def _execute_batch(engine: Engine, jobs: list[Job], outcomes: Outcomes) ->
         await _claim(engine, asked, outcomes)
         for place, one in enumerate(asked):
             await _pause(engine, place)
-            if one.held is not None:
-                outcomes[one.job.key.id] = await perform(one.held)
+            if one.granted:
+                outcomes[one.key.id] = await perform(one)
     except BaseException as error:
         await recover(engine, asked, error)
         raise
@@ -87,19 +93,19 @@ async def _alone(engine: Engine, job: Job) -> Outcome[Any]:
         return _failed(job.key.text, error)
 
 
-def _allowed(engine: Engine, jobs: list[Job], outcomes: Outcomes) -> list[Asked]:
-    asked: list[Asked] = []
+def _allowed(engine: Engine, jobs: list[Job], outcomes: Outcomes) -> list[Held]:
+    asked: list[Held] = []
     for job in jobs:
         try:
             refuse_reentry(engine, job)
         except ClaimError as error:
             outcomes[job.key.id] = _failed(job.key.text, error)
         else:
-            asked.append(Asked(engine, job))
+            asked.append(Held(engine, job))
     return asked
 
 
-async def _claim(engine: Engine, asked: list[Asked], outcomes: Outcomes) -> None:
+async def _claim(engine: Engine, asked: list[Held], outcomes: Outcomes) -> None:
     """Claim the batch in one call. What has to wait, or failed to be asked, is left for later."""
     if not asked:
         return
@@ -111,13 +117,13 @@ async def _claim(engine: Engine, asked: list[Asked], outcomes: Outcomes) -> None
         raise cancelled
     for place, (one, answer) in enumerate(zip(asked, answers, strict=False)):
         await _pause(engine, place)
-        if one.record is not None:
-            take(one, one.record, since)
+        if one.granted:
+            take(one, since)
         elif answer.verdict not in (Verdict.RUNNING, Verdict.SETTLED):
             outcomes[one.job.key.id] = await _told(engine, one.job, answer)
 
 
-async def _ask(engine: Engine, asked: list[Asked]) -> tuple[list[Answer], BaseException | None]:
+async def _ask(engine: Engine, asked: list[Held]) -> tuple[list[Answer], BaseException | None]:
     """Repeated with the same nonces if no reply came: what was granted into the void is recognised as ours."""
     timeout = min(one.job.policy.call_timeout for one in asked)
     requests = [one.request() for one in asked]

@@ -9,6 +9,7 @@ from onceward.errors import ClaimError, ConfigurationError, StoreError
 from onceward.model.outcome import Executed, Failed, Outcome, Parked, Unknown
 from onceward.model.policy import SECOND, Policy, applied, inconclusive, not_applied
 from onceward.model.record import AfterCrash, State, Verdict
+from onceward.model.weight import is_light
 from onceward.ports import JoinedStore
 
 from .held import Held, message_of
@@ -16,7 +17,7 @@ from .held import Held, message_of
 OK = Verdict.OK
 
 
-async def after_value(held: Held, value: Any, *, reason: str = "executed") -> Outcome[Any]:
+async def after_value(held: Held, value: Any, *, reason: str = "") -> Outcome[Any]:
     """The handler returned (or was found to have done its work): record it."""
     held.result = value
     if held.job.policy.on_lost == "cancel":
@@ -25,8 +26,12 @@ async def after_value(held: Held, value: Any, *, reason: str = "executed") -> Ou
         return _executed(held, value)
     if held.joined is not None:
         return await after_commit(held, held.joined, value)
+    at_once = held.engine.answer
     try:
-        answer = await held.record_result(value)
+        if at_once is not None and (value is None or is_light(value)):
+            answer = held.complete_at_once(value, at_once)
+        else:
+            answer = await held.record_result(value)
     except StoreError as error:
         return _unknown(held, value, repr(error))
     if answer.verdict is OK:
@@ -38,9 +43,7 @@ async def after_value(held: Held, value: Any, *, reason: str = "executed") -> Ou
             return _unknown(held, value, "the record was rewritten by a newer Onceward")
         case _:
             held.engine.tell("lost", held.key, held.record, reason="result refused")
-            return Unknown(
-                key=held.key.text, value=value, attempt=held.record.attempt, token=held.record.token, lost=True
-            )
+            return _unconfirmed(held, value, lost=True)
 
 
 async def after_commit(held: Held, joined: JoinedStore, value: Any) -> Outcome[Any]:
@@ -86,12 +89,12 @@ async def after_error(held: Held, error: BaseException) -> Outcome[Any]:
     if held.job.awaits and isinstance(error, GeneratorExit):
         raise error  # a coroutine that is being closed cannot wait for the store: the lease lapses
     if held.end(error):
-        return Unknown(key=held.key.text, attempt=held.record.attempt, token=held.record.token, lost=True)
+        return _unconfirmed(held, None, lost=True)
     try:
         undecided = held.joined is not None and held.joined.is_open()
         if held.joined is not None and held.settled is None and not undecided:
             await committed(held)
-        if held.settled is not None or held.hold.lost or held.unconfirmed or undecided:
+        if held.settled is not None or held.lost or held.unconfirmed or undecided:
             held.let_lapse()
             outcome = _failed(held, error)
         else:
@@ -138,7 +141,7 @@ async def verify_error(held: Held, error: BaseException, policy: Policy) -> Outc
     """Under verify an unknown outcome is looked up; by the next claimant if the effect may still be under way."""
     if policy.verify_after:
         held.let_lapse()
-        return _failed(held, error, retry_after=max(0.0, held.hold.ends - held.engine.world.monotonic()))
+        return _failed(held, error, retry_after=max(0.0, held.ends - held.engine.world.monotonic()))
     try:
         finding = await look(held)
     except BaseException as interrupt:
@@ -181,6 +184,7 @@ async def park(held: Held, error_type: str, text: str, error: BaseException | No
         held.engine.tell("lost", held.key, held.record, reason="parking refused")
     return Parked(
         key=held.key.text,
+        reason=held.job.policy.reasons.parked,
         attempt=held.record.attempt,
         token=held.record.token,
         error_type=error_type,
@@ -189,14 +193,31 @@ async def park(held: Held, error_type: str, text: str, error: BaseException | No
     )
 
 
-def _executed(held: Held, value: Any, reason: str = "executed") -> Outcome[Any]:
-    return Executed(key=held.key.text, value=value, reason=reason, attempt=held.record.attempt, token=held.record.token)
+def _executed(held: Held, value: Any, reason: str = "") -> Outcome[Any]:
+    return Executed(
+        key=held.key.text,
+        value=value,
+        reason=reason or held.job.policy.reasons.executed,
+        attempt=held.record.attempt,
+        token=held.record.token,
+    )
 
 
 def _unknown(held: Held, value: Any, error: str) -> Outcome[Any]:
     held.let_lapse()
     held.engine.tell("unknown", held.key, held.record, error=error)
-    return Unknown(key=held.key.text, value=value, attempt=held.record.attempt, token=held.record.token)
+    return _unconfirmed(held, value, lost=False)
+
+
+def _unconfirmed(held: Held, value: Any, *, lost: bool) -> Outcome[Any]:
+    return Unknown(
+        key=held.key.text,
+        value=value,
+        reason=held.job.policy.reasons.unknown,
+        attempt=held.record.attempt,
+        token=held.record.token,
+        lost=lost,
+    )
 
 
 def _failed(held: Held, error: BaseException, retry_after: float | None = None) -> Outcome[Any]:
@@ -205,6 +226,7 @@ def _failed(held: Held, error: BaseException, retry_after: float | None = None) 
         retry_after = max(0, record.retry_at - record.updated_at) / SECOND
     return Failed(
         key=held.key.text,
+        reason=held.job.policy.reasons.failed,
         attempt=record.attempt,
         token=record.token,
         error_type=type(error).__qualname__,

@@ -9,10 +9,12 @@ from onceward.errors import Stopping, StoreError
 from onceward.model.codec import Codec, Encoded, unpacked_size
 from onceward.model.key import Key
 from onceward.model.policy import SECOND
-from onceward.model.record import Done, Record, Renewal
+from onceward.model.record import Answer, Done, Record, Renewal
 from onceward.model.weight import LIGHT_BYTES, is_light
 from onceward.observe.events import Bus, Event
-from onceward.ports import Glances, JoinedStore, Store, World
+from onceward.ports import AnyRequest, Glances, Immediate, JoinedStore, Store, World
+
+from .lease import Lease
 
 T = TypeVar("T")
 
@@ -20,26 +22,12 @@ AT_A_TIME = 32
 """Small steps without a pause: together about a millisecond."""
 
 
-class Hold(Protocol):
-    """A lease in the keeper's care, as the flows see it."""
-
-    record: Record
-    nonce: bytes
-    lease: int
-    lost: bool
-    overdue: bool
-    settling: bool
-    inherited: bool
-    ends: float
-    on_lost: Callable[[], None] | None
-
-
 class LeaseKeeper(Protocol):
     """Keeps leases alive in the background."""
 
-    def take(self, record: Record, lease: int, since: float) -> Hold: ...
+    def take(self, hold: Lease, since: float) -> None: ...
     def drop(self, hold: Any) -> None: ...
-    def due(self) -> Sequence[Hold]: ...
+    def due(self) -> Sequence[Lease]: ...
     def shortest_lease(self) -> float | None: ...
 
 
@@ -63,6 +51,7 @@ class Engine:
         self.glance: Callable[[bytes, bytes], Done | None] | None = None
         if isinstance(store, Glances) and (store.inline or not world.cancels):  # it may block: never on a loop
             self.glance = store.glance
+        self.answer: Callable[[AnyRequest], Answer] | None = store.answer if isinstance(store, Immediate) else None
         self._opened = False
         self.wants = bus.wants  # one step less on every call's way
 
@@ -104,8 +93,14 @@ class Engine:
     def tell(
         self, name: str, key: Key, record: Record | Done | None = None, *, reason: str = "", error: str = ""
     ) -> None:
-        if not self.wants(name):
-            return
+        """Count the event, and make it if anybody listens."""
+        if self.wants(name):
+            self.emit(name, key, record, reason=reason, error=error)
+
+    def emit(
+        self, name: str, key: Key, record: Record | Done | None = None, *, reason: str = "", error: str = ""
+    ) -> None:
+        """Behind `wants`: where every call comes by, nothing is put together that nobody hears."""
         self.bus.emit(
             Event(
                 name=name,
@@ -120,7 +115,7 @@ class Engine:
             )
         )
 
-    async def renew_due(self, joined: JoinedStore, *, but: Hold | None = None) -> None:
+    async def renew_due(self, joined: JoinedStore, *, but: Lease | None = None) -> None:
         """The open transaction keeps the keeper out, so it writes the renewals that are due. Never begins one."""
         due = [hold for hold in self.keeper.due() if hold is not but]
         if not due or not joined.is_open():

@@ -25,7 +25,7 @@ from onceward.model.outcome import Executed, Failed, Outcome, Replayed
 from onceward.model.policy import applied, inconclusive, not_applied
 
 from . import switch
-from .acquire import Asked, acquire
+from .acquire import acquire
 from .ending import after_error, after_value, look, park
 from .engine import Engine
 from .glance import glance
@@ -45,15 +45,15 @@ async def execute(engine: Engine, job: Job) -> Outcome[Any]:
     done = glance(engine, job) if opened else None
     if done is not None:
         return done
-    asked = Asked(engine, job)
+    held = Held(engine, job)
     try:
         if not opened:
             await engine.ready()
-        found = await acquire(asked)
+        found = await acquire(held)
         return await perform(found) if isinstance(found, Held) else found
     except BaseException as error:
-        await recover(engine, [asked], error)
-        if asked.held is not None or not isinstance(error, StoreError) or isinstance(error, VersionSkew):
+        await recover(engine, [held], error)
+        if held.granted or not isinstance(error, StoreError) or isinstance(error, VersionSkew):
             raise
         if job.policy.on_store_down != "run":
             raise
@@ -113,6 +113,7 @@ async def ask_first(held: Held) -> Outcome[Any] | None:
         await held.fail(error, final=True, known=True, error_type="AttemptsUsedUp")
         return Failed(
             key=held.key.text,
+            reason=held.job.policy.reasons.failed,
             attempt=held.record.attempt - 1,
             error_type="AttemptsUsedUp",
             error=str(error),

@@ -34,7 +34,8 @@ def glance(engine: Engine, job: Job) -> Outcome[Any] | None:
     else:
         value = job.codec.decode(data, key.id)
     outcome = replayed(job, done, value)
-    engine.tell("skipped", key, done, reason=outcome.reason)
+    if engine.wants("skipped"):
+        engine.emit("skipped", key, done, reason=outcome.reason)
     return outcome
 
 
@@ -43,6 +44,7 @@ def replayed(job: Job, done: Done, value: Any) -> Replayed[Any]:
     return Replayed(
         key=job.key.text,
         value=value,
+        reason=job.policy.reasons.done,
         attempt=done.attempt,
         token=done.token,
         stored=bool(done.stored) and done.result is not None,

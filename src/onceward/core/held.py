@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from onceward.errors import (
     AlreadyCompleted,
@@ -22,16 +23,28 @@ from onceward.errors import (
 from onceward.model.codec import Encoded
 from onceward.model.key import Key, derived_key
 from onceward.model.policy import SECOND
-from onceward.model.record import AfterCrash, Answer, Complete, Fail, Park, Record, Release, Renewal, State, Verdict
+from onceward.model.record import (
+    AfterCrash,
+    Answer,
+    ClaimRequest,
+    Complete,
+    Fail,
+    Park,
+    Release,
+    Renewal,
+    State,
+    Verdict,
+)
 from onceward.model.weight import is_light
-from onceward.ports import AnySettlement, Canceller, JoinedStore, JoinsTransaction
+from onceward.ports import AnyRequest, AnySettlement, Canceller, JoinedStore, JoinsTransaction
 
-from .engine import Engine, Hold
+from .engine import Engine
 from .job import Job
+from .lease import Lease
 
 LONGEST_MESSAGE = 500  # enough to recognise an error; the traceback is in the log of whoever raised it
 
-OK, COMPLETED = Verdict.OK, State.COMPLETED
+ACQUIRED, OK, COMPLETED = Verdict.ACQUIRED, Verdict.OK, State.COMPLETED
 NO_RESULT = object()
 """The work has not returned."""
 
@@ -42,9 +55,10 @@ current = _current.get
 """The innermost claim whose work we are in; None if we are in none."""
 
 
-class Held:
-    """One ownership, from the grant to its settlement."""
+class Held(Lease):
+    """One claim, from the question to its settlement. Whatever interrupts it, nothing is kept that nobody uses."""
 
+    granted = False  # the store has said so: `record` is ours
     settled: State | None = None
     joined: JoinedStore | None = None  # the caller's transaction that the result was written in
     unconfirmed = False  # the effect is done, but the store did not answer
@@ -55,12 +69,25 @@ class Held:
     patience = math.inf  # until when, on our own clock, a settlement is repeated
     _canceller: Canceller | None = None
 
-    def __init__(self, engine: Engine, job: Job, record: Record, hold: Hold) -> None:
+    def __init__(self, engine: Engine, job: Job) -> None:
         self.engine = engine
         self.job = job
         self.key: Key = job.key
-        self.record = record
-        self.hold = hold
+        self.lease = job.policy.lease
+
+    # ── the question ──
+
+    def request(self) -> ClaimRequest:
+        """The nonce stays empty unless a grant may be ours."""
+        self.nonce = nonce = self.engine.world.nonce()
+        return self.job.request(nonce, self.engine.owner.name)
+
+    def answered(self, answer: Answer) -> None:
+        if answer.verdict is ACQUIRED and answer.record is not None:
+            self.record = answer.record
+            self.granted = True
+        else:
+            self.nonce = b""
 
     # ── what the work may ask ──
 
@@ -69,15 +96,17 @@ class Held:
 
     def check(self) -> None:
         """Raise if the work should stop: somebody else owns it, or the store has not confirmed our lease in time."""
-        hold = self.hold
-        if hold.inherited:
-            raise LeaseLost("this claim belongs to the parent process; a fork does not inherit it", key=self.key.text)
-        if hold.lost:
+        if self.inherited:
+            self.refuse_inherited()
+        if self.lost:
             raise LeaseLost(
                 "somebody else owns this key now", key=self.key.text, hint="stop: nothing that we write counts"
             )
-        if hold.overdue or self.engine.world.monotonic() >= hold.ends:
+        if self.overdue or self.engine.world.monotonic() >= self.ends:
             raise LeaseOverdue("the store has not confirmed our lease in time; it may still recover", key=self.key.text)
+
+    def refuse_inherited(self) -> NoReturn:
+        raise LeaseLost("this claim belongs to the parent process; a fork does not inherit it", key=self.key.text)
 
     def covers(self, engine: Engine, id: bytes) -> bool:
         """Whether this claim, or one around it, is of that key in that store."""
@@ -95,7 +124,7 @@ class Held:
 
     def __exit__(self, *_: object) -> None:
         if not self.over:
-            self.engine.keeper.drop(self.hold)  # however it ended, nobody is left to settle it: let it lapse
+            self.engine.keeper.drop(self)  # however it ended, nobody is left to settle it: let it lapse
         try:
             _current.reset(self._variable)
         except ValueError:  # the block was left in another context than it was entered (an async fixture does that)
@@ -103,14 +132,14 @@ class Held:
 
     def leave(self) -> None:
         """As `__exit__`, but after an interrupt, which may have come before, between or behind its steps."""
-        self.engine.keeper.drop(self.hold)
+        self.engine.keeper.drop(self)
         if _current.get() is self:
             _current.set(self.outer)
 
     def let_lapse(self) -> None:
         """Nothing more can be said about it from here."""
         self.over = True
-        self.engine.keeper.drop(self.hold)
+        self.engine.keeper.drop(self)
 
     def begin(self) -> None:
         """The work begins here: if the key is lost meanwhile it is cancelled, where that was asked for."""
@@ -119,7 +148,7 @@ class Held:
             self.cancel_if_lost()
 
     def cancel_if_lost(self) -> None:
-        self._canceller = self.hold.on_lost = self.engine.world.canceller()
+        self._canceller = self.on_lost = self.engine.world.canceller()
 
     def end(self, error: BaseException | None) -> bool:
         """The work is over; True if it was cancelled because the key was lost."""
@@ -145,9 +174,19 @@ class Held:
             ) from error
         return self._judge(answer)
 
+    def complete_at_once(self, value: Any, answer_to: Callable[[AnyRequest], Answer]) -> Answer:
+        """As `record_result`, where nothing waits. Interrupted: whoever mends it sends the same once more."""
+        if self.inherited:
+            self.refuse_inherited()
+        completion = self._completion(self.job.codec.encode(value, self.key.id))
+        self.settling = True
+        answer = answer_to(completion)
+        self._settled_as(answer, COMPLETED)
+        return answer
+
     async def record_result(self, value: Any) -> Answer:
         """Complete with this value. A cancellation while a large one is encoded is raised afterwards, too."""
-        if value is None or is_light(value):
+        if is_light(value):
             return await self.settle(self._completion(self.job.codec.encode(value, self.key.id)), COMPLETED)
         completion, cancelled = await self.engine.world.finish(self.completion(value))
         answer = await self.settle(completion, State.COMPLETED)
@@ -190,7 +229,7 @@ class Held:
         answer = (await joined.settle([await self.completion(value)], timeout=self.job.policy.call_timeout))[0]
         self._judge(answer)
         self.joined = joined
-        await self.engine.renew_due(joined, but=self.hold)
+        await self.engine.renew_due(joined, but=self)
 
     async def fail(self, error: BaseException, *, final: bool, known: bool, error_type: str = "") -> Answer:
         policy = self.job.policy
@@ -241,18 +280,18 @@ class Held:
         Runs to its end even if the caller is cancelled; the cancellation is raised afterwards. What a signal raises
         here is raised afterwards too: the same settlement is sent once more before.
         """
-        if self.hold.inherited:
-            raise LeaseLost("this claim belongs to the parent process; a fork does not inherit it", key=self.key.text)
+        if self.inherited:
+            self.refuse_inherited()
         cancelled = None
         try:
-            self.hold.settling = True
-            if self.engine.store.inline:
-                answer = await self._surely(settlement)
+            self.settling = True
+            if self.engine.answer is not None:
+                answer = self.engine.answer(settlement)
             else:
                 answer, cancelled = await self.engine.finish(self._surely(settlement), self.hurry)
             self._settled_as(answer, state)
         except BaseException as error:
-            self.hold.settling = False
+            self.settling = False
             if isinstance(error.__cause__, StoreError):  # cancelled, and the store did not answer either
                 self.engine.tell("unknown", self.key, self.record, error=repr(error.__cause__))
                 self.let_lapse()
@@ -268,11 +307,12 @@ class Held:
             self.settled = state
             self.record = record = answer.record or self.record
             if state is COMPLETED:
-                self.engine.tell("completed", self.key, record)
+                if self.engine.wants("completed"):
+                    self.engine.emit("completed", self.key, record)
             else:
                 self._tell(state)
         self.over = True
-        self.engine.keeper.drop(self.hold)
+        self.engine.keeper.drop(self)
 
     async def _once_more(self, settlement: AnySettlement, state: State) -> None:
         """Interrupted: nobody knows how far the store came, and to the same bytes it gives the same answer."""

@@ -14,27 +14,25 @@ from collections.abc import Sequence
 
 from onceward.errors import OncewardError, ResultError, StoreError
 
-from .acquire import Asked, give_back
+from .acquire import give_back
 from .ending import after_error
 from .engine import Engine
 from .held import NO_RESULT, Held
 
 
-async def recover(engine: Engine, asked: Sequence[Asked], error: BaseException) -> None:
+async def recover(engine: Engine, asked: Sequence[Held], error: BaseException) -> None:
     """Leave no key locked. Raises nothing of its own: the caller goes on to raise `error`."""
     for one in asked:
-        engine.keeper.drop(one)
-        if one.held is not None:
-            one.held.leave()
+        one.leave()
     if engine.world.cancels and isinstance(error, GeneratorExit):
         return
-    unused = [one for one in asked if one.held is None or not (one.held.begun or one.held.over)]
+    unused = [one for one in asked if not (one.begun or one.over)]
     if isinstance(error, StoreError | ResultError):  # it is no use to ask about what the store did not answer
-        unused = [one for one in unused if one.record is not None]
+        unused = [one for one in unused if one.granted]
     await give_back(engine, unused)
     for one in asked:
-        if one.held is not None and one.held.begun and not one.held.over:
-            await mend(one.held, error)
+        if one.begun and not one.over:
+            await mend(one, error)
 
 
 async def mend(held: Held, error: BaseException) -> None:

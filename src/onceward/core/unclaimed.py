@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from itertools import count
 from typing import Any
 
 from msgspec.structs import replace
 
-from onceward.model.record import Answer, Record, State, Verdict
+from onceward.model.record import Answer, State, Verdict
 from onceward.ports import AnySettlement
 
 from .engine import Engine
@@ -19,25 +18,15 @@ from .job import Job
 _tokens = count(1)  # still strictly growing, for work that hands them on
 
 
-class Endless:
-    """The lease of a claim that nobody can lose."""
-
-    record = Record(id=b"", scope="", key="", state=State.PENDING, token=0)
-    nonce = b""
-    lease = 0
-    lost = overdue = settling = inherited = False
-    ends = math.inf
-    on_lost: Callable[[], None] | None = None
-
-
 class Unclaimed(Held):
     """Every verb succeeds, and changes nothing outside of this object."""
 
     def __init__(self, engine: Engine, job: Job) -> None:
         from onceward.model.transitions import claim  # here, because the table otherwise comes with the stores
 
-        record, _ = claim(None, job.request(engine.world.nonce(), engine.owner.name), next(_tokens))
-        super().__init__(engine, job, record, Endless())
+        super().__init__(engine, job)
+        self.record, _ = claim(None, self.request(), next(_tokens))
+        self.ends = math.inf
 
     async def annotate(self, note: dict[str, str]) -> None:
         self.record = replace(self.record, note={**self.record.note, **note})

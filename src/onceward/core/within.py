@@ -6,6 +6,7 @@ stands behind a savepoint, so that a handler that raises takes its writes along 
 
 from __future__ import annotations
 
+import math
 from contextvars import ContextVar
 from types import CoroutineType
 from typing import Any, NoReturn
@@ -21,7 +22,6 @@ from .engine import Engine
 from .execute import awaited, disabled
 from .held import NO_RESULT, Held, message_of
 from .job import Job
-from .unclaimed import Endless
 
 ENDED = "do not commit or roll back inside the handler: the transaction is its caller's"
 PARKED = "its handler ended the transaction by itself, and then did not end well"
@@ -107,7 +107,11 @@ class JoinedJob:
             if not isinstance(error, Exception):
                 raise
             return Failed(
-                key=self.job.key.text, error_type=type(error).__qualname__, error=message_of(error), exception=error
+                key=self.job.key.text,
+                reason=self.job.policy.reasons.failed,
+                error_type=type(error).__qualname__,
+                error=message_of(error),
+                exception=error,
             )
         if not kept:
             await self._ended(None)
@@ -122,7 +126,9 @@ class JoinedJob:
         record = answer.record
         if answer.verdict is not Verdict.ACQUIRED or record is None:
             return await outcome_of(engine, job, answer)
-        self.held = held = Held(engine, job, record, Endless())
+        self.held = held = Held(engine, job)
+        held.answered(answer)
+        held.ends = math.inf  # it has no lease
         if record.ask_first:
             raise ConfigurationError(
                 "an earlier attempt outside of this transaction must be verified first",
@@ -143,7 +149,13 @@ class JoinedJob:
         if answer.verdict is not Verdict.OK or answer.record is None:
             raise lost
         held.record = answer.record
-        return Executed(key=self.job.key.text, value=value, attempt=held.record.attempt, token=held.record.token)
+        return Executed(
+            key=self.job.key.text,
+            value=value,
+            reason=self.job.policy.reasons.executed,
+            attempt=held.record.attempt,
+            token=held.record.token,
+        )
 
     # ── the handler ended the transaction ──
 

@@ -168,22 +168,38 @@ def renewed(record: Record, request: Renewal, now: int) -> Step:
 
 
 def completed(record: Record, request: Complete | Resolve, now: int) -> Step:
-    return replace(
-        record,
-        state=COMPLETED,
-        updated_at=now,
-        lease_until=None,
-        ask_first=False,
-        result=request.result,
-        digest=request.digest,
-        stored=request.stored,
-        error_type="",
-        error="",
-        final=False,
-        retry_at=None,
-        valid_until=None if request.validity is FOREVER else request.validity.end(now),
-        slide=request.validity.slide,
-        note={**record.note, **request.note} if request.note else record.note,
+    validity = request.validity
+    return Record(  # by position too, as every call that ran ends here; with more than 30, Python makes a list first
+        record.id,
+        record.scope,
+        record.key,
+        COMPLETED,
+        record.token,
+        record.nonce,
+        record.cycle,
+        record.attempt,
+        record.created_at,
+        record.claimed_at,
+        now,  # updated_at
+        record.renewed_at,
+        None,  # lease_until
+        record.after_crash,
+        record.max_attempts,
+        record.fingerprint,
+        record.arguments,
+        record.owner,
+        {**record.note, **request.note} if request.note else record.note,
+        False,  # noqa: FBT003 (ask_first)
+        record.released,
+        request.result,
+        request.digest,
+        request.stored,
+        "",  # error_type
+        "",  # error
+        False,  # noqa: FBT003 (final)
+        None,  # retry_at
+        None if validity is FOREVER else validity.end(now),
+        validity.slide,
     ), OK
 
 

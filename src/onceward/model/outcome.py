@@ -32,6 +32,10 @@ class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
         """The value, or the exception that says why there is none."""
         raise NotImplementedError
 
+    def told(self, message: str) -> str:
+        """What an exception says, behind the operation's own word for it, if it has one."""
+        return message if self.reason in ("", self.kind) else f"{self.reason}: {message}"
+
     def __str__(self) -> str:
         return self.reason or self.kind
 
@@ -65,6 +69,17 @@ class Replayed(Outcome[T], frozen=True, kw_only=True):
             )
         return self.value  # type: ignore[return-value]  # T may itself be None
 
+    def already_done(self) -> errors.AlreadyDone:
+        """The exception for whoever wants to do it, not to have it."""
+        return errors.AlreadyDone(
+            self.told("this was done before"),
+            key=self.key,
+            value=self.value,
+            stored=self.stored,
+            reason=self.reason,
+            hint="its result is in `.value`",
+        )
+
 
 class Running(Outcome[T], frozen=True, kw_only=True):
     """Somebody else is at it. `retry_after` seconds are left of its lease; None if it is held without a lease."""
@@ -79,14 +94,16 @@ class Running(Outcome[T], frozen=True, kw_only=True):
         error = errors.StillRunning if self.waited else errors.AlreadyRunning
         if self.retry_after is None:
             raise error(
-                f"held without a lease by {self.owner or 'another owner'}, inside of a transaction",
+                self.told(f"held without a lease by {self.owner or 'another owner'}, inside of a transaction"),
                 key=self.key,
+                reason=self.reason,
                 hint="nothing frees it if that process is dead: look what it did, then forget(key, force=True)",
                 retry_after=None,
             )
         raise error(
-            f"{self.owner or 'another owner'} holds it, and was alive when it last renewed its lease",
+            self.told(f"{self.owner or 'another owner'} holds it, and was alive when it last renewed its lease"),
             key=self.key,
+            reason=self.reason,
             hint=f"if that process is dead, the key is free in {self.retry_after:.1f} s (a shorter lease= helps)",
             retry_after=self.retry_after,
         )
@@ -102,8 +119,9 @@ class Mismatch(Outcome[T], frozen=True, kw_only=True):
     def unwrap(self) -> NoReturn:
         which = f" (differs in: {', '.join(self.arguments)})" if self.arguments else ""
         raise errors.PayloadMismatch(
-            f"this key was used before with another payload{which}",
+            self.told(f"this key was used before with another payload{which}"),
             key=self.key,
+            reason=self.reason,
             arguments=self.arguments,
             hint="use a new key for new work, or declare which arguments belong to the fingerprint",
         )
@@ -127,8 +145,9 @@ class Failed(Outcome[T], frozen=True, kw_only=True):
             "and will not be tried again" if self.final else f"and may be tried again in {self.retry_after or 0:.1f} s"
         )
         raise errors.PreviouslyFailed(
-            f"attempt {self.attempt} failed with {self.error_type}: {self.error}; {when}",
+            self.told(f"attempt {self.attempt} failed with {self.error_type}: {self.error}; {when}"),
             key=self.key,
+            reason=self.reason,
             error_type=self.error_type,
             error_message=self.error,
             retry_after=None if self.final else self.retry_after,
@@ -148,8 +167,9 @@ class Parked(Outcome[T], frozen=True, kw_only=True):
         if self.exception is not None:
             raise self.exception
         raise errors.OutcomeParked(
-            f"the outcome of attempt {self.attempt} is unknown ({self.error_type}: {self.error})",
+            self.told(f"the outcome of attempt {self.attempt} is unknown ({self.error_type}: {self.error})"),
             key=self.key,
+            reason=self.reason,
             hint="find out whether the effect happened, then say so: fn.resolve(applied(value) or not_applied, *args), "
             "or once.resolve(key, …, name=…)",
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from typing import Any, Literal, Self, TypedDict, get_args
 
@@ -13,6 +13,8 @@ from msgspec.structs import asdict
 from onceward.errors import ConfigurationError
 
 from .duration import Duration, microseconds, readable
+from .nearest import did_you_mean
+from .reasons import Reasons, reasons_of
 from .record import AfterCrash
 from .sources import OncewardWarning
 from .window import Window, lasting, window_of
@@ -84,6 +86,7 @@ class Choices(TypedDict, total=False):
     store_result: bool
     max_result_bytes: int
     compress_from: int | None
+    reasons: Mapping[str, str]
 
 
 class Defaults(Choices, total=False):
@@ -125,21 +128,39 @@ class Policy(Struct, frozen=True, dict=True, kw_only=True):
     store_result: bool = True
     max_result_bytes: int = 1 << 20
     compress_from: int | None = 4096
+    reasons: Reasons = Reasons()
 
-    def with_settings(self, settings: Settings | Defaults) -> Self:
-        """This policy with some choices replaced. Anything that cannot work is refused here, before any effect."""
+    def with_settings(self, settings: Settings | Defaults, *, of: str | None = "") -> Self:
+        """This policy with some choices replaced. Anything that cannot work is refused here, before any effect.
+
+        `of` is whose they are, for a warning; None: what is only unwise was told before.
+        """
         chosen = asdict(self)
         for name, value in settings.items():
             if name not in Settings.__optional_keys__:
                 raise ConfigurationError(
                     f"there is no setting {name!r}",
-                    hint="settings are: " + ", ".join(sorted(Settings.__optional_keys__)),
+                    hint=did_you_mean(name, Settings.__optional_keys__, "settings are"),
                 )
             read = _READERS.get(name)
             chosen.update(read(name, value) if read else {name: value})
         policy = type(self)(**chosen)
         _check(policy)
+        unwise = policy.forgets_early() if of is not None else None
+        if unwise is not None:
+            warnings.warn(f"{of}: {unwise}" if of else unwise, OncewardWarning, stacklevel=4)
         return policy
+
+    def forgets_early(self) -> str | None:
+        """Why a late redelivery would run again, if it would: its sender tries for longer than the window lasts."""
+        window, span = self.window, self.retry_span
+        # A calendar day may be over the next moment: it covers no retry span at all.
+        if not span or not (window.kind == "calendar" or 0 < window.length < span):
+            return None
+        return (
+            f"the window ({window}) is shorter than the sender's retry span ({readable(span)}): "
+            "a late redelivery will run again"
+        )
 
     @cached_property
     def call_timeout(self) -> float:
@@ -244,6 +265,7 @@ _READERS: dict[str, Callable[[str, Any], dict[str, Any]]] = {
     "store_result": _flag,
     "max_result_bytes": _bytes,
     "compress_from": lambda name, value: {name: None} if value is None else _bytes(name, value),
+    "reasons": lambda name, value: {name: reasons_of(value)},
 }
 
 
@@ -257,13 +279,4 @@ def _check(policy: Policy) -> None:
         raise ConfigurationError(
             f"verify(after={readable(policy.verify_after)}) is over four fifths of a lease of {readable(policy.lease)}",
             hint="make the lease longer",
-        )
-    # A calendar day may be over the next moment: it covers no retry span at all.
-    forgets = policy.window.kind == "calendar" or policy.window.length
-    if policy.retry_span is not None and forgets and policy.window.length < policy.retry_span:
-        warnings.warn(
-            f"the window ({policy.window}) is shorter than the sender's retry span ({readable(policy.retry_span)}): "
-            "a late redelivery will run again",
-            OncewardWarning,
-            stacklevel=4,
         )

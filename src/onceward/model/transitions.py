@@ -90,6 +90,9 @@ class Row(StrEnum):
     PARKED = "PARKED"
 
 
+LIVE, NEWER = Row.LIVE, Row.NEWER  # on every call's way: looked up once
+
+
 def row_of(record: Record | None, now: int) -> Row:
     """The table's row for this record at this time. A missing lease means held, never free."""
     if record is None:
@@ -100,7 +103,7 @@ def row_of(record: Record | None, now: int) -> Row:
     if state is PENDING:
         if record.released:
             return Row.HANDED_BACK
-        return Row.LIVE if record.lease_until is None or now < record.lease_until else Row.LAPSED
+        return LIVE if record.lease_until is None or now < record.lease_until else Row.LAPSED
     over = record.valid_until is not None and now >= record.valid_until
     if state is COMPLETED:
         return Row.DONE_OVER if over else Row.DONE
@@ -144,6 +147,11 @@ TABLE: dict[Row, Cells] = {
 }
 # fmt: on
 
+COLUMNS: dict[type, int] = {
+    kind: Cells._fields.index(kind.__name__.lower()) for kind in (Complete, Fail, Park, Release)
+}
+"""Where in its row a settlement finds its cell."""
+
 STARTS_AFRESH = frozenset({Row.FREE, Row.DONE_OVER, Row.REFUSED_OVER, Row.FAILED_OVER})
 """Rows in which the key's earlier life is over, so that its payload no longer matters."""
 
@@ -169,11 +177,7 @@ def apply(
     record: Record | None, request: ClaimRequest | Renewal | Complete | Fail | Park | Release | Resolve, now: int
 ) -> tuple[Record | None, Verdict]:
     """Whichever verb the request is for."""
-    if isinstance(request, ClaimRequest):
-        return claim(record, request, now)
-    if isinstance(request, Renewal):
-        return renew(record, request, now)
-    return settle(record, request, now)
+    return VERBS[type(request)](record, request, now)
 
 
 def replays(record: Done, fingerprint: bytes, now: int) -> bool:
@@ -200,20 +204,15 @@ def settle(
 ) -> tuple[Record | None, Verdict]:
     """End an ownership, or resolve a parked record."""
     row = row_of(record, now)
-    if row is Row.NEWER:
+    if row is NEWER:
         return record, Verdict.SKEW
-    if isinstance(request, Resolve):
-        return resolve(record, request, now)
-    if record is None or record.token != request.token or record.nonce != request.nonce:
+    column = COLUMNS.get(type(request))
+    if column is None:
+        return resolve(record, request, now)  # type: ignore[arg-type]  # what has no column is a Resolve
+    if record is None or record.token != request.token or record.nonce != request.nonce:  # type: ignore[union-attr]  # the same
         return record, Verdict.LOST
-    cells = TABLE[row]
-    if type(request) is Complete:
-        return cells.complete(record, request, now)
-    if type(request) is Fail:
-        return cells.fail(record, request, now)
-    if type(request) is Park:
-        return cells.park(record, request, now)
-    return cells.release(record, request, now)
+    step: Step = TABLE[row][column](record, request, now)
+    return step
 
 
 def resolve(record: Record | None, request: Resolve, now: int) -> tuple[Record | None, Verdict]:
@@ -280,6 +279,14 @@ def purgeable(record: Record, now: int) -> bool:
         and not used_up(record.attempt, record.max_attempts)
     )
     return abandoned and record.lease_until is not None and now >= record.lease_until + KEEP_UNFINISHED
+
+
+VERBS: dict[type, Callable[[Any, Any, int], tuple[Any, Verdict]]] = {
+    ClaimRequest: claim,
+    Renewal: renew,
+    **dict.fromkeys((Complete, Fail, Park, Release, Resolve), settle),
+}
+"""Which function answers a request."""
 
 
 def differs(stored: bytes, given: bytes) -> bool:

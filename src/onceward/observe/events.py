@@ -91,7 +91,7 @@ class Bus:
     def wants(self, name: str) -> bool:
         """Count the event; tells whether anybody listens, so that it has to be made."""
         self.counts[name] += 1
-        return self._listeners != () or self._loud(_LEVELS[name])
+        return self._loud(_LEVELS[name]) or bool(self._listeners)
 
     def emit(self, event: Event) -> None:
         for listener in (self._default, *self._listeners):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from onceward.errors import Reentrant
 
@@ -17,18 +17,21 @@ class Alone:
     `with` a lock written in C leaves no instant in which a signal could raise and the lock stay held.
     """
 
-    __slots__ = ("_inside", "_lock")
+    __slots__ = ("busy", "lock")
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._inside = False
+        self.lock = threading.RLock()
+        self.busy = False
 
     def __call__(self, work: Callable[..., T], *arguments: Any) -> T:
-        with self._lock:
-            if self._inside:
-                raise Reentrant("a store call interrupted another one of its own thread (signal handler or __del__)")
-            self._inside = True
+        with self.lock:
+            if self.busy:
+                self.refuse()
+            self.busy = True
             try:
                 return work(*arguments)
             finally:
-                self._inside = False
+                self.busy = False
+
+    def refuse(self) -> NoReturn:
+        raise Reentrant("a store call interrupted another one of its own thread (signal handler or __del__)")

@@ -6,23 +6,23 @@ import heapq
 import os
 import weakref
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
-from typing import NoReturn, TypeVar
+from typing import NoReturn
 
 from onceward.errors import ConfigurationError, StoreBroken, StoreFull
 from onceward.model import transitions
 from onceward.model.audit import AuditEntry, AuditFilter, Signature, entries_of, purge_entry
 from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Seen, State, Verdict
-from onceward.ports import PLACES, AnySettlement, Clock, Filter, Order, Page, World
+from onceward.ports import PLACES, AnyRequest, AnySettlement, Clock, Filter, Order, Page, World
 
 from .alone import Alone
 from .clock import SteadyClock
 from .trail import Trail
 from .watchers import Watchers
 
-T = TypeVar("T", ClaimRequest, Renewal, AnySettlement)
 FREE = State.FREE
+VERBS, replays = transitions.VERBS, transitions.replays
 SWEEP = 2  # records purged by the way a claim: twice what a claim can add, so that the store never only grows
 SLACK = 64  # entries of the past that a small store may keep, so that it does not compact all the time
 
@@ -35,10 +35,18 @@ class MemoryStore(Watchers):
 
     inline = True
 
+    def __init_subclass__(cls) -> None:
+        """A verb that a subclass has changed is not passed by: then nothing is answered at once."""
+        super().__init_subclass__()
+        changed = any(getattr(cls, verb) is not getattr(MemoryStore, verb) for verb in ("claim", "renew", "settle"))
+        if changed and cls.answer is MemoryStore.answer:
+            cls.answer = None  # type: ignore[method-assign,assignment]  # as classes say that they lack a method
+
     def __init__(self, *, max_records: int | None = None, clock: Clock | None = None) -> None:
         super().__init__()
         self.name = "memory"
         self._clock = clock or SteadyClock()
+        self._now = self._clock.now
         self._max = max_records
         self._records: dict[bytes, Record] = {}
         self._trail = Trail()
@@ -62,15 +70,29 @@ class MemoryStore(Watchers):
 
     def glance(self, id: bytes, fingerprint: bytes) -> Record | None:
         record = self._records.get(id)
-        if record is not None and transitions.replays(record, fingerprint, self._clock.now()):
+        if record is not None and replays(record, fingerprint, self._now()):
             return record
         return None
 
+    def answer(self, request: AnyRequest) -> Answer:
+        alone = self._alone
+        with alone.lock:  # as `alone(self._one, request)`, less two steps on every call's way
+            if alone.busy:
+                alone.refuse()
+            alone.busy = True
+            try:
+                answer = self._one(request)
+            finally:
+                alone.busy = False
+        if self._waiting:
+            self.wake((request.id,))
+        return answer
+
     async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:  # noqa: ARG002 (never waits)
-        return self._alone(self._claim, requests)
+        return self._alone(self._each, requests)
 
     async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:  # noqa: ARG002 (never waits)
-        return self._alone(self._apply, transitions.renew, renewals)
+        return self._alone(self._each, renewals)
 
     async def settle(
         self,
@@ -80,7 +102,7 @@ class MemoryStore(Watchers):
         signed: Signature | None = None,
     ) -> list[Answer]:
         if signed is None:
-            answers = self._alone(self._apply, transitions.settle, settlements)
+            answers = self._alone(self._each, settlements)
         else:
             answers = self._alone(self._apply_signed, signed, settlements)
         if self._waiting:
@@ -120,35 +142,26 @@ class MemoryStore(Watchers):
 
     # ── the same, alone ──
 
-    def _claim(self, requests: Sequence[ClaimRequest]) -> list[Answer]:
-        now = max(self._clock.now(), self._floor)
-        if self._ending:
-            self._sweep(now, SWEEP)
-        answers = []
-        for request in requests:
-            before = self._records.get(request.id)
-            if before is None and self._max is not None and len(self._records) >= self._max:
-                self._make_room(now)
-            record, verdict = transitions.claim(before, request, now)
-            if record is not before:
-                self._records[record.id] = record
-                if record.valid_until is not None:  # a new claim has none: only a sliding replay comes here
-                    self._put(record)
-            answers.append(Answer(verdict, record, now))
-        return answers
+    def _each(self, requests: Sequence[AnyRequest]) -> list[Answer]:
+        return [self._one(request) for request in requests]
 
-    def _apply(
-        self, change: Callable[[Record | None, T, int], tuple[Record | None, Verdict]], requests: Sequence[T]
-    ) -> list[Answer]:
-        now = self._clock.now()
-        answers = []
-        for request in requests:
-            before = self._records.get(request.id)
-            record, verdict = change(before, request, now)
-            if record is not None and record is not before:
-                self._put(record)
-            answers.append(Answer(verdict, record, now))
-        return answers
+    def _one(self, request: AnyRequest) -> Answer:
+        now = self._now()
+        before = self._records.get(request.id)
+        if (self._ending or self._max is not None) and type(request) is ClaimRequest:
+            now = self._tidy(before, now)
+        record, verdict = VERBS[type(request)](before, request, now)
+        if record is not None and record is not before:
+            self._put(record)
+        return Answer(verdict, record, now)
+
+    def _tidy(self, before: Record | None, now: int) -> int:
+        """By the way of a claim: let go of what is over, make room for a new key. The time that the claim is given."""
+        now = max(now, self._floor)
+        self._sweep(now, SWEEP)
+        if before is None and self._max is not None and len(self._records) >= self._max:
+            self._make_room(now)
+        return now
 
     def _read(self, ids: Sequence[bytes]) -> list[Answer]:
         now = self._clock.now()
@@ -157,7 +170,7 @@ class MemoryStore(Watchers):
 
     def _apply_signed(self, signed: Signature, settlements: Sequence[AnySettlement]) -> list[Answer]:
         before = {one.id: self._records.get(one.id) for one in settlements}
-        answers = self._apply(transitions.settle, settlements)
+        answers = self._each(settlements)
         self._trail.add(entries_of(signed, before.get, answers))
         return answers
 
@@ -208,11 +221,14 @@ class MemoryStore(Watchers):
 
     def _put(self, record: Record) -> None:
         self._records[record.id] = record
-        end = record.valid_until if record.state is not FREE else record.updated_at
+        end = _end_of(record)
         if end is not None:
-            heapq.heappush(self._ending, (end, next(self._order), record.id))
-            if len(self._ending) > 2 * len(self._records) + SLACK:
-                self._compact()
+            self._note_end(end, record.id)
+
+    def _note_end(self, end: int, id: bytes) -> None:
+        heapq.heappush(self._ending, (end, next(self._order), id))
+        if len(self._ending) > 2 * len(self._records) + SLACK:
+            self._compact()
 
     def after_fork_in_child(self) -> None:
         """A copy that nobody else sees protects nothing."""

@@ -18,9 +18,10 @@ from contextlib import suppress
 from typing import Protocol
 
 from onceward.bridge import run
+from onceward.core.lease import Lease
 from onceward.errors import ConfigurationError
 from onceward.model.policy import RENEWALS_PER_LEASE, SECOND
-from onceward.model.record import Record, Renewal, Verdict
+from onceward.model.record import Renewal, Verdict
 from onceward.observe.events import Bus, Event
 from onceward.ports import Store
 
@@ -37,23 +38,9 @@ class Granted(Protocol):
     def nonce(self) -> bytes: ...
 
 
-class Hold:
-    """One lease in the keeper's care."""
-
-    lost = False
-    overdue = False
-    settling = False
-    inherited = False
-    on_lost: Callable[[], None] | None = None
-
-    def __init__(self, record: Record, lease: int, since: float) -> None:
-        seconds = lease / SECOND
-        self.record = record
-        self.nonce = record.nonce
-        self.lease = lease
-        self.interval = seconds / RENEWALS_PER_LEASE
-        self.renew_at = since + self.interval
-        self.ends = since + seconds
+def interval(hold: Lease) -> float:
+    """Seconds between two renewals."""
+    return hold.lease / SECOND / RENEWALS_PER_LEASE
 
 
 class Keeper:
@@ -67,7 +54,7 @@ class Keeper:
         _keepers.add(self)
 
     def _reset(self) -> None:
-        self._holds: dict[bytes, Hold] = {}
+        self._holds: dict[bytes, Lease] = {}
         self._twin: Store | None = None
         self._thread: threading.Thread | None = None
         self._running = False
@@ -76,9 +63,11 @@ class Keeper:
         self._next_look = 0.0
         self._closing = False
 
-    def take(self, record: Record, lease: int, since: float) -> Hold:
+    def take(self, hold: Lease, since: float) -> None:
         """Take a lease into care; `since` is our own clock from before it was asked for. No thread: raises."""
-        hold = Hold(record, lease, since)
+        seconds = hold.lease / SECOND
+        hold.ends = since + seconds
+        hold.renew_at = renew_at = since + seconds / RENEWALS_PER_LEASE
         self._holds[hold.nonce] = hold
         if not self._running:
             try:
@@ -86,10 +75,9 @@ class Keeper:
             except BaseException:
                 self.drop(hold)
                 raise
-        if hold.renew_at < self._next_look:
+        if renew_at < self._next_look:
             with self._lock:
                 self._bell.notify()
-        return hold
 
     def drop(self, hold: Granted) -> None:
         """Let it go. What was granted is known by its nonce, also where an interrupt came before its hold."""
@@ -105,7 +93,7 @@ class Keeper:
         """Seconds; None if nothing is held."""
         return min((hold.lease for hold in tuple(self._holds.values())), default=0) / SECOND or None
 
-    def due(self) -> list[Hold]:
+    def due(self) -> list[Lease]:
         """Leases whose renewal is due now (for a transaction that keeps the keeper out)."""
         now = self._monotonic()
         return [hold for hold in tuple(self._holds.values()) if hold.renew_at <= now]
@@ -152,7 +140,7 @@ class Keeper:
         except BaseException as error:  # noqa: BLE001 (a store or a listener out of its mind, SystemExit included)
             left = self.due()
             for hold in left:
-                hold.renew_at = self._monotonic() + hold.interval / RENEWALS_PER_LEASE  # soon, but without spinning
+                hold.renew_at = self._monotonic() + interval(hold) / RENEWALS_PER_LEASE  # soon, but without spinning
             with suppress(BaseException):
                 for hold in left:
                     self._tell("renewal_failed", hold, repr(error))
@@ -162,8 +150,8 @@ class Keeper:
         self._next_look = math.inf  # whoever comes while we count must ring
         now = self._monotonic()
         holds = tuple(self._holds.values())
-        interval = min((hold.interval for hold in holds), default=IDLE)
-        self._next_look = min([now + interval, *(hold.renew_at for hold in holds)])
+        shortest = min(map(interval, holds), default=IDLE)
+        self._next_look = min([now + shortest, *(hold.renew_at for hold in holds)])
 
     def tick(self) -> None:
         """Renew everything that is due. One pass of the thread; tests call it with a fake clock."""
@@ -171,7 +159,7 @@ class Keeper:
         for start in range(0, len(due), BATCH):
             self._renew(due[start : start + BATCH])
 
-    def _renew(self, due: list[Hold]) -> None:
+    def _renew(self, due: list[Lease]) -> None:
         asked_at = self._monotonic()
         timeout = min(hold.lease for hold in due) / SECOND / 6
         try:
@@ -187,7 +175,7 @@ class Keeper:
             return
         for hold, answer in answered:
             if answer.verdict is Verdict.OK:
-                hold.renew_at = asked_at + hold.interval
+                hold.renew_at = asked_at + interval(hold)
                 hold.ends = asked_at + hold.lease / SECOND
                 hold.overdue = False
                 self._tell("renewed", hold)
@@ -196,20 +184,20 @@ class Keeper:
             else:
                 self._not_renewed(hold, f"the store answered {answer.verdict}")
 
-    def _not_renewed(self, hold: Hold, error: str) -> None:
+    def _not_renewed(self, hold: Lease, error: str) -> None:
         now = self._monotonic()
         import random  # here, because most renewals succeed
 
-        hold.renew_at = now + hold.interval * (0.1 + 0.2 * random.random())  # noqa: S311 (spreads retries, guards nothing)
+        hold.renew_at = now + interval(hold) * (0.1 + 0.2 * random.random())  # noqa: S311 (spreads retries, guards nothing)
         self._tell("renewal_failed", hold, error)
         if now >= hold.ends and not hold.overdue:
             hold.overdue = True
             self._tell("overdue", hold, error)
 
-    def _lost(self, hold: Hold) -> None:
+    def _lost(self, hold: Lease) -> None:
         """The store showed another owner — unless the work is just being settled by its own owner, who will be told."""
         if hold.settling:
-            hold.renew_at = self._monotonic() + hold.interval
+            hold.renew_at = self._monotonic() + interval(hold)
             return
         if self._holds.pop(hold.nonce, None) is None:
             return
@@ -228,7 +216,7 @@ class Keeper:
             self._twin = twin
         return self._twin
 
-    def _tell(self, name: str, hold: Hold, error: str = "") -> None:
+    def _tell(self, name: str, hold: Lease, error: str = "") -> None:
         if self._bus.wants(name):
             record = hold.record
             self._bus.emit(

@@ -10,6 +10,8 @@ from typing import assert_type
 from onceward import (
     AsyncClaim,
     AsyncFunction,
+    AsyncHeldLock,
+    AsyncLock,
     AsyncOnce,
     Entry,
     Function,
@@ -168,3 +170,32 @@ async def verbs() -> None:
     assert_type(await once.forget("k", force=True), bool)
     assert_type(await once.purge(), int)
     once.forget("k")  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]
+
+
+# ── locks and operations ──
+
+
+async def locking() -> None:
+    assert_type(once.lock("sync"), AsyncLock)
+    assert_type(await once.try_lock("sync"), AsyncHeldLock | None)
+    async with once.lock("sync", lease="30s") as lock:
+        assert_type(lock, AsyncHeldLock)
+        assert_type(await lock.release(), None)
+
+
+@once.operation("mail")
+async def mail(order: str) -> Receipt:
+    return Receipt(len(order))
+
+
+@blocking.operation("mail", on_running="skip")
+async def mail_or_skip(order: str) -> Receipt:
+    return Receipt(len(order))
+
+
+async def mailing() -> None:
+    assert_type(await mail("A"), Receipt)
+    assert_type(await mail_or_skip("A"), Receipt | None)
+
+
+once.operation("mail")(not_async)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -14,9 +14,12 @@ from onceward import (
     Executed,
     Failed,
     Function,
+    HeldLock,
     Key,
+    Lock,
     MemoryStore,
     Once,
+    Operations,
     Outcome,
     Payload,
     Replayed,
@@ -225,3 +228,48 @@ once(leese="1m")  # type: ignore[call-overload]  # pyright: ignore[reportCallIss
 once(max_attempts="3")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
 Once("memory://", on_running="skip")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 once.claim("k", lese="1m")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
+# ── locks ──
+
+assert_type(once.lock("sync", lease="30s", wait=0, on_lost="cancel"), Lock)
+assert_type(once.lock(("account", 5)).acquire(), HeldLock)
+assert_type(once.try_lock("sync"), HeldLock | None)
+with once.lock("sync") as lock:
+    assert_type(lock, HeldLock)
+    assert_type(lock.token, int)
+    assert_type(lock.taken_over, bool)
+once.lock("sync", leese="30s")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+once.lock("sync", on_lost="stop")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+# ── operations ──
+
+table = Operations(mail={"key": "mail:{order}", "window": "24h", "window_from": "attempt"}, other={})
+by_table = Once("memory://", operations=table)
+by_mapping = Once("memory://", operations={"mail": {"key": ["a:{x}", "b:{y}"], "reasons": {"done": "sent"}}})
+by_file = Once("memory://", operations="onceward.toml")
+
+
+@by_table.operation("mail")
+def mail(order: str, text: str = "") -> Receipt:
+    return Receipt(len(order) + len(text))
+
+
+@by_table.operation("mail", on_running="skip", final=ValueError)
+def mail_or_skip(order: str) -> Receipt:
+    return Receipt(len(order))
+
+
+@by_table.operation("mail", on_done="skip")
+def mail_unless_done(order: str) -> Receipt:
+    return Receipt(len(order))
+
+
+assert_type(mail("A", text="B"), Receipt)
+assert_type(mail.outcome("A"), Outcome[Receipt])
+assert_type(mail_or_skip("A"), Receipt | None)
+assert_type(mail_unless_done("A"), Receipt | None)
+mail(5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+by_table.operation("mail", leese="1m")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+Operations(mail={"windw": "24h"})  # type: ignore[typeddict-unknown-key]  # pyright: ignore[reportArgumentType]

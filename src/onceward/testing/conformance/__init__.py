@@ -21,6 +21,7 @@ from .factory import StoreFactory, check
 from .fencing import FencingChecks
 from .glancing import GlanceChecks
 from .histories import HistoryChecks
+from .immediate import ImmediateChecks
 from .processes import ProcessChecks
 from .purging import PurgeChecks
 from .races import RaceChecks
@@ -30,6 +31,7 @@ from .replies import ReplyChecks
 from .stage import Caller, Stage
 from .table import TableChecks
 from .values import ValueChecks
+from .windows import WindowChecks
 
 if not __debug__:
     raise ConfigurationError("the conformance kit is made of asserts", hint="run Python without -O")
@@ -41,7 +43,9 @@ class StoreConformance(
     FencingChecks,
     ReplyChecks,
     GlanceChecks,
+    ImmediateChecks,
     ValueChecks,
+    WindowChecks,
     PurgeChecks,
     ReadingChecks,
     AuditChecks,

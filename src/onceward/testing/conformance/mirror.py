@@ -9,7 +9,7 @@ from typing import Any
 from onceward.model import transitions
 from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Seen, Verdict
 from onceward.model.transitions import Row, purgeable, row_of
-from onceward.ports import AnySettlement, Filter, Glances
+from onceward.ports import AnyRequest, AnySettlement, Filter, Glances
 from onceward.testing.clock import FakeClock
 
 from .glancing import PAYLOADS, assert_shows
@@ -25,23 +25,28 @@ class Mirror:
     store may purge by the way: a record that answers for nothing any more may be missing at any time.
     """
 
-    def __init__(self, callers: Sequence[Caller], clock: FakeClock | None) -> None:
+    def __init__(self, callers: Sequence[Caller], clock: FakeClock | None, *, at_once: bool = False) -> None:
         self.records: dict[bytes, Record] = {}
         self.visited: Counter[tuple[Row, str]] = Counter()
         self._callers = callers
         self._clock = clock
+        self._at_once = at_once
 
     async def claim(self, requests: Sequence[ClaimRequest], via: int = 0) -> list[Answer]:
-        answers = await self._store(via).claim(requests, timeout=TIMEOUT)
+        answers = self._answers(requests, via) or await self._store(via).claim(requests, timeout=TIMEOUT)
         return self._agree("claim", requests, answers, transitions.claim)
 
     async def renew(self, renewals: Sequence[Renewal], via: int = 0) -> list[Answer]:
-        answers = await self._store(via).renew(renewals, timeout=TIMEOUT)
+        answers = self._answers(renewals, via) or await self._store(via).renew(renewals, timeout=TIMEOUT)
         return self._agree("renew", renewals, answers, transitions.renew)
 
     async def settle(self, settlements: Sequence[AnySettlement], via: int = 0) -> list[Answer]:
-        answers = await self._store(via).settle(settlements, timeout=TIMEOUT)
+        answers = self._answers(settlements, via) or await self._store(via).settle(settlements, timeout=TIMEOUT)
         return self._agree("", settlements, answers, transitions.settle)
+
+    def _answers(self, requests: Sequence[AnyRequest], via: int) -> list[Answer]:
+        """If they are asked for one by one, at once."""
+        return [self._store(via).answer(request) for request in requests] if self._at_once else []
 
     async def forget(self, id: bytes, *, force: bool, via: int = 0, seen: Seen | None = None) -> None:
         sights = None if seen is None else {id: seen}

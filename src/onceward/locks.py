@@ -1,0 +1,187 @@
+"""Locks as users hold them, in both colours: named (`Lock`), and owned (`HeldLock`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, Self, TypeVar
+
+from .bridge import run
+from .core.engine import Engine
+from .core.held import Held
+from .core.job import Job
+from .core.lock import held_here, is_over, leave, left, take
+from .errors import AlreadyRunning, ClaimError, ConfigurationError
+from .face import Face
+from .model.codec import PLAIN
+from .model.duration import Duration, microseconds
+from .model.lock import MARK, OPERATION
+from .model.policy import OnLost
+
+Owned = TypeVar("Owned", bound="Owning")
+
+
+def lock_job(face: Face, name: Any, lease: Duration | None, wait: Duration | None, on_lost: OnLost) -> Job:
+    """How a lock is claimed. A lapsed one is always taken over: nobody can be asked whether a block has happened."""
+    settings: dict[str, Any] = {"after_crash": "rerun", "max_attempts": None, "retry_span": None, "on_lost": on_lost}
+    if lease is not None:
+        settings["lease"] = lease
+    if wait is not None:
+        settings |= {"wait": wait, "on_running": "wait" if microseconds(wait, "wait") else "raise"}
+    policy = face.policy.with_settings(settings)  # type: ignore[arg-type]  # checked there, name by name
+    return Job(face.key(name, name=OPERATION), policy, PLAIN, MARK)
+
+
+class Owning:
+    """What needs no store: the same in both colours."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self, held: Held) -> None:
+        self._held = held
+
+    @property
+    def name(self) -> str:
+        """The lock's name, as people see it."""
+        return self._held.key.text
+
+    @property
+    def token(self) -> int:
+        """Fencing number of this ownership: what the lock protects can refuse every lower one."""
+        return self._held.record.token
+
+    @property
+    def taken_over(self) -> bool:
+        """Whether the owner before us fell silent: what it was doing may be half done."""
+        return self._held.record.attempt > 1
+
+    @property
+    def held(self) -> bool:
+        """False once it was released, or known to be lost."""
+        return not (is_over(self._held) or self._held.lost)
+
+    def check(self) -> None:
+        """Raise LeaseLost (or LeaseOverdue) if we may not be alone any more. Costs nothing: call it between steps."""
+        if is_over(self._held):
+            raise ClaimError("this lock was released", key=self.name, hint="check it inside of its block")
+        self._held.check()
+
+    def _entered(self) -> Self:
+        if not self.held:
+            raise ClaimError("this lock is not held any more", key=self.name, hint="acquire it again")
+        return self
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}: token {self.token}, {'held' if self.held else 'not held'}>"
+
+
+class HeldLock(Owning):
+    """A lock of `Once` that is ours. As a block: it is released at the end."""
+
+    __slots__ = ()
+
+    def release(self) -> None:
+        """Free it for everybody, at once. Raises LeaseLost if it had another owner meanwhile. Again: does nothing."""
+        self.__exit__(None, None, None)
+
+    def __enter__(self) -> Self:
+        return self._entered()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            run(leave(self._held, error))
+        except BaseException as interrupt:
+            run(left(self._held, interrupt))
+            raise
+
+
+class AsyncHeldLock(Owning):
+    """A lock of `AsyncOnce` that is ours. As a block: it is released at the end."""
+
+    __slots__ = ()
+
+    async def release(self) -> None:
+        """Free it for everybody, at once. Raises LeaseLost if it had another owner meanwhile. Again: does nothing."""
+        await self.__aexit__(None, None, None)
+
+    async def __aenter__(self) -> Self:
+        return self._entered()
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            await leave(self._held, error)
+        except BaseException as interrupt:
+            await left(self._held, interrupt)
+            raise
+
+
+class Named(Generic[Owned]):
+    """A lock by its name. Many may share the object: each `with` is an ownership of its own."""
+
+    def __init__(self, engine: Engine, job: Job | Callable[[], Job]) -> None:
+        self._engine = engine
+        self._job = job
+        self._entered: list[Owned] = []
+
+    async def _take(self) -> Held:
+        job = self._job if isinstance(self._job, Job) else await self._engine.world.think(self._job)
+        return await take(self._engine, job)
+
+    def _begin(self, lock: Owned) -> Owned:
+        self._entered.append(lock)
+        return lock
+
+    def _end(self) -> Owned:
+        """The ownership that this `with` began: that of this thread or task, innermost first."""
+        here = held_here()
+        mine = [lock for lock in self._entered if lock._held in here] or self._entered  # noqa: SLF001 (part of this module)
+        if not mine or (mine is self._entered and len(mine) > 1):
+            raise ConfigurationError(
+                "this lock was not entered here", hint="leave its block in the thread or task that entered it"
+            )
+        lock = mine[-1]
+        self._entered.remove(lock)
+        return lock
+
+
+class Lock(Named[HeldLock]):
+    """`with once.lock("sync", lease="30s") as lock:` one owner at a time, across all processes."""
+
+    def acquire(self) -> HeldLock:
+        """Own it, or raise AlreadyRunning (StillRunning after the wait). Whoever acquires has to release."""
+        return HeldLock(run(self._take()))
+
+    def __enter__(self) -> HeldLock:
+        return self._begin(self.acquire())
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._end().__exit__(kind, error, trace)
+
+
+class AsyncLock(Named[AsyncHeldLock]):
+    """`async with once.lock("sync", lease="30s") as lock:` one owner at a time, across all processes."""
+
+    async def acquire(self) -> AsyncHeldLock:
+        """Own it, or raise AlreadyRunning (StillRunning after the wait). Whoever acquires has to release."""
+        return AsyncHeldLock(await self._take())
+
+    async def __aenter__(self) -> AsyncHeldLock:
+        return self._begin(await self.acquire())
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        await self._end().__aexit__(kind, error, trace)
+
+
+def tried(lock: Lock) -> HeldLock | None:
+    """The lock, or None where somebody else has it."""
+    try:
+        return lock.acquire()
+    except AlreadyRunning:
+        return None
+
+
+async def tried_async(lock: AsyncLock) -> AsyncHeldLock | None:
+    """The lock, or None where somebody else has it."""
+    try:
+        return await lock.acquire()
+    except AlreadyRunning:
+        return None

@@ -1,0 +1,14 @@
+"""The known name that was probably meant."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+
+def did_you_mean(name: object, known: Collection[str], intro: str) -> str:
+    """A hint: the nearest known name, if one is near, and all of them behind `intro`."""
+    from difflib import get_close_matches  # here, because most names are right
+
+    near = get_close_matches(str(name), known, n=1)
+    meant = f"did you mean {near[0]!r}? " if near else ""
+    return f"{meant}{intro}: {', '.join(sorted(known)) or 'none'}"

@@ -1,0 +1,47 @@
+"""Answers at once (the port `Immediate`): one request, without a coroutine, and the same answer as ever."""
+
+from __future__ import annotations
+
+from typing import cast
+from unittest import SkipTest
+
+from onceward.model.record import Answer, Verdict
+from onceward.ports import Immediate
+
+from .factory import StoreFactory, check
+from .stage import Stage, wanting
+from .table import anybodys_verbs, assert_visited, claims, owners_verbs, try_all
+
+CROWD = 8
+
+
+async def immediate(stage: Stage) -> Immediate:
+    store = (await stage.caller()).store
+    if not isinstance(store, Immediate):
+        raise SkipTest("this store has no answer()")
+    return cast("Immediate", store)
+
+
+class ImmediateChecks(StoreFactory):
+    """For stores in whose calls nothing can wait."""
+
+    @check(rival=(1, 5), fault=("F36", "F41"))
+    async def test_what_is_answered_at_once_is_what_the_table_says(self, stage: Stage) -> None:
+        await immediate(stage)
+        for verbs, columns in (
+            (claims, ("claim",)),
+            (owners_verbs, ("renew", "complete", "fail", "park", "release")),
+            (anybodys_verbs, ("resolve",)),
+        ):
+            mirror = await try_all(stage, verbs, at_once=columns[0])
+            assert_visited(mirror, stage, *columns)
+
+    @check(rival=(1,))
+    async def test_of_many_who_are_answered_at_once_exactly_one_acquires(self, stage: Stage) -> None:
+        store = await immediate(stage)
+
+        async def ask() -> Answer:
+            return store.answer(wanting("key"))
+
+        won = [one for one in await stage.together([ask] * CROWD) if one.verdict is Verdict.ACQUIRED]
+        assert len(won) == 1, f"{len(won)} of {CROWD} were granted the key"

@@ -1,0 +1,28 @@
+"""Stores that get the edges of windows wrong."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from onceward.model.record import Complete, Fail, Record, Validity
+from onceward.ports import AnySettlement
+from tests.conformance.broken import Altered, Applied
+
+
+class NothingIsForEver(Altered):
+    """Takes a window of nothing for one that was not given: truthiness decides."""
+
+    def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
+        if isinstance(request, Complete) and not request.validity.lasting and request.validity.until is None:
+            request = replace(request, validity=Validity())
+        return super().on_settle(record, request, now)
+
+
+class CountsFromTheEnd(Altered):
+    """Counts every window from completion, also those that are to count from the attempt."""
+
+    def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
+        if isinstance(request, Complete | Fail) and record is not None and request.validity.until is not None:
+            length = request.validity.until - record.claimed_at
+            request = replace(request, validity=Validity(lasting=max(length, 1)))
+        return super().on_settle(record, request, now)

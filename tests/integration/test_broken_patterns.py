@@ -1,0 +1,141 @@
+"""A check that cannot fail is no check: locks and operations that are broken on purpose, each caught by its test."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onceward import OncewardError, operations
+from onceward.core import glance, lock
+from onceward.core.acquire import acquire
+from onceward.core.held import Held
+from onceward.model.record import Record, Release, State
+from onceward.testing.clock import FakeClock
+from tests.faces import Face, Place
+from tests.integration import test_locks as locks
+from tests.integration import test_operations as declared
+
+Broken = Callable[[pytest.MonkeyPatch], None]
+
+
+def frees_for_anybody(patch: pytest.MonkeyPatch) -> None:
+    """Releases without an owner check, as get-then-delete does."""
+
+    async def give_up(held: Held) -> None:
+        await held.engine.store.forget([held.key.id], force=True, timeout=5)
+        held.let_lapse()
+
+    patch.setattr(lock, "give_up", give_up)
+
+
+def says_that_nothing_was_begun(patch: pytest.MonkeyPatch) -> None:
+    """Releases by the verb `release`: after a take-over, the crash goes on counting."""
+
+    def given_up(record: Record) -> Release:
+        return Release(record.id, record.token, record.nonce)
+
+    patch.setattr(lock, "given_up", given_up)
+
+
+def keeps_what_it_gives_up(patch: pytest.MonkeyPatch) -> None:
+    """Leaves the lock to its lease."""
+
+    async def give_up(held: Held) -> None:
+        held.let_lapse()
+
+    patch.setattr(lock, "give_up", give_up)
+
+
+def fails_what_failed(patch: pytest.MonkeyPatch) -> None:
+    """Records a block that raised as a failed attempt."""
+    sound = lock.leave
+
+    async def leave(held: Held, error: BaseException | None) -> None:
+        if error is None:
+            return await sound(held, error)
+        await held.fail(error, final=False, known=False)
+        return None
+
+    patch.setattr("onceward.locks.leave", leave)
+
+
+def believes_the_clock(patch: pytest.MonkeyPatch) -> None:
+    """Takes a lock that was given up for work that is done, as long as the clock says so."""
+    patch.setattr(lock, "_granted", acquire)
+
+
+def forgets_what_was_unanswered(patch: pytest.MonkeyPatch) -> None:
+    """Takes its own release, whose reply was lost, for a loss."""
+    patch.setattr(lock, "_released_before", lambda *_: False)
+
+
+def counts_only_success(patch: pytest.MonkeyPatch) -> None:
+    """A window from the attempt, but a failed attempt does not count: the seed's own trap."""
+    patch.setattr(operations, "TRIED", ())
+
+
+def counts_from_completion(patch: pytest.MonkeyPatch) -> None:
+    """Reads window_from, and does not do it."""
+    patch.setattr(operations, "replace", lambda window, since: window)
+
+
+def has_words_of_its_own(patch: pytest.MonkeyPatch) -> None:
+    """Replays under the word of the library instead of the operation's."""
+    sound = glance.replayed
+
+    def replayed(job: Any, *details: Any) -> Any:
+        outcome = sound(job, *details)
+        return type(outcome)(key=outcome.key, value=outcome.value)
+
+    patch.setattr(glance, "replayed", replayed)
+
+
+CASES: list[tuple[Broken, Callable[[Face], None]]] = [
+    (frees_for_anybody, locks.test_a_silent_owner_is_replaced_after_its_lease_and_its_late_release_frees_nobody_elses),
+    (
+        says_that_nothing_was_begun,
+        locks.test_a_silent_owner_is_replaced_after_its_lease_and_its_late_release_frees_nobody_elses,
+    ),
+    (keeps_what_it_gives_up, locks.test_a_lock_is_taken_by_one_and_free_at_once_when_that_one_releases_it),
+    (fails_what_failed, locks.test_a_failed_block_is_no_failed_attempt_and_leaves_nothing_but_a_free_lock),
+    (believes_the_clock, locks.test_a_free_lock_is_free_whatever_the_clock_says),
+    (forgets_what_was_unanswered, locks.test_a_release_whose_reply_was_lost_is_no_loss_though_another_has_it_by_now),
+    (counts_only_success, declared.test_an_enrichment_that_failed_was_tried_and_is_not_tried_again_for_a_day),
+    (counts_from_completion, declared.test_from_the_attempt_means_from_its_claim_and_not_from_its_end),
+    (has_words_of_its_own, declared.test_every_outcome_has_the_operations_own_word),
+]
+
+
+@contextlib.contextmanager
+def stage(folder: Path) -> Iterator[Face]:
+    face = Face(Place("memory", folder, FakeClock()), operations=declared.OPERATIONS)
+    try:
+        yield face
+    finally:
+        face.close()
+
+
+@pytest.mark.mission("C2", "C6", "C9")
+@pytest.mark.parametrize(("broken", "caught_by"), CASES, ids=lambda one: one.__name__)
+def test_it_is_caught(
+    broken: Broken, caught_by: Callable[[Face], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with stage(tmp_path) as face:
+        caught_by(face)
+    broken(monkeypatch)
+    with stage(tmp_path) as face, pytest.raises((AssertionError, OncewardError, pytest.fail.Exception)) as caught:
+        caught_by(face)
+    print(f"{broken.__doc__} Caught: {caught.value!r:.200}")
+
+
+def test_a_lock_that_was_given_up_is_completed_and_over(tmp_path: Path) -> None:
+    """What the variants above do otherwise, seen in the record."""
+    with stage(tmp_path) as face:
+        with locks.locked(face):
+            pass
+        record = locks.record_of(face)
+        assert (record.state, record.valid_until) == (State.COMPLETED, record.updated_at)
