@@ -118,8 +118,11 @@ class World(Protocol):
         ...
 
     def gate(self) -> Gate: ...
-    def lane(self, send: Send) -> Lane:
-        """Group commit for a store that takes requests of any kind in one call."""
+    def lane(self, send: Send, *, flights: int = 1) -> Lane:
+        """Group commit for a store that takes requests of any kind in one call.
+
+        `flights`: how many calls may be under way at once, where calls do not block each other.
+        """
         ...
 
     async def sleep(self, seconds: float) -> None: ...

@@ -24,7 +24,6 @@ end
 local NOW = pack('<I8', now)
 local answer, at = {NOW}, 1
 local new = {}                          -- scores and ids for the index, all in one call
-local last_end, last_text = nil, nil    -- records of one batch often end together
 
 for i = 3, #KEYS do
   local key, q = KEYS[i], ARGV[i]
@@ -41,8 +40,7 @@ for i = 3, #KEYS do
       local done
       local ends = now + lease + KEEP_UNFINISHED + CLOCK_MARGIN
       if is_real and leased and byte(q, 3) == 0 and sub(q, 22, 25) ~= ONE and ends < 9007199254740992 then
-        if ends ~= last_end then last_end, last_text = ends, string.format('%.0f', math.ceil(ends / 1000)) end
-        done = call('SET', key, record, 'PXAT', last_text)
+        done = call('SET', key, record, 'PXAT', math.ceil(ends / 1000)) -- as an argument it keeps 17 digits
       else
         done = call('SET', key, record)
       end
@@ -93,8 +91,7 @@ for i = 3, #KEYS do
       local done
       if ends then ends = math.max(ends, (unpack_('<I8', s, 5))) + CLOCK_MARGIN end
       if is_real and ends and ends < 9007199254740992 then
-        if ends ~= last_end then last_end, last_text = ends, string.format('%.0f', math.ceil(ends / 1000)) end
-        done = call('SET', key, payload .. result, 'PXAT', last_text)
+        done = call('SET', key, payload .. result, 'PXAT', math.ceil(ends / 1000))
       else
         done = call('SET', key, payload .. result)
       end
