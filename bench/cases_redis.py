@@ -59,7 +59,7 @@ def _alone(plan: Plan, server: RedisServer, kind: str) -> Cases:
     for against in (BARE, *peers_redis.PEERS):
         name = f"redis, {kind}, against {against}"
         if plan.wants(name):
-            with ours(server) as call, theirs(server, against) as other:
+            with theirs(server, against) as other, ours(server) as call:
                 yield Missing(name, other) if isinstance(other, str) else Case(name, block(call), block(other), pace)
 
 
@@ -68,7 +68,7 @@ def _crowds(plan: Plan, server: RedisServer, kind: str) -> Cases:
     for callers, against in ((THREADS, BARE), (64, "powertools"), (64, "dogpile redis")):
         name = f"redis {callers} threads, {kind}, against {against}"
         if plan.wants(name):
-            with ours(server) as call, theirs(server, against) as other, ThreadPoolExecutor(callers) as pool:
+            with theirs(server, against) as other, ours(server) as call, ThreadPoolExecutor(callers) as pool:
                 if isinstance(other, str):
                     yield Missing(name, other)
                 else:
@@ -102,8 +102,8 @@ def _tasks(plan: Plan, server: RedisServer, kind: str, name: str, against: str) 
 
 async def _other(server: RedisServer, against: str, stack: ExitStack, runner: asyncio.Runner) -> Awaited:
     if against == "idemkit":
-        return peers_redis.idemkit_awaited(server.port)
-    client = redis.asyncio.Redis(port=server.port)
+        return peers_redis.idemkit_awaited(server.port, stack, runner)
+    client: Any = redis.asyncio.Redis(port=server.port)
     stack.callback(lambda: runner.run(client.aclose()))
     return await bare_redis.awaiting(client, f"bare-{next(places)}:", work)
 
@@ -121,13 +121,14 @@ def theirs(server: RedisServer, against: str) -> Iterator[Call | str]:
         with redis.Redis(port=server.port) as client:
             yield bare_redis.calling(client, f"bare-{next(places)}:", work)
         return
-    try:
-        call: Call | str = peers_redis.PEERS[against](server.port)
-    except NotInstalled as missing:
-        call = missing.package
     with redis.Redis(port=server.port) as client:
         client.flushdb()  # a peer knows the keys of the case before
-    yield call
+    with ExitStack() as closing:
+        try:
+            call: Call | str = peers_redis.PEERS[against](server.port, closing)
+        except NotInstalled as missing:
+            call = missing.package
+        yield call
 
 
 def by_threads(pool: ThreadPoolExecutor, callers: int) -> Loop:

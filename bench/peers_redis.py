@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import importlib
 import warnings
+from asyncio import Runner
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from typing import Any
+
+import redis
 
 from bench.case import Call, work
 from bench.peers import EXPIRES, NotInstalled
@@ -20,41 +24,41 @@ def _module(name: str, package: str) -> Any:
         raise NotInstalled(package) from None
 
 
-def idemkit(port: int) -> Call:
-    library = _module("idemkit", "idemkit")
+def idemkit(port: int, closing: ExitStack) -> Call:
+    library, bridge = _module("idemkit", "idemkit"), _module("idemkit.core.sync_bridge", "idemkit")
     backend = library.RedisBackend.from_url(f"redis://127.0.0.1:{port}")
-    guarded = library.idempotent_sync(backend=backend, config=library.MethodConfig(key_fields=["key"], scope=_nobody))(
-        _by_name
-    )
+    closing.callback(lambda: bridge.run_sync(backend.aclose()))
+    choices = library.MethodConfig(key_fields=["key"], scope=_nobody)
+    guarded = library.idempotent_sync(backend=backend, config=choices)(_by_name)
     return lambda key: guarded(key=key)
 
 
-def idemkit_awaited(port: int) -> Callable[[str], Awaitable[object]]:
+def idemkit_awaited(port: int, closing: ExitStack, runner: Runner) -> Callable[[str], Awaitable[object]]:
     library = _module("idemkit", "idemkit")
     backend = library.RedisBackend.from_url(f"redis://127.0.0.1:{port}")
+    closing.callback(lambda: runner.run(backend.aclose()))
+    choices = library.MethodConfig(key_fields=["key"], scope=_nobody)
 
-    @library.idempotent(backend=backend, config=library.MethodConfig(key_fields=["key"], scope=_nobody))  # type: ignore[untyped-decorator]
-    async def guarded(*, key: str) -> str:
+    async def named(*, key: str) -> str:
         return work(key)
 
+    guarded = library.idempotent(backend=backend, config=choices)(named)
     return lambda key: guarded(key=key)
 
 
-def powertools(port: int) -> Call:
-    import redis
-
+def powertools(port: int, closing: ExitStack) -> Call:
     library = _module("aws_lambda_powertools.utilities.idempotency", "aws-lambda-powertools")
-    layer = _module("aws_lambda_powertools.utilities.idempotency.persistence.redis", "aws-lambda-powertools")
-    store = layer.RedisCachePersistenceLayer(client=redis.Redis(port=port))
-    guarded = library.idempotent_function(
-        data_keyword_argument="key",
-        persistence_store=store,
-        config=library.IdempotencyConfig(expires_after_seconds=EXPIRES),
-    )(_by_name)
+    layer = _module("aws_lambda_powertools.utilities.idempotency.persistence.cache", "aws-lambda-powertools")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the class under its new name says that its old name will go
+        store = layer.CachePersistenceLayer(client=closing.enter_context(redis.Redis(port=port)))
+    choices = library.IdempotencyConfig(expires_after_seconds=EXPIRES)
+    guard = library.idempotent_function(data_keyword_argument="key", persistence_store=store, config=choices)
+    guarded = guard(_by_name)
     return lambda key: guarded(key=key)
 
 
-def dogpile(port: int) -> Call:
+def dogpile(port: int, closing: ExitStack) -> Call:
     """With its lock on the server: without one, two processes both run."""
     cache = _module("dogpile.cache", "dogpile.cache")
     region = cache.make_region().configure(
@@ -62,6 +66,7 @@ def dogpile(port: int) -> Call:
         expiration_time=EXPIRES,
         arguments={"host": "127.0.0.1", "port": port, "distributed_lock": True, "thread_local_lock": False},
     )
+    closing.callback(region.actual_backend.writer_client.close)
     cached: Call = region.cache_on_arguments()(work)
     return cached
 
@@ -74,4 +79,6 @@ def _nobody(*_: object, **__: object) -> str:
     return "bench"
 
 
-PEERS: dict[str, Callable[[int], Call]] = {"idemkit": idemkit, "powertools": powertools, "dogpile redis": dogpile}
+Peer = Callable[[int, ExitStack], Call]
+
+PEERS: dict[str, Peer] = {"idemkit": idemkit, "powertools": powertools, "dogpile redis": dogpile}

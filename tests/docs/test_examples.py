@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import ROOT, blocks, expected_output, files, name_of, pages, program
+from tests.servers.redis import shared
 
 WITH_CODE = [page for page in pages() if program(page)]
 
@@ -22,6 +23,8 @@ def test_the_examples_of_a_page_run_and_print_what_it_says(page: Path, tmp_path:
     for name, text in files(page).items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     environment = {name: value for name, value in os.environ.items() if name != "ONCEWARD_STORE_URL"}
+    if "REDIS_URL" in program(page):
+        environment["REDIS_URL"] = shared().url()
     run = subprocess.run(
         [sys.executable, "-W", "error", "-X", "utf8", script.name],
         cwd=tmp_path,

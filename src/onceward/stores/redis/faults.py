@@ -11,7 +11,9 @@ from .resp import Refusal
 Meaning = tuple[type[OncewardError], str, str]
 
 AGAIN: Final = "the call may be repeated"
-RIGHTS: Final = "give this user the rights of docs/howto/redis.md: ~{onceward}* &{onceward}* +@read +@write +@scripting"
+RIGHTS: Final = (
+    "give this user the rights of docs/howto/redis-and-valkey.md: ~{onceward}* &{onceward}* +@read +@write +@scripting"
+)
 CLUSTERED: Final = "use a server that is not part of a cluster"
 
 MEANINGS: Final[dict[str, Meaning]] = {

@@ -161,15 +161,22 @@ class RedisStore(Grouping, Watchers):
         return answers
 
     def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> Answers:
-        """On an event loop the very future of the lane: a coroutine around it would cost a task a call."""
-        return cast("Answers", self._sent(requests, timeout))
+        return self._at_once(requests, timeout)
 
     def settle(
         self, settlements: Sequence[AnySettlement], *, timeout: float, signed: Signature | None = None
     ) -> Answers:
-        if signed is not None:
-            return self._judged(settlements, timeout, signed)
-        return cast("Answers", self._sent(settlements, timeout))
+        return self._at_once(settlements, timeout) if signed is None else self._judged(settlements, timeout, signed)
+
+    def _at_once(self, requests: Sequence[AnyRequest], timeout: float) -> Answers:
+        """On an event loop the lane's own future: a coroutine around it would cost a task a call."""
+        try:
+            return cast("Answers", self._sent(requests, timeout))
+        except RuntimeError:  # no loop runs here: it is asked now and awaited elsewhere
+            return self._later(requests, timeout)
+
+    async def _later(self, requests: Sequence[AnyRequest], timeout: float) -> list[Answer]:
+        return await self._sent(requests, timeout)
 
     async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
         deadline = time.monotonic() + timeout
