@@ -53,6 +53,7 @@ def powertools(port: int, closing: ExitStack) -> Call:
         warnings.simplefilter("ignore")  # the class under its new name says that its old name will go
         store = layer.CachePersistenceLayer(client=closing.enter_context(redis.Redis(port=port)))
     choices = library.IdempotencyConfig(expires_after_seconds=EXPIRES)
+    choices.register_lambda_context(TenMinutes())  # without it, a crashed call is never taken over
     guard = library.idempotent_function(data_keyword_argument="key", persistence_store=store, config=choices)
     guarded = guard(_by_name)
     return lambda key: guarded(key=key)
@@ -69,6 +70,13 @@ def dogpile(port: int, closing: ExitStack) -> Call:
     closing.callback(region.actual_backend.writer_client.close)
     cached: Call = region.cache_on_arguments()(work)
     return cached
+
+
+class TenMinutes:
+    """What a Lambda tells about itself: how long it may still run. This is its lease."""
+
+    def get_remaining_time_in_millis(self) -> int:
+        return 600_000
 
 
 def _by_name(*, key: str) -> str:
