@@ -22,7 +22,7 @@ from tests.servers.redis import RedisServer
 
 WORKERS = 8
 COPIES = 3  # deliveries of each key, to different workers
-PATIENCE = 90.0  # seconds; a run takes some
+PATIENCE = 90.0  # seconds between two strikes; a small run takes some
 
 
 def lines(file: Path) -> list[list[str]]:
