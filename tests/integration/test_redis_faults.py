@@ -14,7 +14,7 @@ import pytest
 from onceward import Executed, Replayed, StoreUnavailable, Unknown
 from onceward.bridge import run
 from onceward.errors import ConfigurationError, LeaseLost, StoreBroken, StoreFull
-from onceward.model.record import Complete, Verdict
+from onceward.model.record import Complete, Renewal, Verdict
 from onceward.stores.redis import link
 from onceward.testing.conformance.stage import id_of, wanting
 from tests.faces import AsyncFace, Colour, Face
@@ -123,6 +123,7 @@ def test_a_new_connection_may_be_lost_as_well(face: Face, proxy: Proxy, work: Wo
     assert (type(outcome), work.times, len(proxy.struck)) == (Executed, 1, 2)
 
 
+@pytest.mark.timeout(20)  # a call that waits for redis-py's own patience fails by this
 @pytest.mark.rival(21)
 @pytest.mark.fault("F52")
 @pytest.mark.parametrize("fault", MUTE, ids=lambda fault: fault.name)
@@ -269,6 +270,14 @@ def test_one_bad_item_spoils_no_other_of_its_batch(place: RedisPlace) -> None:
         assert granted.verdict is Verdict.ACQUIRED
         assert granted.record is not None
         assert granted.record.created_at < granted.now, "it was granted by the first call"
+        renewals = [Renewal(id, granted.record.token, good.nonce, 1_000_000) for id in (bad.id, good.id)]
+        with pytest.raises(StoreBroken, match="holds something else"):
+            run(store.renew(renewals, timeout=TIMEOUT))
+        [renewed] = run(store.read([good.id], timeout=TIMEOUT))
+        assert renewed.record is not None
+        assert renewed.record.renewed_at > granted.record.renewed_at, (
+            "the one behind the bad one was renewed all the same"
+        )
 
 
 def test_a_replica_is_no_place_to_claim(place: RedisPlace, private: RedisServer) -> None:

@@ -21,7 +21,7 @@ from onceward.errors import ConfigurationError, MissingExtra, StoreUnavailable
 from onceward.model.cells import KEEP_UNFINISHED
 from onceward.model.record import AfterCrash, Complete, Fail, Park, Record, Release, Validity, Verdict
 from onceward.model.transitions import CLOCK_MARGIN
-from onceward.stores.redis import RedisStore
+from onceward.stores.redis import RedisStore, safety
 from onceward.testing.conformance.stage import id_of
 from tests.integration.redis_places import TIMEOUT, RedisPlace, acquired, claim, opened
 from tests.servers.process import free_port
@@ -338,3 +338,20 @@ def test_a_user_who_may_not_ask_is_told_what_to_allow(private: RedisServer) -> N
         raw.execute_command("ACL", "SETUSER", "app", "resetkeys", "~other:*")
         with pytest.raises(ConfigurationError, match="access rules forbid"):
             first_run(url)
+
+
+async def test_a_server_that_still_reads_its_data_is_not_judged_by_what_it_says_meanwhile() -> None:
+    """It then says that it appends to no file: seen on one that was killed and started again."""
+
+    async def ask(_: bytes) -> bytes:
+        return b"redis_version:9.1.0\r\nloading:1\r\naof_enabled:0\r\nmaxmemory_policy:noeviction\r\n"
+
+    with pytest.raises(StoreUnavailable, match="still reading its data"):
+        await safety.examine(ask, "redis://localhost")
+
+
+@pytest.mark.parametrize("version", ["6.0.16", "5.0.7"])
+def test_a_server_that_is_too_old_is_refused(version: str) -> None:
+    facts = safety.Facts(version, "noeviction", appends=True, snapshots=None)
+    with pytest.raises(ConfigurationError, match=r"needs Redis 6\.2 or newer"):
+        safety.require(facts, "redis://localhost", unsafe_eviction=False, unsafe_persistence=False)
