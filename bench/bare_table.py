@@ -23,7 +23,7 @@ CLAIM = (
 )
 COMPLETE = (
     "UPDATE onceward_records SET state = 'COMPLETED', updated_at = ?, lease_until = NULL, result = ?, digest = ?"
-    " WHERE id = ? AND token = ? AND nonce = ? AND state = 'PENDING' AND updated_at = ?"
+    " WHERE id = ? AND token = ? AND nonce = ? AND state = 'PENDING' AND updated_at = ? AND min_reader <= 1"
 )
 NONCE = bytes(16)
 
@@ -42,7 +42,7 @@ def on(cursor: sqlite3.Cursor, work: Work) -> Work:
     def call(key: str) -> str:
         id = hashlib.sha256(key.encode()).digest()
         found = cursor.execute(GLIMPSE, (id,)).fetchall()
-        if found:
+        if found and found[0][-1] == "COMPLETED":
             return str(found[0][3].decode())
         token, now = next(tokens), time.time_ns() // 1000
         row = (

@@ -68,6 +68,8 @@ BARS: dict[str, Bar] = {
     "memory at a million keys, replay, against a thousand": at_most(1.5),
     "sqlite at a million keys, fresh, against a thousand": at_most(1.5),
     "sqlite at a million keys, replay, against a thousand": at_most(1.5),
+    "sqlite FULL, newest of events, against a bare upsert": at_most(1.3),
+    "sqlite NORMAL, newest of events, against a bare upsert": at_most(1.3),
     "redis, fresh, against bare redis-py": at_most(1.0),
     "redis, replay, against bare redis-py": at_most(1.0),
     "redis 8 threads, fresh, against bare redis-py": at_least(2),
@@ -90,6 +92,8 @@ WITHOUT_BAR = (
     "sqlite FULL, replay, against a lean table",
     "sqlite NORMAL, fresh, against a lean table",
     "sqlite NORMAL, replay, against a lean table",
+    "sqlite FULL, newest of events with message ids, against a bare upsert",
+    "sqlite NORMAL, newest of events with message ids, against a bare upsert",
     "redis 8 threads, replay, against bare redis-py",
     "redis 64 tasks, replay, against bare redis.asyncio",
 )

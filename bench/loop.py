@@ -14,6 +14,7 @@ import platform
 import tempfile
 import time
 from collections.abc import Callable, Coroutine
+from decimal import Decimal
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -97,6 +98,8 @@ def cases(folder: Path, *, quick: bool) -> dict[str, Call]:
         found |= of_value(f"{size} MB of bytes", incompressible(size * MB))
     for items in (10_000,) if quick else (10_000, 50_000, 200_000):
         found |= of_value(f"{items:,} dicts", [{"id": x, "name": f"n{x}", "price": x / 4} for x in range(items)])
+    for items in (2_000,) if quick else (2_000, 20_000):  # which JSON does not know, so that all is done in Python
+        found |= of_value(f"{items:,} tuples", [(x, f"n{x}", Decimal(x) / 4) for x in range(items)])
     return found
 
 

@@ -22,9 +22,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from examples.demo.crew import Trouble
 from examples.demo.run import Plan, run
 from tests.chaos.barrage import barrage
+from tests.chaos.calendar import AUTUMN, YEAR, complaints, in_words, simulated
 from tests.chaos.test_redis_kill import disturbed_run
 from tests.evidence import histories
 from tests.evidence.races import RACES
@@ -190,6 +193,22 @@ def schedules(*, small: bool) -> Section:
     return Section("Every order of a race", f"python -m tests.evidence.schedules RACE --bound {bound}", passed, figures)
 
 
+def runners(*, small: bool) -> Section:
+    """Ten runners of schedules through a year, all of them awake at every slot, one killed every other day."""
+    plan = AUTUMN if small else replace(YEAR, awake=YEAR.runners, deaths=tuple(range(7, 8_700, 48)))
+    started = time.monotonic()
+    done = simulated(plan, timeout=A_TEST)
+    wrong = complaints(plan, done)
+    print(*wrong, sep="\n", file=sys.stderr, end="\n" if wrong else "")
+    figures: list[tuple[str, object]] = [
+        ("runs", sum(map(len, done.runs.values()))),
+        ("runners killed", done.killed),
+        ("slots not run once", len(wrong)),
+        ("seconds", round(time.monotonic() - started)),
+    ]
+    return Section("Schedules", f"python -m tests.chaos.year '{in_words(plan)}'", not wrong, figures)
+
+
 def commit() -> str:
     """The commit that is checked out; `-changed` if there is more in the folder than that."""
     name = _git("rev-parse", "--short=12", "HEAD").strip() or "unknown"
@@ -244,6 +263,8 @@ def main(arguments: list[str]) -> int:
     sections.append(killed_server(small=chosen.small))
     print("Every order of a race …", flush=True)
     sections.append(schedules(small=chosen.small))
+    print("Schedules …", flush=True)
+    sections.append(runners(small=chosen.small))
     print("The protocol as a model …", flush=True)
     sections.append(modelled(deep=not chosen.small))
     print("Workers killed at random …", flush=True)

@@ -10,7 +10,8 @@ from .blocks import ClaimBlock
 from .bridge import run
 from .core import inspect as records
 from .core.engine import Engine
-from .core.execute import execute
+from .core.execute import at_a_glance, unseen
+from .core.job import Job
 from .decorator import Guarded, Item, P, Rest, T, answer_of
 from .errors import ConfigurationError
 from .face import Face, by_text
@@ -26,22 +27,35 @@ from .ports import Store
 from .worlds.threads import Threads
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from .aio import AsyncFunction, AsyncOnce
+    from .core.schedule import Watcher
     from .locks import HeldLock, Lock
+    from .model.newest import StateChoices
+    from .model.schedule import TickChoices
     from .operations import OperationsSource
+    from .schedules import ScheduleDecorator, TickBlock
+    from .states import State
     from .transactions import Within
+
+
+def do(engine: Engine, job: Job) -> Outcome[Any]:
+    """`execute`, driven by the bridge from where it might wait."""
+    done = at_a_glance(engine, job)
+    return run(unseen(engine, job)) if done is None else done
 
 
 class Function(Guarded[P, T]):
     """A plain function that is done once per key."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        value: T = answer_of(run(execute(self.engine, self.job(args, kwargs))), self.operation.policy)
+        value: T = answer_of(do(self.engine, self.job(args, kwargs)), self.operation.policy)
         return value
 
     def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
         """Call it and get the `Outcome` instead of the value: what happened, under which key, in which attempt."""
-        return run(execute(self.engine, self.job(args, kwargs)))
+        return do(self.engine, self.job(args, kwargs))
 
     def read(self, *args: P.args, **kwargs: P.kwargs) -> Entry | None:
         """The record of a call with these arguments, or None. Nothing is run."""
@@ -236,12 +250,12 @@ class Once(Face):
 
     def run(self, key: Any, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """fn(*args) once under this key; the value, or the exception that says why there is none."""
-        value: T = answer_of(run(execute(self.engine, self.job(key, fn, args, kwargs))), self.policy)
+        value: T = answer_of(do(self.engine, self.job(key, fn, args, kwargs)), self.policy)
         return value
 
     def outcome(self, key: Any, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
         """As `run`, but the `Outcome`."""
-        return run(execute(self.engine, self.job(key, fn, args, kwargs)))
+        return do(self.engine, self.job(key, fn, args, kwargs))
 
     def map(
         self,
@@ -289,6 +303,52 @@ class Once(Face):
         from .transactions import Within  # not at the top, for the same reason as in `map`
 
         return Within(self, connection)
+
+    @overload
+    def state(self, name: str, holds: type[T], **choices: Unpack[StateChoices]) -> State[T]: ...
+    @overload
+    def state(self, name: str, holds: Any = Any, **choices: Unpack[StateChoices]) -> State[Any]: ...
+    def state(self, name: str, holds: Any = Any, **choices: Unpack[StateChoices]) -> State[Any]:
+        """The newest value of each entity of this name, whatever the order in which events arrive.
+
+        `holds` is the type of the values. Messages are known for `window` ("7d"), deleted entities for `keep_deleted`
+        ("30d"); an event that is further `ahead` of the store's time than this ("5m") is `Parked`.
+        """
+        from .states import State  # not at the top, for the same reason as in `map`
+
+        return State(self, name, holds, **choices)
+
+    def schedule(
+        self, pattern: str, *, tz: str = "UTC", name: str | None = None, **choices: Unpack[TickChoices]
+    ) -> ScheduleDecorator:
+        """`@once.schedule("*/5 8-18 * * 1-6", tz="Europe/Berlin")`: run by `onceward schedule`, each slot once."""
+        from .schedules import Scheduled, plan, read_pattern  # not at the top, for the same reason as in `map`
+
+        decorator: ScheduleDecorator = plan(self, Scheduled, read_pattern(pattern, tz), name, choices)
+        return decorator
+
+    def tick(
+        self,
+        name: str,
+        scheduled_at: datetime | str | None = None,
+        *,
+        pattern: str | None = None,
+        tz: str = "UTC",
+        rerun: bool = False,
+        **choices: Unpack[TickChoices],
+    ) -> TickBlock:
+        """`with once.tick("report", scheduled_at):` one run of a schedule, for schedulers that fire you."""
+        from .schedules import TickBlock
+
+        return TickBlock(self, name, scheduled_at, choices, pattern=pattern, tz=tz, rerun=rerun)
+
+    def run_schedules(self, *, tell: Watcher | None = None) -> None:
+        """Run what was declared with `schedule` when it is due, until `stop()`; then wait for what is running."""
+        from .core.schedule import keep
+        from .schedules import watches
+        from .worlds.threads import ThreadCrew
+
+        run(keep(self.engine, watches(self, tell), ThreadCrew()))
 
     def read(self, key: Any, *, name: str | None = None) -> Entry | None:
         """The record under the key, or None."""

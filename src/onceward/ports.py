@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Struct
 
@@ -23,6 +23,9 @@ from .model.record import (
     Seen,
     State,
 )
+
+if TYPE_CHECKING:
+    from .model.newest import Delivery, Keep, Ruled, Standing  # only for those who keep the newest
 
 T = TypeVar("T")
 
@@ -293,6 +296,37 @@ class JoinedStore(Protocol):
     async def abandon(self) -> bool:
         """Roll back what began after the end of the transaction that was joined; tells whether anything had."""
         ...
+
+
+class AppliesNewest(Protocol):
+    """Where deliveries of events become the state of their entities, by the rule of `model.newest`."""
+
+    async def keep_newest(self, deliveries: Sequence[Delivery], keep: Keep, *, timeout: float) -> list[Ruled]:
+        """One answer a delivery, in their order, as if they had come one after the other.
+
+        All deliveries of one entity in the batch, with their marks, are one atomic step; across entities nothing is
+        promised. Orders are compared byte by byte. May be repeated: a delivery that was applied before is then called
+        a duplicate, and the state stays what it is.
+        """
+        ...
+
+    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[Standing | None]:
+        """The state of each entity; None if there is none, or only what is left of a deleted one and has expired."""
+        ...
+
+
+@runtime_checkable
+class KeepsNewest(AppliesNewest, Protocol):
+    """A store that keeps the newest state of entities."""
+
+    async def expire_newest(self, limit: int, *, timeout: float) -> int:
+        """Delete up to `limit` marks and deleted entities that have expired; tells how many went."""
+        ...
+
+
+@runtime_checkable
+class JoinsNewest(AppliesNewest, Protocol):
+    """A `JoinedStore` that does so inside the caller's transaction."""
 
 
 class Remark(Struct, frozen=True):

@@ -30,6 +30,7 @@ TINY = Effort(
     log=Pace(1, 0, 8),
     crowd=Pace(1, 0, 8),
     struggle=Pace(1, 0, 8),
+    stream=Pace(1, 0, 8),
     callers=4,
     few=10,
     many=30,

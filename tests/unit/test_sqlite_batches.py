@@ -102,8 +102,11 @@ def test_any_batch_answers_in_its_order_what_the_state_table_says(seed: int) -> 
         assert {answer.record.id: answer.record for answer in found if answer.record} == records
 
 
-def test_a_batch_is_one_transaction_and_wakes_whoever_waits_for_what_was_settled(store: SQLiteStore) -> None:
+def test_a_batch_is_one_transaction_and_wakes_whoever_waits_for_what_was_settled(
+    store: SQLiteStore, clock: FakeClock
+) -> None:
     one, two = held(store, "one"), held(store, "two")
+    clock.advance_microseconds(1)  # else there is nothing to renew
     woken: list[str] = []
     for word in ("one", "two", "three"):
         store.watch(ident(word), lambda word=word: woken.append(word))  # type: ignore[misc]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from onceward.errors import Stopping, StoreError
@@ -52,7 +53,7 @@ class Engine:
         if isinstance(store, Glances) and (store.inline or not world.cancels):  # it may block: never on a loop
             self.glance = store.glance
         self.answer: Callable[[AnyRequest], Answer] | None = store.answer if isinstance(store, Immediate) else None
-        self._opened = False
+        self.opened = False
         self.wants = bus.wants  # one step less on every call's way
 
     def is_ready(self) -> bool:
@@ -62,13 +63,13 @@ class Engine:
             raise Stopping("this client was closed", hint="make a new one, or call it before its block ends")
         if self.stopping:
             raise Stopping("this process has stopped claiming", hint="deliver it to another one")
-        return self._opened
+        return self.opened
 
     async def ready(self) -> None:
         """As `is_ready`, and then the store is open."""
         if not self.is_ready():
             await self.store.open(self.world)
-            self._opened = True
+            self.opened = True
 
     async def finish(
         self, work: Awaitable[T], hurry: Callable[[], None] | None = None
@@ -82,7 +83,7 @@ class Engine:
         """The result as bytes. A large one is no reason to block whoever shares our thread."""
         if is_light(value):
             return codec.encode(value, id)
-        return await self.world.think(codec.encode, value, id)
+        return await self.world.think(partial(codec.encode, large=True), value, id)
 
     async def decode(self, codec: Codec, data: bytes, id: bytes) -> Any:
         """A stored result as a value."""

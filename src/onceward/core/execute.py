@@ -37,17 +37,26 @@ from .unclaimed import Unclaimed
 
 async def execute(engine: Engine, job: Job) -> Outcome[Any]:
     """Do the job once, or say why it was not done now."""
+    done = at_a_glance(engine, job)
+    return await unseen(engine, job) if done is None else done
+
+
+def at_a_glance(engine: Engine, job: Job) -> Outcome[Any] | None:
+    """What a look alone can answer. Plain, because most calls of a busy key end here."""
+    if switch.off or job.key is NO_KEY or not engine.is_ready():
+        return None
+    return glance(engine, job)
+
+
+async def unseen(engine: Engine, job: Job) -> Outcome[Any]:
+    """The rest of `execute`, for a job that was not answered at a glance."""
     if switch.off:
         return await disabled(engine, job)
     if job.key is NO_KEY:
         return await unprotected(engine, job, "no key")
-    opened = engine.is_ready()
-    done = glance(engine, job) if opened else None
-    if done is not None:
-        return done
     held = Held(engine, job)
     try:
-        if not opened:
+        if not engine.opened:
             await engine.ready()
         found = await acquire(held)
         return await perform(found) if isinstance(found, Held) else found

@@ -31,11 +31,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 import ormsgpack
 
 from onceward.errors import InvalidKey
+from onceward.model.headers import array, binary, mapping, text
+from onceward.model.pace import Pause, current_pause, go_on
+from onceward.model.runs import LIGHT, PLAIN, runs, weigh
 from onceward.model.tagged import MAX_BYTES, MAX_DEPTH, Refused, tagged
 
 ENCODER_VERSION: Final = 1
@@ -57,6 +61,14 @@ _OPTIONS: Final = (
 # a value takes the tagged path too, which looks at the value itself.
 _perhaps_not_finite = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]").search
 
+_packb = ormsgpack.packb
+_SEAM: Final = 2  # bytes less than the pattern has: so much of it may be in the piece before
+_SEARCHED_AT_ONCE: Final = 256 * 1024
+_COPIED_AT_ONCE: Final = 256 * 1024
+
+_CONTAINERS: Final = frozenset((list, dict))
+_PACKED: Final = PLAIN | {bytearray, memoryview, ormsgpack.Ext}  # all that is packed without asking `_not_plain`
+
 _HINT: Final = "give a key= made of plain values, exclude this part, or make it a dataclass"
 
 
@@ -66,8 +78,10 @@ def _not_plain(value: object) -> object:
 
 def canonical(value: object, *, root: str = "value") -> bytes:
     """The canonical encoding of `value`. `root` is how error messages call the value itself."""
+    if current_pause() is not None:
+        return _in_pieces(value, root)
     try:
-        packed = ormsgpack.packb(value, _not_plain, _OPTIONS)
+        packed = _packb(value, _not_plain, _OPTIONS)
     except TypeError:
         return _TAGGED + _tagged(value, root)
     if _perhaps_not_finite(packed) is not None:
@@ -80,6 +94,101 @@ def canonical(value: object, *, root: str = "value") -> bytes:
 def digest(value: object, *, root: str = "value") -> bytes:
     """SHA-256 of the canonical encoding."""
     return hashlib.sha256(canonical(value, root=root)).digest()
+
+
+class _Changed(Exception):
+    """Somebody else has changed a list: what it said of itself is not true any more."""
+
+
+def _in_pieces(value: object, root: str) -> bytes:
+    """The same bytes; no call into C takes long, and what is joined is copied while other threads may run."""
+    found, size, seam = [_FAST], 0, b""
+    pause = current_pause() or go_on
+    try:
+        for piece in pieces(value):
+            size += len(piece)
+            if size > MAX_BYTES:
+                raise InvalidKey(_too_large(root))
+            found.append(piece)
+            pause()
+            if _perhaps_not_finite(seam + piece[:_SEAM]) or _not_finite_in(piece, pause):
+                return b"".join((_TAGGED, _tagged(value, root)))
+            seam = (seam + piece[-_SEAM:])[-_SEAM:]
+    except TypeError:
+        return b"".join((_TAGGED, _tagged(value, root)))
+    except _Changed:
+        raise InvalidKey(f"{root or 'arguments'}: changed while it was hashed", hint="pass a copy") from None
+    return b"".join(found)
+
+
+def pieces(value: Any, around: tuple[int, ...] = ()) -> Iterator[bytes]:
+    """What packs `value`, piece by piece. `TypeError` if it is not plain. `around` are the ids of what it is in."""
+    kind, depth = type(value), len(around)
+    if kind in _CUT and len(value) > LIGHT:
+        yield from _CUT[kind](value)
+        return
+    if kind not in _CONTAINERS or weigh(value, _PACKED, depth) <= LIGHT:
+        yield _packb(value, _not_plain, _OPTIONS)
+        return
+    if id(value) in around:
+        raise TypeError("it contains itself")
+    around = (*around, id(value))
+    head = array if kind is list else mapping
+    members = len(value)
+    yield head(members)
+    for run, light in runs(value, _PACKED, depth + 1, ordered=True):
+        members -= len(run)
+        if light:
+            yield _packb(run, _not_plain, _OPTIONS)[len(head(len(run))) :]
+        elif kind is list:
+            yield from pieces(run[0], around)
+        else:
+            for key, held in run.items():
+                yield _packb(key, _not_plain, _OPTIONS)
+                yield from pieces(held, around)
+    if members:
+        raise _Changed
+
+
+def _of_bytes(value: bytes) -> Iterator[bytes]:
+    yield binary(len(value))
+    yield value  # not even copied
+
+
+def _of_bytearray(value: bytearray) -> Iterator[bytes]:
+    yield binary(len(value))
+    with memoryview(value) as view:  # nobody changes its length meanwhile
+        for start in range(0, len(view), _COPIED_AT_ONCE):
+            yield bytes(view[start : start + _COPIED_AT_ONCE])
+
+
+def _of_text(value: str) -> Iterator[bytes]:
+    pause = current_pause() or go_on
+    encoded = []
+    for start in range(0, len(value), _COPIED_AT_ONCE):
+        try:
+            encoded.append(value[start : start + _COPIED_AT_ONCE].encode())
+        except UnicodeEncodeError:
+            raise TypeError("a lone surrogate") from None
+        pause()
+    yield text(sum(map(len, encoded)))
+    yield from encoded
+
+
+# Which a packer would copy in one call, however long they are.
+_CUT: Final[dict[type, Callable[[Any], Iterator[bytes]]]] = {
+    bytes: _of_bytes,
+    bytearray: _of_bytearray,
+    str: _of_text,
+}
+
+
+def _not_finite_in(piece: bytes, pause: Pause) -> bool:
+    for start in range(0, len(piece), _SEARCHED_AT_ONCE):
+        if _perhaps_not_finite(piece, start, start + _SEARCHED_AT_ONCE + _SEAM):
+            return True
+        pause()
+    return False
 
 
 def _tagged(value: object, root: str) -> bytes:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +21,7 @@ import msgspec
 from onceward.errors import ConfigurationError, ResultCorrupt, ResultError, UnknownCodec
 from onceward.model.cipher import Cipher
 from onceward.model.results import ResultType, Unstorable
+from onceward.model.signals import came_by_signal
 
 CODEC: Final = 1
 VERSION: Final = 1
@@ -38,10 +40,18 @@ _PLAIN_HEADER: Final = _HEADERS[0]
 _PLAIN_SUM: Final = _SUMS[_PLAIN_HEADER]
 _BODY: Final = 7
 _SIZE: Final = 4
+_VIEWED_FROM: Final = 64 * KIB  # what is shorter is copied faster than it is looked at through a view
+_AT_ONCE: Final = 1024 * KIB  # bytes.join lets other threads run while it copies so much
 _DIGEST: Final = 16  # bytes; what is shorter is its own digest
 _NO_DIGEST: Final = bytes(_DIGEST)
+_seed_of = _SUMS.get
+_number = int.from_bytes
 _blake2b = hashlib.blake2b
 _crc32 = zlib.crc32
+
+
+_NOTHING: Final = _PLAIN_HEADER + _crc32(b"\xc0", _PLAIN_SUM).to_bytes(4, "big") + b"\xc0"
+"""None in its envelope: what most work returns."""
 
 
 class Encoded(msgspec.Struct, frozen=True):
@@ -59,7 +69,17 @@ class Encoded(msgspec.Struct, frozen=True):
 class Codec:
     """Results of one function, to bytes and back. Shared by threads; holds nothing of a call."""
 
-    __slots__ = ("_accept_plain", "_cipher", "_compress_from", "_max_bytes", "_store", "_type")
+    __slots__ = (
+        "_accept_plain",
+        "_cipher",
+        "_compress_from",
+        "_decode",
+        "_max_bytes",
+        "_nothing",
+        "_plain_below",
+        "_store",
+        "_type",
+    )
 
     def __init__(
         self,
@@ -74,79 +94,120 @@ class Codec:
         if max_bytes <= 0 or (compress_from is not None and compress_from < 0):
             raise ConfigurationError("max_bytes must be positive and compress_from not negative")
         self._type = result_type
+        self._decode = result_type.decode  # one step less on every replay's way
         self._store = store
         self._max_bytes = max_bytes
         self._compress_from = MAX_UNPACKED + 1 if compress_from is None else compress_from
+        self._plain_below = min(self._compress_from, _AT_ONCE)
         self._cipher = cipher
         self._accept_plain = accept_plain or cipher is None
+        self._nothing: Encoded | None = None
+        if cipher is None:
+            self._nothing = self.encode(None, b"")
 
-    def encode(self, value: Any, record_id: bytes) -> Encoded:
-        """The result in its envelope. Never raises for a value: the effect is done, whatever it returned."""
+    def encode(self, value: Any, record_id: bytes, *, large: bool = False) -> Encoded:
+        """The result in its envelope. Never raises for a value: the effect is done, whatever it returned.
+
+        `large` gives the same bytes, made in pieces.
+        """
+        if value is None and self._nothing is not None:  # what most work returns: encoded once
+            return self._nothing
         if not self._store:
             return Encoded(None, _NO_DIGEST, "results of this function are not stored, as declared")
         try:
-            plain = self._type.encode(value)
-            if self._cipher is None and len(plain) < self._compress_from:
-                data = _PLAIN_HEADER + _crc32(plain, _PLAIN_SUM).to_bytes(4, "big") + plain
+            if large:
+                data, digest = self._wrap(self._type.pieces(value), record_id)
             else:
-                data = self._wrap(plain, record_id)
-            digest = self._digest(plain, record_id)
+                plain = self._type.encode(value)
+                if self._cipher is None and len(plain) < self._plain_below:
+                    data = _PLAIN_HEADER + _crc32(plain, _PLAIN_SUM).to_bytes(4, "big") + plain
+                    digest = plain if len(plain) < _DIGEST else _blake2b(plain, digest_size=_DIGEST).digest()
+                else:
+                    data, digest = self._wrap([plain], record_id)
         except Unstorable as error:
             return Encoded(None, _NO_DIGEST, str(error))
-        except Exception as error:  # noqa: BLE001  # as the docstring says; a failing cipher is no reason to store it plain
+        except Exception as error:  # as the docstring says; a failing cipher is no reason to store it plain
+            if came_by_signal(error):
+                raise
             return Encoded(None, _NO_DIGEST, f"encoding it raised {type(error).__name__}")
         if len(data) > self._max_bytes:
             return Encoded(None, digest, f"it takes {len(data)} bytes, and the limit is {self._max_bytes}")
         return Encoded(data, digest)
 
+    def pack(self, value: Any, record_id: bytes) -> bytes:
+        """The value in its envelope, for those who cannot do without it: `Unstorable` says why it cannot be kept."""
+        plain = self._type.encode(value)
+        if self._cipher is None and len(plain) < self._plain_below:
+            data = _PLAIN_HEADER + _crc32(plain, _PLAIN_SUM).to_bytes(4, "big") + plain
+        else:
+            data, _ = self._wrap([plain], record_id)
+        if len(data) > self._max_bytes:
+            raise Unstorable(f"it takes {len(data)} bytes, and the limit is {self._max_bytes}")
+        return data
+
     def decode(self, data: bytes, record_id: bytes) -> Any:
         """A fresh copy of the stored result. Raises `ResultCorrupt` or `UnknownCodec`, never anything to re-run for."""
-        if len(data) < _BODY:
-            raise ResultCorrupt(f"the stored result was cut off: {len(data)} bytes are left")
+        if data == _NOTHING and self._accept_plain:
+            return None
+        size = len(data)
+        if size < _BODY:
+            raise ResultCorrupt(f"the stored result was cut off: {size} bytes are left")
         header = data[:3]
-        seed = _SUMS.get(header)
+        seed = _seed_of(header)
         if seed is None:
             raise UnknownCodec(
                 f"the stored result has codec {data[0]}, version {data[1]}, flags {data[2]}",
                 hint="it needs a newer Onceward to read it, or the record is damaged",
             )
-        body = data[_BODY:]
-        if _crc32(body, seed) != int.from_bytes(data[3:_BODY], "big"):
+        body = data[_BODY:] if size < _VIEWED_FROM else memoryview(data)[_BODY:]
+        if _crc32(body, seed) != _number(data[3:_BODY], "big"):
             raise ResultCorrupt("the stored result fails its checksum", hint="restore the record, or forget the key")
-        flags = data[2]
-        if flags or not self._accept_plain:
-            body = self._unwrap(body, flags, header, record_id)
-        return self._type.decode(body)
+        if seed != _PLAIN_SUM or not self._accept_plain:
+            body = self._unwrap(body, data[2], header, record_id)
+        return self._decode(body)
 
-    def _digest(self, plain: bytes, record_id: bytes) -> bytes:
+    def _digest(self, pieces: list[bytes], size: int, record_id: bytes) -> bytes:
         if self._cipher is None:
-            return plain if len(plain) < _DIGEST else _blake2b(plain, digest_size=_DIGEST).digest()
-        # With the record in it, equal results of two records do not show as equal.
-        return _blake2b(record_id + plain, digest_size=_DIGEST, key=self._cipher.digest_key).digest()
+            if size < _DIGEST:
+                return b"".join(pieces)
+            own = _blake2b(digest_size=_DIGEST)
+        else:  # with the record in it, equal results of two records do not show as equal
+            own = _blake2b(record_id, digest_size=_DIGEST, key=self._cipher.digest_key)
+        for piece in pieces:
+            own.update(piece)
+        return own.digest()
 
-    def _wrap(self, plain: bytes, record_id: bytes) -> bytes:
-        flags, body = 0, plain
-        if self._compress_from <= len(plain) <= MAX_UNPACKED:
-            packed = len(plain).to_bytes(_SIZE, "big") + zlib.compress(plain)
-            if len(packed) < len(plain):
-                flags, body = COMPRESSED, packed
+    def _wrap(self, pieces: list[bytes], record_id: bytes) -> tuple[bytes, bytes]:
+        """The envelope around a result that comes in pieces, and the digest of the result."""
+        size = sum(map(len, pieces))
+        digest = self._digest(pieces, size, record_id)
+        flags = 0
+        if self._compress_from <= size <= MAX_UNPACKED:
+            packed = [size.to_bytes(_SIZE, "big"), *_deflate(pieces)]
+            if sum(map(len, packed)) < size:
+                flags, pieces = COMPRESSED, packed
         if self._cipher is not None:
             flags |= ENCRYPTED
-            body = self._cipher.seal(body, record_id + _HEADERS[flags])
+            pieces = [self._cipher.seal(b"".join(pieces), record_id + _HEADERS[flags])]
         header = _HEADERS[flags]
-        return header + _crc32(body, _SUMS[header]).to_bytes(4, "big") + body
+        total = _SUMS[header]
+        for piece in pieces:
+            total = _crc32(piece, total)
+        return b"".join((header, total.to_bytes(4, "big"), *pieces)), digest
 
-    def _unwrap(self, body: bytes, flags: int, header: bytes, record_id: bytes) -> bytes:
+    def _unwrap(self, body: bytes | memoryview, flags: int, header: bytes, record_id: bytes) -> bytes | memoryview:
         if flags & ENCRYPTED:
             if self._cipher is None:
                 raise ResultCorrupt(
                     "the stored result is encrypted", hint="give this function the cipher that wrote it"
                 )
             try:
-                body = self._cipher.open(body, record_id + header)
+                body = self._cipher.open(bytes(body), record_id + header)
             except ResultError:
                 raise
             except Exception as error:
+                if came_by_signal(error):
+                    raise
                 raise ResultCorrupt(f"decrypting the stored result raised {type(error).__name__}") from error
         elif not self._accept_plain:
             raise ResultCorrupt(
@@ -163,19 +224,43 @@ def unpacked_size(data: bytes) -> int:
     return MAX_UNPACKED if data[2] & ENCRYPTED else int.from_bytes(data[_BODY : _BODY + _SIZE], "big")
 
 
-def _inflate(body: bytes) -> bytes:
+def _deflate(pieces: list[bytes]) -> Iterator[bytes]:
+    packer = zlib.compressobj()
+    for piece in pieces:
+        view = memoryview(piece)
+        for start in range(0, len(view), _AT_ONCE):
+            yield packer.compress(view[start : start + _AT_ONCE])
+    yield packer.flush()
+
+
+def _inflate(body: bytes | memoryview) -> bytes:
     size = int.from_bytes(body[:_SIZE], "big")
     if len(body) <= _SIZE or size > MAX_UNPACKED:
         raise ResultCorrupt(f"the stored result declares {size} bytes, and the limit is {MAX_UNPACKED}")
     unpacker = zlib.decompressobj()
     try:
-        # One byte more than declared shows that there is more, without unpacking all of it.
-        plain = unpacker.decompress(body[_SIZE:], size + 1)
+        plain = b"".join(_unpacked(unpacker, body[_SIZE:], size))
     except zlib.error as error:
         raise ResultCorrupt("the stored result cannot be decompressed") from error
     if len(plain) != size or not unpacker.eof or unpacker.unused_data:
         raise ResultCorrupt(f"the stored result does not unpack to the {size} bytes that it declares")
     return plain
+
+
+def _unpacked(unpacker: Any, packed: bytes | memoryview, size: int) -> Iterator[bytes]:
+    """At most one byte more than declared: that shows that there is more, without unpacking all of it."""
+    room = size + 1
+    for start in range(0, len(packed), _AT_ONCE):
+        rest = packed[start : start + _AT_ONCE]
+        full = True
+        while rest or full:
+            piece = unpacker.decompress(rest, min(room, _AT_ONCE))
+            yield piece
+            room -= len(piece)
+            if not room:
+                return
+            full = len(piece) == _AT_ONCE
+            rest = unpacker.unconsumed_tail
 
 
 PLAIN: Final = Codec(ResultType())

@@ -62,6 +62,7 @@ class Tag(enum.IntEnum):
     ORDERED_DICT = 22
     COUNTER = 23
     RANGE = 24
+    PART = 25  # what other frames hold
     OBJECT = 32  # an instance of a declared class
 
 
@@ -82,7 +83,6 @@ class Unstorable(Exception):
         return f"result{self.path}: {self.reason}"
 
 
-SCALARS: Final = frozenset({type(None), bool, float, bytes})
 # Their place in these tuples is part of the format.
 _PATHS: Final = ("PurePosixPath", "PureWindowsPath", "PosixPath", "WindowsPath")
 _ADDRESSES: Final = (

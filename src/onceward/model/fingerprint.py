@@ -6,6 +6,7 @@ to name what differs; they are salted, so that equal arguments of two records do
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Mapping
 from typing import Final, NewType
@@ -47,5 +48,12 @@ def comparable(one: bytes | None, other: bytes | None) -> bool:
 
 
 def _part(name: str, value: object, salt: bytes) -> str:
-    own = hashlib.sha256(_PART + salt + canonical(name) + canonical(value, root=name))
+    own = hashlib.sha256(_PART + salt + _encoded_name(name))
+    own.update(canonical(value, root=name))  # not joined: a large one would be copied for it
     return own.hexdigest()[: 2 * _PART_BYTES]
+
+
+@functools.lru_cache(maxsize=1024, typed=True)
+def _encoded_name(name: str) -> bytes:
+    """The same few names come with every call."""
+    return canonical(name)

@@ -14,12 +14,15 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from onceward.model.pace import current_pause
 from onceward.model.shape import FieldMissing, class_name, instance_of
 
 MAX_DEPTH: Final = 100  # deeper data is a mistake or an attack, and recursion stays far from Python's own limit
 MAX_BYTES: Final = 256 << 20  # what is larger is a file, which has its content key
 MAX_ITEMS: Final = 5_000_000  # stops shared sub-values that unfold without end, in seconds
 MAX_INT_BITS: Final = 4096
+_JOINED_FROM: Final = 1 << 20  # bytes.join lets other threads run while it copies so much
+_BETWEEN_PAUSES: Final = 64  # items
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _PLACE_CUT: Final = 120
@@ -46,9 +49,15 @@ def tagged(value: object) -> bytes:
 
 
 def _block(tag: bytes, body: bytes) -> bytes:
+    if len(body) > _JOINED_FROM:
+        return _large_block(tag, body)
+    return tag + len(body).to_bytes(4, "big") + body
+
+
+def _large_block(tag: bytes, body: bytes) -> bytes:
     if len(body) > MAX_BYTES:
         raise Refused(f"larger than {MAX_BYTES >> 20} MiB", "hash the content instead (content_key)")
-    return tag + len(body).to_bytes(4, "big") + body
+    return b"".join((tag, len(body).to_bytes(4, "big"), body))
 
 
 def _step(key: object) -> str:
@@ -63,11 +72,13 @@ class _Encoder:
     def __init__(self) -> None:
         self.items = 0
         self.bytes = 0
+        self._pause = current_pause()
+        self._next_look = MAX_ITEMS if self._pause is None else _BETWEEN_PAUSES
 
     def encode(self, value: object, depth: int) -> bytes:
         self.items += 1
-        if self.items > MAX_ITEMS:
-            raise Refused(f"more than {MAX_ITEMS:,} items", "hash the content instead, or give a key=")
+        if self.items > self._next_look:
+            self._look_up()
         if depth > MAX_DEPTH:
             raise Refused(f"nested more than {MAX_DEPTH} levels deep, or contains itself", "give a key= or flatten it")
         leaf = _LEAVES.get(type(value))
@@ -84,6 +95,13 @@ class _Encoder:
         if type(value) is set or type(value) is frozenset:
             return self._set(value, depth)
         return self._instance(value, depth)
+
+    def _look_up(self) -> None:
+        if self.items > MAX_ITEMS:
+            raise Refused(f"more than {MAX_ITEMS:,} items", "hash the content instead, or give a key=")
+        if self._pause is not None:
+            self._pause()
+            self._next_look = min(self.items + _BETWEEN_PAUSES, MAX_ITEMS)
 
     def _count(self, encoded: bytes) -> None:
         self.bytes += len(encoded)

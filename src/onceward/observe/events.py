@@ -7,6 +7,8 @@ from enum import IntEnum
 
 from msgspec import Struct
 
+from onceward.model.signals import came_by_signal
+
 
 class Level(IntEnum):
     """As in the standard library's logging."""
@@ -21,6 +23,8 @@ LEVELS: dict[str, Level] = {
     "acquired": Level.INFO,
     "completed": Level.INFO,
     "skipped": Level.INFO,
+    "applied": Level.DEBUG,
+    "stale": Level.INFO,
     "released": Level.INFO,
     "resolved": Level.INFO,
     "forgotten": Level.WARNING,
@@ -31,6 +35,8 @@ LEVELS: dict[str, Level] = {
     "settle_retried": Level.WARNING,
     "retry_delay_failed": Level.WARNING,
     "slow_transaction": Level.WARNING,
+    "missed": Level.WARNING,
+    "schedule_delayed": Level.WARNING,
     "mismatch": Level.ERROR,
     "lost": Level.ERROR,
     "parked": Level.ERROR,
@@ -88,14 +94,16 @@ class Bus:
 
         return unsubscribe
 
-    def wants(self, name: str) -> bool:
+    def wants(self, name: str, times: int = 1) -> bool:
         """Count the event; tells whether anybody listens, so that it has to be made."""
-        self.counts[name] += 1
+        self.counts[name] += times
         return self._loud(_LEVELS[name]) or bool(self._listeners)
 
     def emit(self, event: Event) -> None:
         for listener in (self._default, *self._listeners):
             try:
                 listener(event)
-            except Exception as error:  # noqa: BLE001 (a listener must never change what the work does)
+            except Exception as error:  # a listener must never change what the work does
+                if came_by_signal(error):
+                    raise
                 self._complain(event, error)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import time
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from onceward.errors import WrongWorld
+from onceward.model.pace import share
 from onceward.ports import Send
 
 from .loop_lane import LoopLane
 from .nonce import nonce
+from .threads import GLANCE
 
 T = TypeVar("T")
 
@@ -148,8 +151,55 @@ class EventLoop:
             self._thread = None
 
 
+class LoopCrew:
+    """Runs of schedules, each in a task of its own."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._bell = asyncio.Event()
+
+    def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        task = asyncio.create_task(work())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def wake(self) -> None:
+        self._bell.set()
+
+    async def rest(self, seconds: float, stopping: Callable[[], bool]) -> None:
+        ends = time.monotonic() + seconds
+        while not (stopping() or self._bell.is_set()) and (left := ends - time.monotonic()) > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(left, GLANCE)):
+                    await self._bell.wait()
+        self._bell.clear()
+
+    async def finish(self) -> None:
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+
+class Breath:
+    """A pause, if the last is long enough ago: others, such as the loop's thread, then get the interpreter."""
+
+    __slots__ = ("_due",)
+
+    def __init__(self) -> None:
+        self._due = time.monotonic() + _BETWEEN_PAUSES
+
+    def __call__(self) -> None:
+        if time.monotonic() >= self._due:
+            time.sleep(_PAUSE)
+            self._due = time.monotonic() + _BETWEEN_PAUSES
+
+
+_BETWEEN_PAUSES = 0.001
+_PAUSE = 0.000_05  # not 0: who waits has to wake up before we want it back
+
+
 def _caught(call: Callable[..., T], *arguments: Any) -> tuple[T, None] | tuple[Any, Exception]:
     """What it raised as a value: a future refuses StopIteration, and would never be done."""
+    share(Breath())  # in the context of this call only, which `to_thread` made for it
     try:
         return call(*arguments), None
     except Exception as error:  # noqa: BLE001 (raised again by whoever waits)

@@ -178,7 +178,7 @@ class Link:
             raise
 
     def peek(self, statement: str, id: bytes) -> tuple[Any, ...] | None:
-        """One row, if that needs no waiting and no further look at anything; else None."""
+        """One row, empty if there is none. None: it would have needed to wait, or a further look at something."""
         lock, is_ours, cursor = self._lock, self._is_ours, self._cursor
         if cursor is None or is_ours():
             return None
@@ -190,7 +190,7 @@ class Link:
                 if self._cursor is not cursor or (not self.in_memory and time.monotonic() - self._looked > LOOK):
                     return None
                 rows = cursor.execute(statement, (id,)).fetchall()
-                return rows[0] if rows else None
+                return rows[0] if rows else ()
         except sqlite3.Error:  # whoever asks properly is told
             return None
         except BaseException:

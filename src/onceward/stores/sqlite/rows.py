@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import compress
+from operator import is_not
 from typing import Any, Final
 
 import msgspec
@@ -103,10 +105,11 @@ class Glimpse(msgspec.Struct, frozen=True, gc=False):
     state: State = State.COMPLETED
 
 
-GLIMPSE: Final = (
-    f"SELECT {', '.join(Glimpse.__struct_fields__[:-1])}"  # noqa: S608 (names of fields)
-    " FROM onceward_records WHERE id = ? AND state = 'COMPLETED'"
-)
+GLIMPSE: Final = f"SELECT {', '.join(Glimpse.__struct_fields__)} FROM onceward_records WHERE id = ?"  # noqa: S608 (names of fields)
+
+
+def glimpse_of(row: Row) -> Glimpse | None:
+    return Glimpse(*row[:-1]) if row[-1] == "COMPLETED" else None
 
 
 def _value(member: State | AfterCrash) -> str | int:
@@ -155,7 +158,7 @@ def bound(record: Record) -> Row:
 def difference(before: Record, after: Record) -> tuple[Columns, list[Any]]:
     """Which fields differ, and what to bind for them: no index is touched in vain, and unknown columns survive."""
     was, now = astuple(before), astuple(after)
-    columns = tuple([n for n in _PLACES if was[n] is not now[n] and was[n] != now[n]])
+    columns = tuple([n for n in compress(_PLACES, map(is_not, was, now)) if was[n] != now[n]])
     return columns, [_BOUND[n](now[n]) if n in _BOUND else now[n] for n in columns]
 
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from onceward.errors import ConfigurationError
 from onceward.model import transitions
 from onceward.model.audit import AuditEntry, AuditFilter, Signature, purge_entry
-from onceward.model.record import Answer, ClaimRequest, Done, Renewal, Seen, State, Verdict
+from onceward.model.record import Answer, ClaimRequest, Done, Record, Renewal, Seen, State, Verdict
 from onceward.ports import AnyRequest, AnySettlement, Clock, Filter, Order, Page, Schema, World
 from onceward.stores.clock import WallClock
 from onceward.stores.grouping import Grouping
@@ -24,7 +24,9 @@ from onceward.stores.watchers import Watchers
 from . import audit, faults, upkeep
 from .joined import SQLiteJoined, check_connection
 from .link import MEMORY, Allowance, Cursor, Link
-from .rows import GLIMPSE, Glimpse
+from .newest import SQLiteNewest
+from .recall import Mistaken, Recall
+from .rows import GLIMPSE, glimpse_of
 from .schema import LATEST, examine
 from .table import OURS, Found, create, free, ids_of, judge, sign, swap, write
 from .url import absolute, checked_synchronous, name_of
@@ -32,7 +34,7 @@ from .url import absolute, checked_synchronous, name_of
 T = TypeVar("T")
 
 
-class SQLiteStore(Grouping, Watchers):
+class SQLiteStore(SQLiteNewest, Grouping, Watchers):
     """A SQLite file, in WAL mode. `synchronous="FULL"` keeps what was acknowledged through a power cut.
 
     `":memory:"` is one shared connection for one process, without joining.
@@ -56,6 +58,7 @@ class SQLiteStore(Grouping, Watchers):
         self._world: World | None = None
         self._link = Link(self._path, self.name, self._synchronous, migrate=migrate)
         self._link.on_fork = self._waiting.clear
+        self._recall = Recall()
 
     @property
     def clock(self) -> Clock:
@@ -91,10 +94,12 @@ class SQLiteStore(Grouping, Watchers):
 
     def glance(self, id: bytes, fingerprint: bytes) -> Done | None:
         row = self._link.peek(GLIMPSE, id)
-        if row is None:
+        if not row:
+            if row is not None:
+                self._recall.missed(id)
             return None
-        done = Glimpse(*row)
-        return done if transitions.replays(done, fingerprint, self._clock.now()) else None
+        done = glimpse_of(row)
+        return done if done is not None and transitions.replays(done, fingerprint, self._clock.now()) else None
 
     async def send(self, requests: Sequence[AnyRequest], timeout: float) -> list[Answer]:
         """Claims, renewals and settlements, in one transaction."""
@@ -184,27 +189,64 @@ class SQLiteStore(Grouping, Watchers):
 
     def _apply(self, cursor: Cursor, requests: Sequence[AnyRequest], ids: Sequence[bytes]) -> list[Answer]:
         """Judged by what is seen without the lock first: what changes nothing takes none, and one record is swapped."""
+        if len(requests) == 1:
+            answer = self._recalled(cursor, requests[0])
+            if answer is not None:
+                return [answer]
+        elif not all(isinstance(one, ClaimRequest) for one in requests):  # something will change: no look before
+            return self._write_all(cursor, requests, ids)
         found = OURS.fetch(cursor, ids)
         answers, changes = judge(found, transitions.apply, requests, self._clock.now())
         if not changes or self._written(cursor, found, answers):
             return answers
-        return self._link.write(cursor, self._apply_locked, requests, ids)
+        return self._write_all(cursor, requests, ids)
+
+    def _recalled(self, cursor: Cursor, request: AnyRequest) -> Answer | None:
+        """Without reading first, by what we recall of the record. None: it is not so any more, or nothing changes."""
+        recalled = self._recall.before((request,))
+        if not recalled:
+            return None
+        before, now = recalled[request.id], self._clock.now()
+        record, verdict = transitions.apply(before, request, now)
+        if record is None or record == before or not self._wrote(cursor, before, record):
+            return None
+        return Answer(verdict, record, now)
 
     def _written(self, cursor: Cursor, found: Found, answers: Sequence[Answer]) -> bool:
         """One statement writes one record, or nothing if it changed meanwhile. Several need a transaction."""
         record = answers[0].record
         if len(answers) > 1 or record is None:
             return False
-        before = found.get(record.id)
+        return self._wrote(cursor, found.get(record.id), record)
+
+    def _wrote(self, cursor: Cursor, before: Record | None, record: Record) -> bool:
         done = create(cursor, record) if before is None else swap(cursor, before, record)
         if done:
             self._link.look_after_writing()
+            self._recall.keep(record)
         return done
 
-    def _apply_locked(self, cursor: Cursor, requests: Sequence[AnyRequest], ids: Sequence[bytes]) -> list[Answer]:
-        found = OURS.fetch(cursor, ids)
+    def _write_all(self, cursor: Cursor, requests: Sequence[AnyRequest], ids: Sequence[bytes]) -> list[Answer]:
+        try:
+            answers = self._link.write(cursor, self._apply_locked, requests, ids, self._recall.before(requests))
+        except Mistaken:
+            answers = self._link.write(cursor, self._apply_locked, requests, ids, {})
+        for answer in answers:
+            self._recall.keep(answer.record)
+        return answers
+
+    def _apply_locked(
+        self,
+        cursor: Cursor,
+        requests: Sequence[AnyRequest],
+        ids: Sequence[bytes],
+        recalled: Mapping[bytes, Record | None],
+    ) -> list[Answer]:
+        unknown = [id for id in ids if id not in recalled] if recalled else ids
+        found = OURS.fetch(cursor, unknown) if unknown else {}
+        found.update((id, record) for id, record in recalled.items() if record is not None)
         answers, _ = judge(found, transitions.apply, requests, self._clock.now())  # the time after waiting for the lock
-        write(cursor, found, answers)
+        write(cursor, found, answers, recalled)
         return answers
 
     def _settle_signed(

@@ -10,10 +10,11 @@ from typing import TypeVar
 from onceward.errors import ConfigurationError
 from onceward.model import transitions
 from onceward.model.audit import Signature, entries_of
-from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Seen, Verdict
+from onceward.model.record import READER, Answer, ClaimRequest, Record, Renewal, Seen, Verdict
 from onceward.ports import AnyRequest, AnySettlement
 
 from . import audit
+from .recall import Mistaken
 from .rows import (
     CLAIMED,
     COLUMNS,
@@ -34,6 +35,7 @@ Cursor = sqlite3.Cursor
 Request = TypeVar("Request", ClaimRequest, Renewal, AnySettlement, AnyRequest)
 Change = Callable[[Record | None, Request, int], tuple[Record | None, Verdict]]
 Found = dict[bytes, Record]
+NOTHING: Mapping[bytes, Record | None] = {}
 _SIZES = (1, 4, 16, 64, 256, 500)
 """Ids are looked up in statements of these sizes, filled up by repetition: few statements, each prepared once."""
 
@@ -87,15 +89,24 @@ def judge(found: Found, change: Change[Request], requests: Sequence[Request], no
     return answers, changes
 
 
-def write(cursor: Cursor, found: Found, answers: Sequence[Answer]) -> None:
-    """Write the fields that the answers changed: records of `found` are updated, others are new."""
+def write(
+    cursor: Cursor, found: Found, answers: Sequence[Answer], recalled: Mapping[bytes, Record | None] = NOTHING
+) -> None:
+    """Write the fields that the answers changed: records of `found` are updated, others are new.
+
+    Those that were `recalled` instead of read just now are compared as they are written; raises Mistaken.
+    """
     records = [
         answer.record for answer in answers if answer.record and answer.record is not found.get(answer.record.id)
     ]
+    if recalled and not recalled.keys() <= {record.id for record in records}:  # nothing would compare the others
+        raise Mistaken
     try:
-        _write(cursor, found, records)
+        _write(cursor, found, records, recalled)
     except (UnicodeEncodeError, OverflowError):  # one that SQLite cannot hold must not spoil the others
-        _write(cursor, found, [storable(record) for record in records])
+        if recalled:
+            raise Mistaken from None
+        _write(cursor, found, [storable(record) for record in records], recalled)
 
 
 def sign(cursor: Cursor, signed: Signature, found: Found, answers: Sequence[Answer]) -> None:
@@ -138,14 +149,18 @@ def swap(cursor: Cursor, before: Record, after: Record) -> bool:
         columns, values = difference(before, after)
         if not columns:
             return True
-        seen = (before.id, before.token, before.nonce, before.state._value_, before.updated_at)
-        cursor.execute(_swap(columns), (*values, *seen))
+        cursor.execute(_swap(columns), (*values, *_seen(before)))
     except (UnicodeEncodeError, OverflowError):
         return False
     return cursor.rowcount == 1
 
 
-def _write(cursor: Cursor, found: Found, records: Sequence[Record]) -> None:
+def _seen(before: Record) -> Row:
+    """What `_swap` compares."""
+    return (before.id, before.token, before.nonce, before.state._value_, before.updated_at)
+
+
+def _write(cursor: Cursor, found: Found, records: Sequence[Record], recalled: Mapping[bytes, Record | None]) -> None:
     batches: dict[str, list[Row]] = {}
     for record in records:
         before = found.get(record.id)
@@ -155,11 +170,18 @@ def _write(cursor: Cursor, found: Found, records: Sequence[Record]) -> None:
         else:
             columns, values = difference(before, record)
             if not columns:
+                if record.id in recalled:  # nothing would compare it
+                    raise Mistaken
                 continue
-            statement, row = _update(columns), (*values, record.id)
+            if record.id in recalled:
+                statement, row = _swap(columns), (*values, *_seen(before))
+            else:
+                statement, row = _update(columns), (*values, record.id)
         batches.setdefault(statement, []).append(row)
     for statement, rows in batches.items():
         cursor.executemany(statement, rows)
+        if recalled and cursor.rowcount != len(rows):
+            raise Mistaken
 
 
 def _insert(columns: Sequence[str]) -> str:
@@ -182,4 +204,5 @@ def _update(columns: Columns) -> str:
 
 @cache
 def _swap(columns: Columns) -> str:
-    return f"{_update(columns)} AND token = ? AND nonce = ? AND state = ? AND updated_at = ?"
+    seen = "token = ? AND nonce = ? AND state = ? AND updated_at = ?"
+    return f"{_update(columns)} AND {seen} AND min_reader <= {READER}"

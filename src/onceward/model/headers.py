@@ -1,0 +1,27 @@
+"""How MessagePack begins an array, a map, bytes and a text, for those who write what is inside piece by piece."""
+
+from __future__ import annotations
+
+
+def array(items: int) -> bytes:
+    return bytes((0x90 | items,)) if items < 16 else _sized(0xDC, items)  # noqa: PLR2004 (as the format has it)
+
+
+def mapping(entries: int) -> bytes:
+    return bytes((0x80 | entries,)) if entries < 16 else _sized(0xDE, entries)  # noqa: PLR2004
+
+
+def binary(size: int) -> bytes:
+    return bytes((0xC4, size)) if size < 1 << 8 else _sized(0xC5, size)
+
+
+def text(size: int) -> bytes:
+    if size < 32:  # noqa: PLR2004
+        return bytes((0xA0 | size,))
+    return bytes((0xD9, size)) if size < 1 << 8 else _sized(0xDA, size)
+
+
+def _sized(short: int, size: int) -> bytes:
+    if size < 1 << 16:
+        return bytes((short,)) + size.to_bytes(2, "big")
+    return bytes((short + 1,)) + size.to_bytes(4, "big")
