@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.conformance.on_redis import OnRedis
 
 
@@ -22,9 +24,17 @@ class TestValkeyInItsOwnTime(WithoutTheLongOnes):
     fake_clock = False
 
 
-class TestRedis7(WithoutTheLongOnes):
+class InOneColour(WithoutTheLongOnes):
+    """How calls get there was seen on Valkey: here it is about what the server does with them."""
+
+    def pytest_generate_tests(self, metafunc: Any) -> None:
+        if "colour" in metafunc.fixturenames:
+            metafunc.parametrize("colour", ["blocking"])
+
+
+class TestRedis7(InOneColour):
     kind = "redis7"
 
 
-class TestRedis6(WithoutTheLongOnes):
+class TestRedis6(InOneColour):
     kind = "redis6"

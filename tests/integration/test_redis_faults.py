@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from onceward import Executed, Replayed, StoreUnavailable, Unknown
 from onceward.bridge import run
 from onceward.errors import ConfigurationError, LeaseLost, StoreBroken, StoreFull
-from onceward.model.record import Complete, Renewal, Verdict
+from onceward.model.audit import AuditFilter, signature
+from onceward.model.record import Complete, Renewal, State, Verdict
 from onceward.stores.redis import link
 from onceward.testing.conformance.stage import id_of, wanting
 from tests.faces import AsyncFace, Colour, Face
@@ -290,6 +292,64 @@ def test_a_replica_is_no_place_to_claim(place: RedisPlace, private: RedisServer)
             other.close()
     finally:
         replica.end()
+
+
+@pytest.mark.fault("F63")
+def test_after_a_failover_the_run_goes_on_by_itself_on_the_new_primary(
+    tmp_path: Path, private: RedisServer, colour: Colour, work: Work
+) -> None:
+    with redis.Redis(port=private.port) as old:
+        old.config_set("repl-diskless-sync-delay", 0)  # else it waits for more replicas first
+    replica = RedisServer(settings=("--save", "", "--replicaof", f"127.0.0.1 {private.port}")).begin()
+    with Proxy("127.0.0.1", private.port) as proxy, redis.Redis(port=replica.port) as new:
+        place = RedisPlace(tmp_path, private, proxy)
+        face = Face(place, lease="5s") if colour == "blocking" else AsyncFace(place, lease="5s")
+        try:
+            first = face.outcome("order 7", work)
+            await_replica(place.raw)
+            with face.claim("order 8") as claim:
+                await_replica(place.raw)
+                proxy.point_to(replica.port)
+                private.kill()
+                with pytest.raises(StoreUnavailable, match="this is a replica"):
+                    face.run("order 9", work)
+                new.execute_command("REPLICAOF", "NO", "ONE")
+            assert claim.state is State.COMPLETED
+            assert isinstance(face.outcome("order 7", work), Replayed)
+            after = face.outcome("order 9", work)
+            assert (type(after), work.times) == (Executed, 2)
+            assert after.token > first.token
+        finally:
+            face.close()
+            place.close()
+            replica.end()
+
+
+def await_replica(primary: Any) -> None:
+    assert primary.execute_command("WAIT", 1, 10_000) == 1, "the replica does not follow"
+
+
+def test_all_keys_of_a_store_live_in_one_slot_of_a_cluster(tmp_path: Path) -> None:
+    server = RedisServer(settings=("--save", "", "--cluster-enabled", "yes")).begin()
+    try:
+        with Proxy("127.0.0.1", server.port) as proxy:
+            place = RedisPlace(tmp_path, server, proxy)
+            with opened(place.open()) as store, pytest.raises(StoreUnavailable, match="its cluster is down"):
+                claim(store, "order 7")
+            place.raw.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+            while b"cluster_state:ok" not in place.raw.execute_command("CLUSTER", "INFO"):
+                threading.Event().wait(0.02)
+            with opened(place.open()) as store:
+                held = [acquired(store, f"order {number}") for number in range(3)]
+                run(store.settle([Complete(one.id, one.token, one.nonce) for one in held], timeout=TIMEOUT))
+                signed = signature("forget", "ann")
+                run(store.forget([held[0].id], force=False, timeout=TIMEOUT, signed=signed))
+                assert len(run(store.audit(AuditFilter(), limit=10, timeout=TIMEOUT))) == 1
+                assert sum(run(store.counts(timeout=TIMEOUT)).values()) == 3
+                assert run(store.purge(10, timeout=TIMEOUT, signed=signed)) == 0
+            place.close()
+    finally:
+        server.end()
 
 
 # ── connections ─────────────────────────────────────────────────────────────────────────────────────────────────────
