@@ -326,6 +326,8 @@ def test_after_a_failover_the_run_goes_on_by_itself_on_the_new_primary(
 
 
 def await_replica(primary: Any) -> None:
+    """Until it has all that was written so far: a write of our own is behind everybody else's."""
+    primary.set("mark", 1)
     assert primary.execute_command("WAIT", 1, 10_000) == 1, "the replica does not follow"
 
 
