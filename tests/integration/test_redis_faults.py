@@ -21,6 +21,7 @@ from onceward.stores.redis import link
 from onceward.testing.conformance.stage import id_of, wanting
 from tests.faces import AsyncFace, Colour, Face
 from tests.integration.redis_places import TIMEOUT, RedisPlace, acquired, claim, opened, send
+from tests.servers.process import free_port
 from tests.servers.proxy import (
     CUT_REPLY,
     HOLD,
@@ -332,7 +333,8 @@ def await_replica(primary: Any) -> None:
 
 
 def test_all_keys_of_a_store_live_in_one_slot_of_a_cluster(tmp_path: Path) -> None:
-    server = RedisServer(settings=("--save", "", "--cluster-enabled", "yes")).begin()
+    bus = str(free_port())
+    server = RedisServer(settings=("--save", "", "--cluster-enabled", "yes", "--cluster-port", bus)).begin()
     try:
         with Proxy("127.0.0.1", server.port) as proxy:
             place = RedisPlace(tmp_path, server, proxy)
