@@ -10,7 +10,7 @@ import pytest
 from onceward.ports import Clock
 from onceward.stores.clock import WallClock
 from onceward.stores.redis import RedisStore, scripts
-from onceward.stores.redis.scripts import Script
+from onceward.stores.redis.scripts import Script, Single
 from tests.conformance.on_redis import OnRedis, prefix, url
 
 
@@ -203,6 +203,7 @@ class Slipped(OnRedis):
         store._apply, store._hot = self.script("apply"), self.script("hot")
         if self.slip.file in {"cells", "apply"}:  # else the short script would answer rightly
             store._hot = NOTHING_IS_USUAL
+        store._single = Single(store._hot, store._both, store._record)
         return store
 
     def script(self, name: str) -> Script:
@@ -219,7 +220,7 @@ class Slipped(OnRedis):
 @pytest.mark.parametrize("what", SLIPS)
 def test_the_kit_catches(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kit = Slipped(SLIPS[what])
-    monkeypatch.setattr("onceward.stores.redis.store.script", kit.script)
+    monkeypatch.setattr("onceward.stores.redis.calls.script", kit.script)
     with pytest.raises(AssertionError) as caught:
         getattr(kit, f"test_{kit.slip.caught_by}")("blocking", tmp_path)
     assert str(caught.value), "a check must say what is wrong"

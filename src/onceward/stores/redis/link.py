@@ -24,7 +24,7 @@ from onceward.errors import StoreUnavailable
 from . import faults
 from .faults import Cut
 from .place import Place
-from .resp import Garbage, Replies, Reply
+from .resp import Garbage, Replies, Reply, one_text
 
 CHUNK: Final = 1 << 16
 MOST: Final = 16
@@ -75,6 +75,10 @@ class Link:
         try:
             connected.sendall(payload)
             data = connected.recv(CHUNK)
+            whole = one_text(data)
+            if whole is not None:
+                self._used = True
+                return whole
             replies = Replies()
             while data:
                 complete = replies.feed(data)

@@ -292,6 +292,18 @@ def _kept(words: str) -> str:
     return words if words.isascii() else text(words).decode()
 
 
+def answer(one: Any, data: bytes) -> Answer | None:
+    """What the short script says to a single request; None if it has to be asked at length."""
+    [now] = TIME.unpack_from(data)
+    verdict, form, _ = ITEM.unpack_from(data, TIME.size)
+    at = TIME.size + ITEM.size
+    if form == b"A":
+        return Answer(Verdict.ACQUIRED, granted(one, TIME.unpack_from(data, at)[0], now), now)
+    if form == b"C":
+        return Answer(VERDICTS[verdict], record(one.id, data, at, one.result), now)
+    return Answer(VERDICTS[verdict], record(one.id, data, at), now) if form == b"R" else None
+
+
 def answers(ids: Sequence[bytes], requests: Sequence[Any], data: bytes) -> tuple[list[Answer | None], str]:
     """What the server says to each, None where it has to be asked at length; and the first error, if there was any."""
     [now] = TIME.unpack_from(data)

@@ -35,6 +35,16 @@ def command(parts: Sequence[bytes]) -> bytes:
     return b"".join(pieces)
 
 
+def one_text(data: bytes) -> bytes | None:
+    """The text, if these bytes are just one and all of it: so is nearly every reply that we get."""
+    if data[:1] != b"$":
+        return None
+    end = data.find(END, 1, 24)
+    if end < 0 or data[1:2] == b"-" or len(data) != end + 4 + int(data[1:end]):
+        return None
+    return data[end + 2 : -2]
+
+
 class _Unfinished(Exception):
     """More bytes are needed."""
 

@@ -34,6 +34,9 @@ CONSTANTS: Final = {
 }
 
 
+ID_SIZE: Final = 32
+
+
 class Script:
     """One script: what calls it, and what calls it where the server has lost it."""
 
@@ -46,6 +49,18 @@ class Script:
 
     def call_in_full(self, keys: Sequence[bytes], arguments: Sequence[bytes]) -> bytes:
         return command((b"EVAL", self.source, b"%d" % len(keys), *keys, *arguments))
+
+
+class Single:
+    """The call of a script with one record and one request, as bytes that are ready but for these two and the time."""
+
+    def __init__(self, called: Script, before: Sequence[bytes], prefix: bytes) -> None:
+        whole = command((b"EVALSHA", called.sha, b"%d" % (len(before) + 1), *before, prefix + bytes(ID_SIZE), b"", b""))
+        place = whole.index(prefix + bytes(ID_SIZE)) + len(prefix)
+        self._head = whole[:place].replace(b"*%d" % (len(before) + 6), b"*%d" % (len(before) + 7), 1)
+
+    def call(self, id: bytes, now: bytes, request: bytes) -> bytes:
+        return b"%b%b\r\n$8\r\n%b\r\n$0\r\n\r\n$%d\r\n%b\r\n" % (self._head, id, now, len(request), request)
 
 
 def read(name: str) -> str:

@@ -7,25 +7,20 @@ nothing any more.
 
 from __future__ import annotations
 
-import struct
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, cast
-
-import msgspec
+from typing import TYPE_CHECKING, Any, cast
 
 from onceward.errors import ConfigurationError, StoreUnavailable
 from onceward.model.audit import AuditEntry, AuditFilter, Signature
-from onceward.model.record import Answer, ClaimRequest, Renewal, Resolve, Seen, State
+from onceward.model.record import Answer, ClaimRequest, Seen, State
 from onceward.ports import AnyRequest, AnySettlement, Clock, Filter, Order, Page, Remark, World
-from onceward.stores.grouping import Grouping
-from onceward.stores.watchers import Watchers
 
-from . import faults, records, safety, upkeep
+from . import records, safety, upkeep
+from .calls import BATCH, Calls, Wire, signature
 from .place import Place, from_client, parse
-from .resp import Refusal, Reply
-from .scripts import Script, script
+from .resp import Reply
 
 if TYPE_CHECKING:
     from .bell import Bell
@@ -34,25 +29,13 @@ Answers = Coroutine[Any, Any, list[Answer]]
 
 PREFIX = "onceward"
 LONGEST_PREFIX = 200
-BATCH = 256
-"""Requests in one call of a script: the server does nothing else meanwhile, for some two milliseconds."""
-
 FLIGHTS = 3
 """Calls under way on the one connection of an event loop: the server works on one while we work on the others."""
 
 OPENING = 10.0  # seconds
-SERVERS_TIME = records.TIME.pack(0)
 
 
-class Wire(Protocol):
-    """How calls reach the server, in one of the two worlds."""
-
-    async def call(self, payload: bytes, seconds: float, *, again: bool) -> Reply: ...
-    async def close(self) -> None: ...
-    def drop(self) -> None: ...
-
-
-class RedisStore(Grouping, Watchers):
+class RedisStore(Calls):
     """Records on one server: `where` is a URL, or your own `redis.Redis` or `redis.asyncio.Redis`.
 
     A server that evicts keys, or keeps nothing through a restart, is refused; `unsafe_eviction=True` and
@@ -70,7 +53,6 @@ class RedisStore(Grouping, Watchers):
         unsafe_persistence: bool = False,
         clock: Clock | None = None,
     ) -> None:
-        super().__init__()
         if isinstance(where, str):
             where, settings = parse(where)
             prefix = settings.get("prefix", prefix)
@@ -78,21 +60,13 @@ class RedisStore(Grouping, Watchers):
             unsafe_persistence = settings.get(safety.PERSISTENCE, unsafe_persistence)
         self._place: Place = where if isinstance(where, Place) else from_client(where)
         self._prefix = _checked(prefix)
-        self.name = self._place.name + ("" if prefix == PREFIX else f" ({prefix})")
+        name = self._place.name + ("" if prefix == PREFIX else f" ({prefix})")
+        super().__init__(name, b"{%b}:" % self._prefix.encode(), clock)
         self._unsafe_eviction = unsafe_eviction
         self._unsafe_persistence = unsafe_persistence
-        self.clock = clock  # shown for those who answer in the place of a store in fake time
         self._examined = False
-        self._wire: Wire | None = None
         self._world: World | None = None
         self._opening = threading.Lock()
-        base = b"{%b}:" % self._prefix.encode()
-        self._record = base + b"r:"
-        self._ids = base + b"ids"
-        self._both = (self._ids, base + b"audit")
-        self._hot: Script = script("hot")
-        self._apply: Script = script("apply")
-        self._channels = base + b"w:"
         self._bell: Bell | None = None
 
     def twin(self) -> RedisStore:
@@ -149,17 +123,6 @@ class RedisStore(Grouping, Watchers):
 
     # ── the verbs ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def send(self, requests: Sequence[AnyRequest], timeout: float) -> list[Answer]:
-        """Claims, renewals and settlements, in one call (or a few, if there are many)."""
-        if len(requests) <= BATCH:
-            return await self._judged(requests, timeout)
-        deadline = time.monotonic() + timeout
-        answers = []
-        for start in range(0, len(requests), BATCH):
-            left = deadline - time.monotonic()
-            answers += await self._judged(requests[start : start + BATCH], left)
-        return answers
-
     def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> Answers:
         return self._at_once(requests, timeout)
 
@@ -213,7 +176,7 @@ class RedisStore(Grouping, Watchers):
         return await upkeep.counts(self, timeout)
 
     async def purge(self, limit: int, *, timeout: float, signed: Signature | None = None) -> int:
-        return await upkeep.purge(self, limit, timeout, _signature(signed))
+        return await upkeep.purge(self, limit, timeout, signature(signed))
 
     async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
         return await upkeep.audit(self, wanted, limit, timeout)
@@ -222,104 +185,6 @@ class RedisStore(Grouping, Watchers):
         """For `onceward doctor`."""
         return safety.remarks(await self._facts(timeout))
 
-    # ── calls of scripts ────────────────────────────────────────────────────────────────────────────────────────
-
-    async def walk(self, name: str, arguments: Sequence[bytes], seconds: float, *, again: bool = True) -> Any:
-        """A script that knows its way from the keys of the index and of the trail."""
-        return await self.run(name, self._both, (self._time(), *arguments), seconds, again=again)
-
-    async def run(
-        self, name: str, keys: Sequence[bytes], arguments: Sequence[bytes], seconds: float, *, again: bool = True
-    ) -> Any:
-        return await self._call(script(name), keys, arguments, seconds, again=again)
-
-    async def _judged(
-        self, requests: Sequence[AnyRequest], timeout: float, signed: Signature | None = None
-    ) -> list[Answer]:
-        if not requests:
-            return []
-        ids = [one.id for one in requests]
-        again = signed is None and not any(isinstance(one, Resolve) for one in requests)
-        try:
-            encoded = [records.request(one) for one in requests]
-        except struct.error as error:
-            raise ConfigurationError(f"a request holds a number or a text that is too large ({error})") from error
-        if signed is None and all(map(records.is_usual, requests)):
-            answers = await self._asked(ids, requests, encoded, timeout, again=again)
-        else:
-            answers = await self._applied(ids, requests, encoded, timeout, again=again, signed=signed)
-        if self._waiting:
-            self.wake(one.id for one in requests if not isinstance(one, ClaimRequest | Renewal))
-        return answers
-
-    async def _asked(
-        self, ids: list[bytes], requests: Sequence[AnyRequest], encoded: list[bytes], timeout: float, *, again: bool
-    ) -> list[Answer]:
-        """By the short script first; what that leaves alone is asked at length."""
-        began = time.monotonic()
-        data = await self._sent_to(self._hot, ids, encoded, timeout, again=again)
-        answers, _ = records.answers(ids, requests, data)
-        rare = [place for place, answer in enumerate(answers) if answer is None]
-        if rare:
-            left = timeout - (time.monotonic() - began)
-            some = [ids[place] for place in rare], [requests[place] for place in rare]
-            others = await self._applied(*some, [encoded[place] for place in rare], left, again=again)
-            for place, answer in zip(rare, others, strict=True):
-                answers[place] = answer
-        return answers  # type: ignore[return-value]  # none is missing any more
-
-    async def _applied(
-        self,
-        ids: list[bytes],
-        requests: Sequence[Any],
-        encoded: list[bytes],
-        timeout: float,
-        *,
-        again: bool,
-        signed: Signature | None = None,
-    ) -> list[Answer]:
-        """By the script that knows the whole table."""
-        data = await self._sent_to(self._apply, ids, encoded, timeout, again=again, signature=_signature(signed))
-        answers, wrong = records.answers(ids, requests, data)
-        if wrong:
-            raise self._refused(Refusal(wrong))
-        return answers  # type: ignore[return-value]  # without an error, none is missing
-
-    async def _sent_to(
-        self,
-        asked: Script,
-        ids: list[bytes],
-        encoded: list[bytes],
-        timeout: float,
-        *,
-        again: bool,
-        signature: bytes = b"",
-    ) -> bytes:
-        prefix = self._record
-        keys = [*self._both, *[prefix + id for id in ids]]
-        data: bytes = await self._call(asked, keys, [self._time(), signature, *encoded], timeout, again=again)
-        return data
-
-    async def _call(
-        self, called: Script, keys: Sequence[bytes], arguments: Sequence[bytes], seconds: float, *, again: bool
-    ) -> Any:
-        wire = self._wire
-        if wire is None:
-            raise StoreUnavailable(f"{self.name} is not open", hint="open the store first, and close it last")
-        if seconds <= 0:
-            raise StoreUnavailable(f"{self.name}: the time for this call was over before its turn came")
-        reply = await wire.call(called.call(keys, arguments), seconds, again=again)
-        if isinstance(reply, Refusal) and reply.code == "NOSCRIPT":  # it was restarted, or told to forget
-            reply = await wire.call(called.call_in_full(keys, arguments), seconds, again=again)
-        if isinstance(reply, Refusal):
-            raise self._refused(reply)
-        return reply
-
-    def _refused(self, refusal: Refusal) -> Exception:
-        if faults.is_replica(refusal) and self._wire is not None:
-            self._wire.drop()
-        return faults.explain(refusal, self.name)
-
     async def _facts(self, seconds: float) -> safety.Facts:
         async def ask(payload: bytes) -> Reply:
             if self._wire is None:
@@ -327,9 +192,6 @@ class RedisStore(Grouping, Watchers):
             return await self._wire.call(payload, seconds, again=True)
 
         return await safety.examine(ask, self.name)
-
-    def _time(self) -> bytes:
-        return SERVERS_TIME if self.clock is None else records.TIME.pack(self.clock.now())
 
 
 def _wire(place: Place, world: World) -> Wire:
@@ -340,10 +202,6 @@ def _wire(place: Place, world: World) -> Wire:
     from .link import SocketWire
 
     return SocketWire(place)
-
-
-def _signature(signed: Signature | None) -> bytes:
-    return b"" if signed is None else msgspec.json.encode([signed.verb, signed.who, signed.why, signed.detail])
 
 
 def _checked(prefix: str) -> str:
