@@ -51,6 +51,7 @@ HISTORIES = (
 )
 ON_A_SERVER = ("-k", "valkey", "tests/integration", "tests/unit")
 """What both faces promise, on a server too: the usual run has it on memory and SQLite."""
+ON_POSTGRESQL = ("-k", "random_histories or crew", "tests/conformance/test_postgres.py", "tests/chaos")
 
 
 class Section(NamedTuple):
@@ -253,7 +254,11 @@ def main(arguments: list[str]) -> int:
     profile = "ci" if chosen.small else "soak"
     name = commit()
     sections = []
-    for title, tests in (("Properties", PROPERTIES), ("Random histories of every store", HISTORIES)):
+    for title, tests in (
+        ("Properties", PROPERTIES),
+        ("Random histories of every store", HISTORIES),
+        ("PostgreSQL: histories, and eight workers through kills and pauses", ON_POSTGRESQL),
+    ):
         print(f"{title} …", flush=True)
         sections.append(suite(title, tests, profile))
     print("Killed at every call …", flush=True)

@@ -14,7 +14,12 @@ ENVIRONMENT = "ONCEWARD_STORE_URL"
 DEFAULT = "sqlite:///onceward.db"
 ENTRY_POINTS = "onceward.stores"
 
-_BUILT_IN = {"memory": "onceward.stores.memory", "sqlite": "onceward.stores.sqlite"}
+_BUILT_IN = {
+    "memory": "onceward.stores.memory",
+    "sqlite": "onceward.stores.sqlite",
+    "postgresql": "onceward.stores.postgres",
+    "postgres": "onceward.stores.postgres",
+}
 _BUILT_IN |= dict.fromkeys(("redis", "rediss", "unix"), "onceward.stores.redis")
 _EXTRAS = dict.fromkeys(("redis", "rediss", "unix"), "redis")
 
