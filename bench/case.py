@@ -51,6 +51,9 @@ class Effort(NamedTuple):
     struggle: Pace
     """Callers that stand in each other's way. In short blocks most of the time is the wait of the last few."""
 
+    stream: Pace
+    """Events in batches of a thousand: a million in all."""
+
     callers: int
     few: int
     many: int
@@ -62,6 +65,7 @@ THOROUGH = Effort(
     log=Pace(6, 0.1, 4096),
     crowd=Pace(10, 0.4, 256),
     struggle=Pace(4, 0.4, 1024),
+    stream=Pace(10, 0.1, 50_000),
     callers=64,
     few=1_000,
     many=1_000_000,
@@ -72,6 +76,7 @@ QUICK = Effort(
     log=Pace(2, 0.01, 256),
     crowd=Pace(2, 0.02, 64),
     struggle=Pace(1, 0.02, 64),
+    stream=Pace(1, 0.02, 2_000),
     callers=64,
     few=1_000,
     many=20_000,

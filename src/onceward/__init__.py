@@ -53,12 +53,20 @@ from .stores.registry import open_store
 if TYPE_CHECKING:
     from .aio import AsyncFunction, AsyncOnce
     from .locks import AsyncHeldLock, AsyncLock, HeldLock, Lock
+    from .model.ordering import Ordering
+    from .model.schedule import Missed, Ran
+    from .model.state_event import Current, StateEvent, deleted
     from .operations import Operations
+    from .schedules import AsyncScheduled, Scheduled
     from .stores.memory import MemoryStore
 
 _LATER = {"AsyncFunction": "onceward.aio", "AsyncOnce": "onceward.aio", "MemoryStore": "onceward.stores.memory"}
 _LATER |= dict.fromkeys(("AsyncHeldLock", "AsyncLock", "HeldLock", "Lock"), "onceward.locks")
 _LATER["Operations"] = "onceward.operations"
+_LATER |= dict.fromkeys(("Current", "StateEvent", "deleted"), "onceward.model.state_event")
+_LATER["Ordering"] = "onceward.model.ordering"
+_LATER |= dict.fromkeys(("AsyncScheduled", "Scheduled"), "onceward.schedules")
+_LATER |= dict.fromkeys(("Missed", "Ran"), "onceward.model.schedule")
 
 
 def __getattr__(name: str) -> Any:
@@ -79,11 +87,13 @@ __all__ = [
     "AsyncHeldLock",
     "AsyncLock",
     "AsyncOnce",
+    "AsyncScheduled",
     "AuditEntry",
     "Claim",
     "ClaimError",
     "ConfigurationError",
     "Content",
+    "Current",
     "Entry",
     "Event",
     "Executed",
@@ -98,6 +108,7 @@ __all__ = [
     "Lock",
     "MemoryStore",
     "Mismatch",
+    "Missed",
     "MissingExtra",
     "MissingKey",
     "NotAcquired",
@@ -105,6 +116,7 @@ __all__ = [
     "OncewardError",
     "OncewardWarning",
     "Operations",
+    "Ordering",
     "Outcome",
     "OutcomeParked",
     "OutcomeUnknown",
@@ -112,6 +124,7 @@ __all__ = [
     "Payload",
     "PayloadMismatch",
     "PreviouslyFailed",
+    "Ran",
     "Reentrant",
     "Replayed",
     "ResultCorrupt",
@@ -119,9 +132,11 @@ __all__ = [
     "ResultNotStored",
     "RetryTransaction",
     "Running",
+    "Scheduled",
     "Scope",
     "Stale",
     "State",
+    "StateEvent",
     "StillRunning",
     "Stopping",
     "StoreBroken",
@@ -140,6 +155,7 @@ __all__ = [
     "content_key",
     "current_async_claim",
     "current_claim",
+    "deleted",
     "forever",
     "inconclusive",
     "lasting",

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Callable, Coroutine, Iterable
+from datetime import datetime
 from typing import Any, Concatenate, Literal, Protocol, Self, Unpack, overload
 
 from .blocks import AsyncClaimBlock
@@ -14,6 +15,7 @@ from .core import inspect as records
 from .core.bulk import execute_all
 from .core.engine import Engine
 from .core.execute import execute
+from .core.schedule import Watcher, keep
 from .decorator import Guarded, Item, P, Rest, T, answer_of
 from .errors import ConfigurationError
 from .face import Face, by_text
@@ -21,8 +23,10 @@ from .locks import AsyncHeldLock, AsyncLock, lock_job, tried_async
 from .model.audit import AuditEntry
 from .model.cipher import Cipher
 from .model.duration import Duration, microseconds
+from .model.newest import StateChoices
 from .model.outcome import Outcome
 from .model.policy import Choices, Defaults, Finding, OnDone, OnLost, OnRunning, Settings, applied
+from .model.schedule import TickChoices
 from .model.view import Entry
 from .model.weight import is_light
 from .operation import KeySource, TenantSource
@@ -30,9 +34,11 @@ from .operations import OperationsSource, declared
 from .person import signed
 from .ports import Store
 from .prepare import given_key, is_quick, job_of, job_under, jobs_of, key_of
+from .schedules import AsyncScheduled, AsyncScheduleDecorator, AsyncTickBlock, plan, read_pattern, watches
+from .states import AsyncState
 from .stores.cached import CachedStore
 from .transactions import AsyncWithin
-from .worlds.aio import EventLoop
+from .worlds.aio import EventLoop, LoopCrew
 from .worlds.threads import Threads
 
 
@@ -270,6 +276,42 @@ class AsyncOnce(Face):
         """`async with once.within(connection) as tx:` claim, effect and result in your own transaction."""
         return AsyncWithin(self, connection)
 
+    @overload
+    def state(self, name: str, holds: type[T], **choices: Unpack[StateChoices]) -> AsyncState[T]: ...
+    @overload
+    def state(self, name: str, holds: Any = Any, **choices: Unpack[StateChoices]) -> AsyncState[Any]: ...
+    def state(self, name: str, holds: Any = Any, **choices: Unpack[StateChoices]) -> AsyncState[Any]:
+        """The newest value of each entity of this name, whatever the order in which events arrive.
+
+        `holds` is the type of the values. Messages are known for `window` ("7d"), deleted entities for `keep_deleted`
+        ("30d"); an event that is further `ahead` of the store's time than this ("5m") is `Parked`.
+        """
+        return AsyncState(self, name, holds, **choices)
+
+    def schedule(
+        self, pattern: str, *, tz: str = "UTC", name: str | None = None, **choices: Unpack[TickChoices]
+    ) -> AsyncScheduleDecorator:
+        """`@once.schedule("*/5 8-18 * * 1-6", tz="Europe/Berlin")`: run by `onceward schedule`, each slot once."""
+        decorator: AsyncScheduleDecorator = plan(self, AsyncScheduled, read_pattern(pattern, tz), name, choices)
+        return decorator
+
+    def tick(
+        self,
+        name: str,
+        scheduled_at: datetime | str | None = None,
+        *,
+        pattern: str | None = None,
+        tz: str = "UTC",
+        rerun: bool = False,
+        **choices: Unpack[TickChoices],
+    ) -> AsyncTickBlock:
+        """`async with once.tick("report", scheduled_at):` one run of a schedule, for schedulers that fire you."""
+        return AsyncTickBlock(self, name, scheduled_at, choices, pattern=pattern, tz=tz, rerun=rerun)
+
+    async def run_schedules(self, *, tell: Watcher | None = None) -> None:
+        """Run what was declared with `schedule` when it is due, until `stop()`; then wait for what is running."""
+        await keep(self.engine, watches(self, tell), LoopCrew())
+
     async def read(self, key: Any, *, name: str | None = None) -> Entry | None:
         """The record under the key, or None."""
         return await records.read(
@@ -342,6 +384,16 @@ class AsyncOnce(Face):
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+def run_until_stopped(once: AsyncOnce, tell: Watcher | None) -> None:
+    """Run its schedules on an event loop of their own until it is stopped, then close it."""
+
+    async def main() -> None:
+        async with once:
+            await once.run_schedules(tell=tell)
+
+    asyncio.run(main())
 
 
 def refuse_plain(fn: Any) -> None:

@@ -26,9 +26,12 @@ class OneUse:
     def __init__(self) -> None:
         self._busy = threading.Lock()
 
-    def begin(self, engine: Engine, job: Job) -> Held:
+    def occupy(self) -> None:
         if not self._busy.acquire(blocking=False):
             raise Reentrant("this block is entered already", hint="call once.claim(key) for each `with`")
+
+    def begin(self, engine: Engine, job: Job) -> Held:
+        self.occupy()
         self.held = held = unentered(engine, job)
         return held
 

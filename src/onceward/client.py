@@ -27,9 +27,16 @@ from .ports import Store
 from .worlds.threads import Threads
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from .aio import AsyncFunction, AsyncOnce
+    from .core.schedule import Watcher
     from .locks import HeldLock, Lock
+    from .model.newest import StateChoices
+    from .model.schedule import TickChoices
     from .operations import OperationsSource
+    from .schedules import ScheduleDecorator, TickBlock
+    from .states import State
     from .transactions import Within
 
 
@@ -296,6 +303,52 @@ class Once(Face):
         from .transactions import Within  # not at the top, for the same reason as in `map`
 
         return Within(self, connection)
+
+    @overload
+    def state(self, name: str, holds: type[T], **choices: Unpack[StateChoices]) -> State[T]: ...
+    @overload
+    def state(self, name: str, holds: Any = Any, **choices: Unpack[StateChoices]) -> State[Any]: ...
+    def state(self, name: str, holds: Any = Any, **choices: Unpack[StateChoices]) -> State[Any]:
+        """The newest value of each entity of this name, whatever the order in which events arrive.
+
+        `holds` is the type of the values. Messages are known for `window` ("7d"), deleted entities for `keep_deleted`
+        ("30d"); an event that is further `ahead` of the store's time than this ("5m") is `Parked`.
+        """
+        from .states import State  # not at the top, for the same reason as in `map`
+
+        return State(self, name, holds, **choices)
+
+    def schedule(
+        self, pattern: str, *, tz: str = "UTC", name: str | None = None, **choices: Unpack[TickChoices]
+    ) -> ScheduleDecorator:
+        """`@once.schedule("*/5 8-18 * * 1-6", tz="Europe/Berlin")`: run by `onceward schedule`, each slot once."""
+        from .schedules import Scheduled, plan, read_pattern  # not at the top, for the same reason as in `map`
+
+        decorator: ScheduleDecorator = plan(self, Scheduled, read_pattern(pattern, tz), name, choices)
+        return decorator
+
+    def tick(
+        self,
+        name: str,
+        scheduled_at: datetime | str | None = None,
+        *,
+        pattern: str | None = None,
+        tz: str = "UTC",
+        rerun: bool = False,
+        **choices: Unpack[TickChoices],
+    ) -> TickBlock:
+        """`with once.tick("report", scheduled_at):` one run of a schedule, for schedulers that fire you."""
+        from .schedules import TickBlock
+
+        return TickBlock(self, name, scheduled_at, choices, pattern=pattern, tz=tz, rerun=rerun)
+
+    def run_schedules(self, *, tell: Watcher | None = None) -> None:
+        """Run what was declared with `schedule` when it is due, until `stop()`; then wait for what is running."""
+        from .core.schedule import keep
+        from .schedules import watches
+        from .worlds.threads import ThreadCrew
+
+        run(keep(self.engine, watches(self, tell), ThreadCrew()))
 
     def read(self, key: Any, *, name: str | None = None) -> Entry | None:
         """The record under the key, or None."""

@@ -91,6 +91,7 @@ class Face:
         self._keep_no_operations()
         self._scopes: dict[str, Scope] = {}  # of keys that are given
         self._names: dict[tuple[Scope, bool], str] = {}  # who declared an operation first
+        self.schedules: dict[str, Any] = {}
         self._connect(_cached(opened, cache) if cache else opened)
 
     def _connect(self, store: Store) -> None:
@@ -196,6 +197,10 @@ class Face:
             if len(self._scopes) < MOST_SCOPES:
                 self._scopes[operation] = scope
         return scope
+
+    def state_scope(self, name: str) -> Scope:
+        """Whose entities a state of this name has."""
+        return Scope(self._app, name, self._tenant)
 
     def codec(self, annotation: Any = Any) -> Codec:
         return codec_for(self.policy, ResultType(annotation), self._cipher, accept_plain=self._accept_plain)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Struct
 
@@ -23,6 +23,9 @@ from .model.record import (
     Seen,
     State,
 )
+
+if TYPE_CHECKING:
+    from .model.newest import Delivery, Keep, Ruled, Standing  # only for those who keep the newest
 
 T = TypeVar("T")
 
@@ -118,11 +121,18 @@ class World(Protocol):
         ...
 
     def gate(self) -> Gate: ...
-    def lane(self, send: Send) -> Lane:
-        """Group commit for a store that takes requests of any kind in one call."""
+    def lane(self, send: Send, *, flights: int = 1) -> Lane:
+        """Group commit for a store that takes requests of any kind in one call.
+
+        `flights`: how many calls may be under way at once, where calls do not block each other.
+        """
         ...
 
     async def sleep(self, seconds: float) -> None: ...
+    async def ready(self, socket: int, *, writing: bool, seconds: float) -> bool:
+        """Wait until a socket has something to read (or, if `writing`, takes more); False: not in that time."""
+        ...
+
     async def offload(self, call: Callable[..., T], *arguments: Any) -> T:
         """Run a call that may block for long where it blocks nobody else."""
         ...
@@ -266,8 +276,23 @@ class JoinsTransaction(Protocol):
     def join(self, connection: Any, world: World) -> JoinedStore: ...
 
 
+@runtime_checkable
+class RemembersCommits(Protocol):
+    """A store that can tell how a transaction ended even if the answer to its COMMIT was lost."""
+
+    async def committed(self, number: str, *, timeout: float) -> bool:
+        """Waits until it is decided; StoreUnavailable if it is not in that time."""
+        ...
+
+
 class JoinedStore(Protocol):
     """The store seen from inside the caller's transaction: nothing is committed here."""
+
+    exclusive: bool
+    """Whether nobody else can write while the transaction is open, our own keeper included."""
+
+    number: str | None
+    """The transaction's own number, where a store can tell later how that one ended."""
 
     async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]: ...
     async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]: ...
@@ -290,3 +315,49 @@ class JoinedStore(Protocol):
     async def abandon(self) -> bool:
         """Roll back what began after the end of the transaction that was joined; tells whether anything had."""
         ...
+
+
+class AppliesNewest(Protocol):
+    """Where deliveries of events become the state of their entities, by the rule of `model.newest`."""
+
+    async def keep_newest(self, deliveries: Sequence[Delivery], keep: Keep, *, timeout: float) -> list[Ruled]:
+        """One answer a delivery, in their order, as if they had come one after the other.
+
+        All deliveries of one entity in the batch, with their marks, are one atomic step; across entities nothing is
+        promised. Orders are compared byte by byte. May be repeated: a delivery that was applied before is then called
+        a duplicate, and the state stays what it is.
+        """
+        ...
+
+    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[Standing | None]:
+        """The state of each entity; None if there is none, or only what is left of a deleted one and has expired."""
+        ...
+
+
+@runtime_checkable
+class KeepsNewest(AppliesNewest, Protocol):
+    """A store that keeps the newest state of entities."""
+
+    async def expire_newest(self, limit: int, *, timeout: float) -> int:
+        """Delete up to `limit` marks and deleted entities that have expired; tells how many went."""
+        ...
+
+
+@runtime_checkable
+class JoinsNewest(AppliesNewest, Protocol):
+    """A `JoinedStore` that does so inside the caller's transaction."""
+
+
+class Remark(Struct, frozen=True):
+    """What a store says about itself, for people: whether that is as it should be, and the facts."""
+
+    name: str
+    well: bool
+    detail: str
+
+
+@runtime_checkable
+class Examines(Protocol):
+    """A store that can tell how safe it is what it holds."""
+
+    async def examine(self, *, timeout: float) -> list[Remark]: ...

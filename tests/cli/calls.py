@@ -15,10 +15,19 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from onceward import Once
-from onceward.cli import acting, auditing, checkup, declaring, migrating, reading, running
+from onceward.cli import acting, auditing, checkup, declaring, migrating, reading, running, scheduling
 from onceward.cli.program import program
 
-COMMANDS = (acting, auditing, checkup, declaring, migrating, reading, running)  # importing them is what adds them
+COMMANDS = (
+    acting,
+    auditing,
+    checkup,
+    declaring,
+    migrating,
+    reading,
+    running,
+    scheduling,
+)  # importing is what adds them
 
 
 def call(*words: object) -> Result:

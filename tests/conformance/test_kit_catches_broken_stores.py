@@ -11,7 +11,7 @@ from hypothesis import Phase, settings
 
 from onceward.ports import Clock
 from onceward.stores.memory import MemoryStore
-from tests.conformance import broken, broken_glances, broken_trails, broken_ways, broken_windows
+from tests.conformance import broken, broken_glances, broken_newest, broken_trails, broken_ways, broken_windows
 from tests.conformance.in_memory import InMemory
 
 CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
@@ -161,6 +161,55 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
     broken_trails.ResolvesUnseen: ("nobody_forgets_or_resolves_what_they_did_not_see",),
     broken_windows.NothingIsForEver: ("a_window_of_nothing_is_over_at_once_and_its_key_starts_anew",),
     broken_windows.CountsFromTheEnd: ("a_window_may_count_from_the_attempt_whether_it_succeeds_or_fails",),
+    broken_newest.ComparesTimestampsOnly: (
+        "any_order_and_repetition_of_a_history_ends_in_the_same_state",
+        "concurrent_deliveries_of_a_history_end_in_the_same_state",
+        "parts_decide_in_their_order_and_a_missing_one_is_lowest",
+        "a_tie_is_decided_by_content_whichever_comes_first",
+    ),
+    broken_newest.TiesGoToTheLastArrival: (
+        "any_order_and_repetition_of_a_history_ends_in_the_same_state",
+        "a_tie_is_decided_by_content_whichever_comes_first",
+    ),
+    broken_newest.ComparesAsText: ("orders_are_compared_byte_by_byte",),
+    broken_newest.StopsAtNul: (
+        "orders_are_compared_byte_by_byte",
+        "any_order_and_repetition_of_a_history_ends_in_the_same_state",
+    ),
+    broken_newest.LastArrivalWins: (
+        "a_newer_event_is_applied_and_an_older_one_is_stale",
+        "of_different_events_at_once_the_newest_stays",
+    ),
+    broken_newest.DuplicatesDoNotPass: (
+        "an_event_that_is_published_again_is_a_duplicate_and_still_passes_the_guard",
+        "any_order_and_repetition_of_a_history_ends_in_the_same_state",
+        "a_message_that_is_known_is_a_duplicate_and_with_other_content_a_mismatch",
+    ),
+    broken_newest.DeletesOutright: (
+        "a_deleted_entity_is_not_brought_back_by_older_events",
+        "any_order_and_repetition_of_a_history_ends_in_the_same_state",
+    ),
+    broken_newest.StaleEventsClaimNothing: ("a_stale_event_claims_its_message_too",),
+    broken_newest.IgnoresOtherContent: ("a_message_that_is_known_is_a_duplicate_and_with_other_content_a_mismatch",),
+    broken_newest.SharesMessages: ("entities_do_not_share_messages",),
+    broken_newest.OneTierOnly: ("an_event_that_is_published_again_is_a_duplicate_and_still_passes_the_guard",),
+    broken_newest.TheSameAgainIsStale: ("events_without_any_id_are_known_by_their_order",),
+    broken_newest.AppliesTheFuture: ("an_event_of_the_future_is_parked_and_leaves_nothing_behind",),
+    broken_newest.ClaimsWhatItParks: ("an_event_of_the_future_is_parked_and_leaves_nothing_behind",),
+    broken_newest.KeepsMarksForEver: ("marks_expire_and_are_deleted_in_batches",),
+    broken_newest.KeepsDeletedForEver: ("what_is_left_of_a_deleted_entity_expires",),
+    broken_newest.ExpiresWhatCameBack: ("what_is_left_of_a_deleted_entity_expires",),
+    broken_newest.NeverSweeps: ("a_store_in_use_does_not_only_grow",),
+    broken_newest.JudgesByWhatWasThereBefore: (
+        "a_batch_is_the_same_as_one_after_the_other",
+        "any_order_and_repetition_of_a_history_ends_in_the_same_state",
+    ),
+    broken_newest.AnswersByEntity: ("a_batch_is_the_same_as_one_after_the_other",),
+    broken_newest.LooksAtTheFirstThousand: ("large_batches_and_none_at_all",),
+    broken_newest.LooksThenWrites: (
+        "of_many_who_bring_the_same_message_one_applies_it",
+        "of_different_events_at_once_the_newest_stays",
+    ),
 }
 
 NEED_ANOTHER_FACTORY = {
@@ -168,6 +217,8 @@ NEED_ANOTHER_FACTORY = {
     "what_was_written_outlives_the_store",
     "the_trail_outlives_the_store",
     "processes_on_one_place_never_own_a_key_at_the_same_time",
+    "states_and_marks_outlive_the_store",
+    "processes_that_deliver_a_history_end_in_the_same_state",
 }
 """Caught further down: what is broken there is not one store, but how several share a place."""
 
@@ -212,12 +263,13 @@ def test_every_broken_store_is_shown_to_the_kit_and_every_check_is_shown_a_broke
     checks = {name.removeprefix("test_") for name in dir(InMemory) if name.startswith("test_")}
     stores = {
         kind
-        for module in (broken, broken_glances, broken_trails, broken_ways, broken_windows)
+        for module in (broken, broken_glances, broken_newest, broken_trails, broken_ways, broken_windows)
         for kind in vars(module).values()
         if isinstance(kind, type)
     }
     kinds = {kind for kind in stores if issubclass(kind, MemoryStore) and not kind.__subclasses__()}
-    assert set(CAUGHT_BY) | {broken_ways.UnlockedFiles, broken_ways.AnswersAtOnceWithoutItsLock} == kinds
+    apart = {broken_ways.UnlockedFiles, broken_ways.AnswersAtOnceWithoutItsLock, broken_newest.SpelledRightly}
+    assert set(CAUGHT_BY) | apart == kinds
     at_once = {"of_many_who_are_answered_at_once_exactly_one_acquires"}
     assert {name for _, name in CASES} | NEED_ANOTHER_FACTORY | at_once == checks
 
@@ -238,6 +290,7 @@ class Strangers(InMemory):
         "two_stores_on_one_place_see_each_other",
         "what_was_written_outlives_the_store",
         "the_trail_outlives_the_store",
+        "states_and_marks_outlive_the_store",
     ],
 )
 def test_the_kit_catches_stores_that_share_nothing(name: str, colour: str, tmp_path: Path) -> None:
@@ -258,8 +311,27 @@ class Unlocked(InMemory):
 
 @pytest.mark.rival(18)
 @both_colours
-def test_the_kit_catches_processes_that_share_files_without_a_lock(colour: str, tmp_path: Path) -> None:
-    assert_caught(Unlocked(), "processes_on_one_place_never_own_a_key_at_the_same_time", colour, tmp_path)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "processes_on_one_place_never_own_a_key_at_the_same_time",
+        "processes_that_deliver_a_history_end_in_the_same_state",
+    ],
+)
+def test_the_kit_catches_processes_that_share_files_without_a_lock(name: str, colour: str, tmp_path: Path) -> None:
+    assert_caught(Unlocked(), name, colour, tmp_path)
+
+
+class SpelledRightly(InMemory):
+    """What the broken guards alter is sound before they do: all checks of the guard pass."""
+
+    kind: ClassVar[type[MemoryStore]] = broken_newest.SpelledRightly
+
+
+@pytest.mark.parametrize("name", sorted({name for kind, names in CAUGHT_BY.items() for name in names
+                                         if issubclass(kind, broken_newest.Spelled)}))  # fmt: skip
+def test_the_guard_that_the_broken_ones_alter_is_sound(name: str, tmp_path: Path) -> None:
+    getattr(SpelledRightly(), f"test_{name}")("blocking", tmp_path)
 
 
 def assert_caught(kit: InMemory, name: str, colour: str, place: Path) -> None:

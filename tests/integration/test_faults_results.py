@@ -45,6 +45,8 @@ def overwrite_result(face: Face, id: bytes, change: Callable[[bytes], bytes]) ->
         assert stored.result is not None
         records[id] = replace(stored, result=change(stored.result))
         return
+    if face.place.kind != "sqlite":
+        pytest.skip("a result is bytes like any other, whatever holds them")
     with closing(sqlite3.connect(face.place.path)) as connection, connection:
         (before,) = connection.execute("SELECT result FROM onceward_records WHERE id = ?", (id,)).fetchone()
         connection.execute("UPDATE onceward_records SET result = ? WHERE id = ?", (change(before), id))

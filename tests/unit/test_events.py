@@ -221,12 +221,16 @@ SILENT, LOUD = (Level.DEBUG, Level.INFO), (Level.WARNING, Level.ERROR)
         ("settle_retried", Level.WARNING),
         ("retry_delay_failed", Level.WARNING),
         ("slow_transaction", Level.WARNING),
+        ("missed", Level.WARNING),
+        ("schedule_delayed", Level.WARNING),
         ("mismatch", Level.ERROR),
         ("lost", Level.ERROR),
         ("parked", Level.ERROR),
         ("unknown", Level.ERROR),
         ("unprotected", Level.ERROR),
         ("result_not_stored", Level.ERROR),
+        ("applied", Level.DEBUG),
+        ("stale", Level.INFO),
     ],
 )
 def test_each_event_is_as_loud_as_it_deserves(name: str, level: Level, caplog: pytest.LogCaptureFixture) -> None:

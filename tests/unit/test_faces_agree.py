@@ -24,6 +24,8 @@ from onceward import (
 from onceward.blocks import AsyncClaimBlock, ClaimBlock
 from onceward.encryption import AesGcm
 from onceward.locks import AsyncHeldLock, AsyncLock, HeldLock, Lock
+from onceward.schedules import AsyncScheduled, AsyncSlotClaim, AsyncTickBlock, Scheduled, SlotClaim, TickBlock
+from onceward.states import AsyncState, State
 from onceward.transactions import AsyncWithin, Within
 from tests.faces import Face
 
@@ -33,13 +35,20 @@ PAIRS = [
     (Claim, AsyncClaim),
     (ClaimBlock, AsyncClaimBlock),
     (Within, AsyncWithin),
+    (Scheduled, AsyncScheduled),
+    (SlotClaim, AsyncSlotClaim),
+    (TickBlock, AsyncTickBlock),
     (Lock, AsyncLock),
     (HeldLock, AsyncHeldLock),
+    (State, AsyncState),
 ]
 OF_ONE_FACE = {"aio"}  # how a blocking client reaches its async face
 STORE_VERBS = {"run", "outcome", "map", "read", "forget", "resolve", "purge", "audit", "close"}
 STORE_VERBS |= {"call", "complete", "complete_in", "annotate", "acquire", "release", "try_lock"}
+STORE_VERBS |= {"apply", "apply_in", "apply_many", "apply_many_in", "delete", "get"}
+STORE_VERBS |= {"call", "complete", "complete_in", "annotate", "acquire", "release", "try_lock", "run_schedules"}
 INTERNAL = {"claim_job", "codec", "compiled", "job", "job_maker"}  # without a leading underscore, for our own modules
+INTERNAL |= {"state_scope"}
 SPECIAL = {"__call__", "__enter__", "__exit__", "__get__", "__init__"}
 
 

@@ -33,6 +33,7 @@ Examples:
   onceward explain charge:42                             why was it skipped, by whom, until when
   onceward audit --since 24h                             who changed records by hand, and why
   onceward operations                                    what is declared: keys, windows, leases
+  onceward schedule shop.jobs:once                       run its schedules; on ten machines, each slot once
   onceward stats -o json | jq                            tables for people, JSON for programs
   onceward doctor                                        for cron: exit code 1 if somebody should look
 
@@ -161,6 +162,6 @@ def program() -> None: ...
 
 
 def start(arguments: Sequence[str] | None = None) -> NoReturn:
-    from . import acting, auditing, checkup, declaring, migrating, reading, running  # noqa: F401 (each adds its commands)
+    from . import acting, auditing, checkup, declaring, migrating, reading, running, scheduling  # noqa: F401 (each adds its commands)  # noqa: F401 (as above)
 
     program.main(args=arguments, prog_name="onceward")

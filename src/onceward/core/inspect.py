@@ -11,7 +11,7 @@ from onceward.model.key import Key
 from onceward.model.policy import Finding, Policy, applied, not_applied
 from onceward.model.record import Resolution, Resolve, Seen, State, Verdict
 from onceward.model.view import Entry
-from onceward.ports import Filter
+from onceward.ports import Filter, KeepsNewest
 
 from .acquire import lease_left
 from .engine import Engine
@@ -123,9 +123,12 @@ async def resolve(
 
 
 async def purge(engine: Engine, limit: int, signed: Signature | None = None) -> int:
-    """Delete up to `limit` records that answer for nothing any more."""
+    """Delete up to `limit` records that answer for nothing any more, and of the states what has expired."""
     await engine.ready()
-    return await engine.store.purge(limit, timeout=SEARCH, signed=signed)
+    gone = await engine.store.purge(limit, timeout=SEARCH, signed=signed)
+    if gone < limit and isinstance(engine.store, KeepsNewest):
+        gone += await engine.store.expire_newest(limit - gone, timeout=SEARCH)
+    return gone
 
 
 async def audit(

@@ -73,7 +73,7 @@ async def take(lock: Held) -> None:
         return
     refuse_reentry(lock.engine, lock.job)
     await lock.engine.ready()
-    found = await _granted(lock)
+    found = await granted(lock)
     if not isinstance(found, Held):
         raise _refusal(found)
     if lock.job.policy.on_lost == "cancel":
@@ -97,7 +97,7 @@ def is_over(lock: Held) -> bool:
     return lock.over or lock.settled is not None
 
 
-async def _granted(lock: LockedKey) -> Held | Outcome[object]:
+async def granted(lock: LockedKey) -> Held | Outcome[object]:
     """The grant, or who has it.
 
     A lock that was given up still seems to answer for its key if the store's clock was set back since. It answers for

@@ -134,6 +134,17 @@ class Codec:
             return Encoded(None, digest, f"it takes {len(data)} bytes, and the limit is {self._max_bytes}")
         return Encoded(data, digest)
 
+    def pack(self, value: Any, record_id: bytes) -> bytes:
+        """The value in its envelope, for those who cannot do without it: `Unstorable` says why it cannot be kept."""
+        plain = self._type.encode(value)
+        if self._cipher is None and len(plain) < self._plain_below:
+            data = _PLAIN_HEADER + _crc32(plain, _PLAIN_SUM).to_bytes(4, "big") + plain
+        else:
+            data, _ = self._wrap([plain], record_id)
+        if len(data) > self._max_bytes:
+            raise Unstorable(f"it takes {len(data)} bytes, and the limit is {self._max_bytes}")
+        return data
+
     def decode(self, data: bytes, record_id: bytes) -> Any:
         """A fresh copy of the stored result. Raises `ResultCorrupt` or `UnknownCodec`, never anything to re-run for."""
         if data == _NOTHING and self._accept_plain:

@@ -15,7 +15,7 @@ class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
     """One of the subclasses below.
 
     `value` is the result where there is one; `key` the readable key; `reason` one word for logs and answers;
-    `attempt` and `token` those of the attempt that the outcome tells about.
+    `attempt` and `token` those of the attempt that the outcome tells about; `applied`: this call made the change.
     """
 
     kind: ClassVar[str] = "outcome"
@@ -27,6 +27,7 @@ class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
     reason: str = ""
     attempt: int = 0
     token: int = 0
+    applied: bool = False
 
     def unwrap(self) -> T:
         """The value, or the exception that says why there is none."""
@@ -41,24 +42,30 @@ class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
 
 
 class Executed(Outcome[T], frozen=True, kw_only=True):
-    """The effect happened now, in this call."""
+    """The effect happened now, in this call. `conflict`: of two events that tie, this one has won by its content."""
 
     kind: ClassVar[str] = "executed"
     executed: ClassVar[bool] = True
     reason: str = "executed"
+    applied: bool = True
+    conflict: bool = False
 
     def unwrap(self) -> T:
         return self.value  # type: ignore[return-value]  # T may itself be None
 
 
 class Replayed(Outcome[T], frozen=True, kw_only=True):
-    """The effect happened before; this is its stored result. `stored` False: the result was not kept."""
+    """The effect happened before; this is its stored result. `stored` False: the result was not kept.
+
+    Of an event: it is known. `applied` all the same: it came back newer, with other content, and that is the state.
+    """
 
     kind: ClassVar[str] = "replayed"
     replayed: ClassVar[bool] = True
     reason: str = "replayed"
     stored: bool = True
     declared: bool = False
+    conflict: bool = False
 
     def unwrap(self) -> T:
         if not self.stored and not self.declared:
@@ -176,10 +183,11 @@ class Parked(Outcome[T], frozen=True, kw_only=True):
 
 
 class Stale(Outcome[T], frozen=True, kw_only=True):
-    """A newer event has been applied already; this one was ignored."""
+    """A newer event has been applied already; this one was ignored. `conflict`: they tie, and its content lost."""
 
     kind: ClassVar[str] = "stale"
     reason: str = "stale"
+    conflict: bool = False
 
     def unwrap(self) -> T:
         return self.value  # type: ignore[return-value]  # nothing to give, and nothing wrong

@@ -65,27 +65,27 @@ class Entry:
 
     @property
     def created_at(self) -> datetime:
-        return _time(self.record.created_at)
+        return time_of(self.record.created_at)
 
     @property
     def claimed_at(self) -> datetime:
-        return _time(self.record.claimed_at)
+        return time_of(self.record.claimed_at)
 
     @property
     def updated_at(self) -> datetime:
-        return _time(self.record.updated_at)
+        return time_of(self.record.updated_at)
 
     @property
     def lease_until(self) -> datetime | None:
-        return None if self.record.lease_until is None else _time(self.record.lease_until)
+        return None if self.record.lease_until is None else time_of(self.record.lease_until)
 
     @property
     def valid_until(self) -> datetime | None:
-        return None if self.record.valid_until is None else _time(self.record.valid_until)
+        return None if self.record.valid_until is None else time_of(self.record.valid_until)
 
     def __repr__(self) -> str:
         return f"<Entry {self.record.scope} {self.record.key}: {self.record.state}, attempt {self.record.attempt}>"
 
 
-def _time(instant: int) -> datetime:
+def time_of(instant: int) -> datetime:
     return _EPOCH + timedelta(microseconds=instant)

@@ -23,6 +23,8 @@ LEVELS: dict[str, Level] = {
     "acquired": Level.INFO,
     "completed": Level.INFO,
     "skipped": Level.INFO,
+    "applied": Level.DEBUG,
+    "stale": Level.INFO,
     "released": Level.INFO,
     "resolved": Level.INFO,
     "forgotten": Level.WARNING,
@@ -33,6 +35,8 @@ LEVELS: dict[str, Level] = {
     "settle_retried": Level.WARNING,
     "retry_delay_failed": Level.WARNING,
     "slow_transaction": Level.WARNING,
+    "missed": Level.WARNING,
+    "schedule_delayed": Level.WARNING,
     "mismatch": Level.ERROR,
     "lost": Level.ERROR,
     "parked": Level.ERROR,
@@ -90,9 +94,9 @@ class Bus:
 
         return unsubscribe
 
-    def wants(self, name: str) -> bool:
+    def wants(self, name: str, times: int = 1) -> bool:
         """Count the event; tells whether anybody listens, so that it has to be made."""
-        self.counts[name] += 1
+        self.counts[name] += times
         return self._loud(_LEVELS[name]) or bool(self._listeners)
 
     def emit(self, event: Event) -> None:

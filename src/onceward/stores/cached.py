@@ -9,8 +9,20 @@ from typing import Any
 from onceward.errors import ConfigurationError
 from onceward.model import transitions
 from onceward.model.audit import AuditEntry, AuditFilter, Signature
+from onceward.model.newest import Delivery, Keep, Ruled, Standing
 from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Seen, State, Verdict
-from onceward.ports import AnySettlement, Clock, Filter, JoinedStore, JoinsTransaction, Notifies, Page, Store, World
+from onceward.ports import (
+    AnySettlement,
+    Clock,
+    Filter,
+    JoinedStore,
+    JoinsTransaction,
+    KeepsNewest,
+    Notifies,
+    Page,
+    Store,
+    World,
+)
 
 from .alone import Alone
 from .clock import SteadyClock
@@ -108,6 +120,20 @@ class CachedStore:
         if not isinstance(self._store, JoinsTransaction):
             raise ConfigurationError(f"{self._store.name} cannot join a transaction of yours")
         return self._store.join(connection, world)
+
+    async def keep_newest(self, deliveries: Sequence[Delivery], keep: Keep, *, timeout: float) -> list[Ruled]:
+        return await self._newest_behind().keep_newest(deliveries, keep, timeout=timeout)
+
+    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[Standing | None]:
+        return await self._newest_behind().newest(ids, timeout=timeout)
+
+    async def expire_newest(self, limit: int, *, timeout: float) -> int:
+        return await self._store.expire_newest(limit, timeout=timeout) if isinstance(self._store, KeepsNewest) else 0
+
+    def _newest_behind(self) -> KeepsNewest:
+        if not isinstance(self._store, KeepsNewest):
+            raise ConfigurationError(f"{self._store.name} cannot keep the newest state of entities")
+        return self._store
 
 
 class _Results:

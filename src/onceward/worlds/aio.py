@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import time
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ from onceward.ports import Send
 
 from .loop_lane import LoopLane
 from .nonce import nonce
+from .threads import GLANCE
 
 T = TypeVar("T")
 
@@ -101,11 +103,26 @@ class EventLoop:
     def gate(self) -> LoopGate:
         return LoopGate()
 
-    def lane(self, send: Send) -> LoopLane:
-        return LoopLane(send)
+    def lane(self, send: Send, *, flights: int = 1) -> LoopLane:
+        return LoopLane(send, flights)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+    async def ready(self, socket: int, *, writing: bool, seconds: float) -> bool:
+        loop = asyncio.get_running_loop()
+        told: asyncio.Future[bool] = loop.create_future()
+        loop.add_reader(socket, _tell, told, 1)
+        if writing:
+            loop.add_writer(socket, _tell, told, 1)
+        alarm = loop.call_later(max(seconds, 0), _tell, told, 0)
+        try:
+            return await told
+        finally:
+            alarm.cancel()
+            loop.remove_reader(socket)
+            if writing:
+                loop.remove_writer(socket)
 
     async def offload(self, call: Callable[..., T], *arguments: Any) -> T:
         if self._thread is None:
@@ -147,6 +164,39 @@ class EventLoop:
         if self._thread is not None:
             self._thread.shutdown(wait=False)
             self._thread = None
+
+
+def _tell(told: asyncio.Future[bool], sockets: int) -> None:
+    if not told.done():
+        told.set_result(sockets > 0)
+
+
+class LoopCrew:
+    """Runs of schedules, each in a task of its own."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._bell = asyncio.Event()
+
+    def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        task = asyncio.create_task(work())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def wake(self) -> None:
+        self._bell.set()
+
+    async def rest(self, seconds: float, stopping: Callable[[], bool]) -> None:
+        ends = time.monotonic() + seconds
+        while not (stopping() or self._bell.is_set()) and (left := ends - time.monotonic()) > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(left, GLANCE)):
+                    await self._bell.wait()
+        self._bell.clear()
+
+    async def finish(self) -> None:
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
 
 class Breath:

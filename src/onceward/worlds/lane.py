@@ -73,24 +73,24 @@ class Queue(Generic[W]):
             with suppress(ValueError):  # not `popleft`: if somebody else took it, that would drop the next one
                 self._waiting.remove(one)
 
-    def take(self, taker: Waiting | None = None) -> list[W]:
+    def take(self, most: int = MOST, taker: Waiting | None = None) -> list[W]:
         """What goes with the next call. A request that is too large for any batch goes alone.
 
         Whose time is over does not go: a call is as short as the most hurried of its requests wants it.
         """
         later: list[W] = []
         try:
-            return self._take(taker, later)
+            return self._take(most, taker, later)
         finally:  # also if a signal raises
             for one in later:
                 one.taken = False
             self._waiting.extendleft(reversed(later))
 
-    def _take(self, taker: Waiting | None, later: list[W]) -> list[W]:
+    def _take(self, most: int, taker: Waiting | None, later: list[W]) -> list[W]:
         taken: list[W] = []
         ids: set[bytes] = set()
         size = 0
-        while len(taken) < MOST:
+        while len(taken) < most:
             try:
                 one = self._waiting.popleft()
             except IndexError:

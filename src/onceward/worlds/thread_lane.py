@@ -109,7 +109,7 @@ class ThreadLane:
         me.leads, self._holder = True, me.ident
         batch: list[Sleeper] = []
         try:
-            batch = self._queue.take(me)
+            batch = self._queue.take(taker=me)
             requests = [one.request for one in batch]
             answers = await self._send(requests, min(one.remaining() for one in batch)) if batch else []
             if len(answers) != len(batch):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
+from onceward.bridge import run
 from onceward.errors import WrongWorld
 from onceward.ports import Send
 
@@ -15,6 +16,9 @@ from .nonce import nonce
 from .thread_lane import ThreadLane
 
 T = TypeVar("T")
+
+GLANCE = 0.5
+"""Seconds between looks whether a rest shall end: a signal handler may say so, and must not ring a bell itself."""
 
 
 class ThreadGate:
@@ -60,11 +64,20 @@ class Threads:
     def gate(self) -> ThreadGate:
         return ThreadGate()
 
-    def lane(self, send: Send) -> ThreadLane:
+    def lane(self, send: Send, *, flights: int = 1) -> ThreadLane:  # noqa: ARG002 (threads would only wait for each other)
         return ThreadLane(send)
 
     async def sleep(self, seconds: float) -> None:
         time.sleep(seconds)  # noqa: ASYNC251 (there is no loop here to block)
+
+    async def ready(self, socket: int, *, writing: bool, seconds: float) -> bool:
+        import select  # here, because most stores have no socket
+
+        if not hasattr(select, "poll"):  # Windows
+            return any(select.select([socket], [socket] if writing else [], [], max(seconds, 0)))
+        poll = select.poll()
+        poll.register(socket, select.POLLIN | select.POLLOUT if writing else select.POLLIN)
+        return bool(poll.poll(max(seconds, 0) * 1000))
 
     async def offload(self, call: Callable[..., T], *arguments: Any) -> T:
         return call(*arguments)
@@ -78,3 +91,31 @@ class Threads:
         hurry: Callable[[], None] | None = None,  # noqa: ARG002 (no cancellations)
     ) -> tuple[T, BaseException | None]:
         return await work, None
+
+
+class ThreadCrew:
+    """Runs of schedules, each in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._threads: list[threading.Thread] = []
+        self._bell = threading.Event()
+
+    def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        thread = threading.Thread(target=lambda: run(work()), name="onceward-schedule", daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    def wake(self) -> None:
+        self._bell.set()
+
+    async def rest(self, seconds: float, stopping: Callable[[], bool]) -> None:
+        ends = time.monotonic() + seconds
+        while not stopping() and (left := ends - time.monotonic()) > 0:
+            if self._bell.wait(min(left, GLANCE)):
+                break
+        self._bell.clear()
+
+    async def finish(self) -> None:
+        for thread in self._threads:
+            thread.join()

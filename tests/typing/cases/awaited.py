@@ -169,6 +169,9 @@ async def verbs() -> None:
     assert_type(once.using(tenant="other"), AsyncOnce)
     assert_type(await once.forget("k", force=True), bool)
     assert_type(await once.purge(), int)
+    receipts = once.state("receipts", Receipt)
+    assert_type(await receipts.delete("A", "2026-03-01T08:05Z"), Outcome[None])
+    assert_type(await receipts.get("A"), Receipt | None)
     once.forget("k")  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]
 
 
@@ -199,3 +202,18 @@ async def mailing() -> None:
 
 
 once.operation("mail")(not_async)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+@once.schedule("30 2 * * *", tz="Europe/Berlin", catch_up="last")
+async def nightly() -> Receipt:
+    return Receipt(1)
+
+
+async def ticking() -> None:
+    assert_type(await nightly(), Receipt)
+    assert_type(await nightly.tick(rerun=True), Outcome[Receipt])
+    async with once.tick("report", "2026-03-01T08:05Z") as run:
+        assert_type(run.attempt, int)
+
+
+once.schedule("30 2 * * *")(not_async)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
 from onceward import (
     Claim,
+    Current,
     Entry,
     Executed,
     Failed,
@@ -20,13 +21,16 @@ from onceward import (
     MemoryStore,
     Once,
     Operations,
+    Ordering,
     Outcome,
     Payload,
     Replayed,
     State,
+    StateEvent,
     applied,
     calendar,
     current_claim,
+    deleted,
     verify,
 )
 
@@ -273,3 +277,32 @@ assert_type(mail_unless_done("A"), Receipt | None)
 mail(5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 by_table.operation("mail", leese="1m")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
 Operations(mail={"windw": "24h"})  # type: ignore[typeddict-unknown-key]  # pyright: ignore[reportArgumentType]
+# ── states hold what they were declared to hold ──
+
+receipts = once.state("receipts", Receipt, window="3d", ahead=None)
+assert_type(receipts.apply("A", "2026-03-01T08:05Z", Receipt(1)), Outcome[Receipt])
+assert_type(
+    receipts.apply_many([StateEvent("A", Ordering(sequence=7), Receipt(1), event_id=1)]), list[Outcome[Receipt]]
+)
+assert_type(receipts.get("A"), Receipt | None)
+assert_type(receipts.read("A"), Current[Receipt] | None)
+receipts.apply_in(sqlite3.connect("x.db"), "A", ("2026-03-01T08:05Z", 7), deleted)
+receipts.apply("A", "2026-03-01T08:05Z", 7)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+once.state("receipts", windows="3d")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+assert_type(once.state("anything").get("A"), Any | None)
+
+# ── schedules ──
+
+
+@once.schedule("*/5 8-18 * * 1-6", tz="Europe/Berlin", overlap="wait", catch_up="all", catch_up_age="2d", lease="1m")
+def planned(scheduled_at: datetime) -> Receipt:
+    return Receipt(scheduled_at.day)
+
+
+assert_type(planned(datetime.now(UTC)), Receipt)
+assert_type(planned.tick(), Outcome[Receipt])
+assert_type(planned.tick("2026-03-01T08:05Z", rerun=True), Outcome[Receipt])
+with once.tick("report", pattern="* * * * *", grace="5m") as ticked:
+    assert_type(ticked.scheduled_at, datetime)
+once.schedule("* * * * *", overlap="maybe")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+once.tick("report", leese="1m")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]

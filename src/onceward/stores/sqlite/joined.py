@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 
 from onceward.errors import ConfigurationError, RetryTransaction, StoreBroken, StoreUnavailable
 from onceward.model import transitions
+from onceward.model.newest import Delivery, Keep, Ruled, Standing
 from onceward.model.record import Answer, ClaimRequest, Renewal
 from onceward.ports import AnySettlement, Clock, World
 
-from . import faults
+from . import faults, newest
 from .table import THEIRS, Change, Request, ids_of, judge, write
 
 T = TypeVar("T")
@@ -106,6 +107,9 @@ def _undisturbed(connection: Connection) -> Iterator[Cursor]:
 class SQLiteJoined:
     """The store, seen from the caller's transaction. Runs on the caller's thread: the connection may be bound to it."""
 
+    exclusive = True
+    number: str | None = None  # SQLite remembers no transactions: what is in the file was committed
+
     def __init__(self, connection: Connection, world: World, clock: Clock, name: str) -> None:
         self._connection = connection
         self._world = world
@@ -122,6 +126,22 @@ class SQLiteJoined:
 
     async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:
         return await self._apply(transitions.settle, settlements, timeout)
+
+    async def keep_newest(self, deliveries: Sequence[Delivery], keep: Keep, *, timeout: float) -> list[Ruled]:
+        """Behind a savepoint: if it fails, a caller who goes on must not commit a mark without its state."""
+        await self.begin(timeout=timeout)
+        try:
+            with _undisturbed(self._connection) as cursor:
+                done = newest.kept(cursor, deliveries, keep, self._clock.now())
+            await self.keep()
+        except BaseException:
+            await self.undo()
+            raise
+        return done.rulings.answers
+
+    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[Standing | None]:  # noqa: ARG002 (reads without waiting)
+        with _undisturbed(self._connection) as cursor:
+            return newest.standings(cursor, ids, self._clock.now())
 
     def is_open(self) -> bool:
         try:

@@ -87,7 +87,37 @@ CREATE INDEX onceward_audit_id ON onceward_audit (id)
 """
 """What was changed by hand. An older Onceward beside us does not know the table, and signs nothing."""
 
-MIGRATIONS: tuple[str, ...] = (TABLES, AUDIT)
+NEWEST = """
+CREATE TABLE onceward_newest (
+    id           BLOB    NOT NULL UNIQUE,
+    scope        TEXT    NOT NULL,
+    entity       TEXT    NOT NULL,
+    ordering     BLOB    NOT NULL,
+    value        BLOB,
+    updated_at   INTEGER NOT NULL,
+    expires_at   INTEGER,
+    min_reader   INTEGER NOT NULL DEFAULT 1
+) STRICT
+;
+CREATE INDEX onceward_newest_expiring ON onceward_newest (expires_at) WHERE expires_at IS NOT NULL
+;
+CREATE TABLE onceward_marks (
+    id           BLOB    NOT NULL PRIMARY KEY,
+    content      BLOB    NOT NULL,
+    message      TEXT    NOT NULL,
+    created_at   INTEGER NOT NULL,
+    expires_at   INTEGER NOT NULL
+) STRICT, WITHOUT ROWID
+;
+CREATE INDEX onceward_marks_expiring ON onceward_marks (expires_at)
+"""
+"""The newest state of entities, and the messages and events that are known: for the guard against old events.
+
+Marks are narrow, and most come in about the order of their ids, so they are their own index. An entity without a value
+was deleted; its order stays until it expires, so that older events do not bring it back.
+"""
+
+MIGRATIONS: tuple[str, ...] = (TABLES, AUDIT, NEWEST)
 """Number n leads from version n to n + 1. Never edit one that was released."""
 
 LATEST = len(MIGRATIONS)
@@ -157,9 +187,9 @@ def statements(version: int) -> list[str]:
 
 def _for_this_library(statement: str) -> str:
     """Libraries before 3.37 do not know STRICT: there, the columns that decide about identity are checked."""
-    if sqlite3.sqlite_version_info >= STRICT_SINCE or not statement.endswith(") STRICT"):
+    if sqlite3.sqlite_version_info >= STRICT_SINCE:
         return statement
-    plain = statement.removesuffix(" STRICT")
+    plain = statement.replace(") STRICT, WITHOUT ROWID", ") WITHOUT ROWID").removesuffix(" STRICT")
     return plain.replace("BLOB    NOT NULL UNIQUE", "BLOB    NOT NULL UNIQUE CHECK (typeof(id) = 'blob')").replace(
         "token        INTEGER NOT NULL", "token        INTEGER NOT NULL CHECK (typeof(token) = 'integer')"
     )

@@ -17,6 +17,7 @@ from onceward.model import transitions
 from onceward.model.audit import AuditEntry, AuditFilter, Signature, purge_entry
 from onceward.model.record import Answer, ClaimRequest, Done, Record, Renewal, Seen, State, Verdict
 from onceward.ports import AnyRequest, AnySettlement, Clock, Filter, Order, Page, Schema, World
+from onceward.stores.callers import driver_connection
 from onceward.stores.clock import WallClock
 from onceward.stores.grouping import Grouping
 from onceward.stores.watchers import Watchers
@@ -24,6 +25,7 @@ from onceward.stores.watchers import Watchers
 from . import audit, faults, upkeep
 from .joined import SQLiteJoined, check_connection
 from .link import MEMORY, Allowance, Cursor, Link
+from .newest import SQLiteNewest
 from .recall import Mistaken, Recall
 from .rows import GLIMPSE, glimpse_of
 from .schema import LATEST, examine
@@ -33,7 +35,7 @@ from .url import absolute, checked_synchronous, name_of
 T = TypeVar("T")
 
 
-class SQLiteStore(Grouping, Watchers):
+class SQLiteStore(SQLiteNewest, Grouping, Watchers):
     """A SQLite file, in WAL mode. `synchronous="FULL"` keeps what was acknowledged through a power cut.
 
     `":memory:"` is one shared connection for one process, without joining.
@@ -173,6 +175,7 @@ class SQLiteStore(Grouping, Watchers):
             raise ConfigurationError(
                 f"{self.name} is one private connection: no transaction can join it", hint="use a file"
             )
+        connection = driver_connection(connection, world)
         check_connection(connection, self._link.file, self.name)
         return SQLiteJoined(connection, world, self._clock, self.name)
 

@@ -22,6 +22,8 @@ from .fencing import FencingChecks
 from .glancing import GlanceChecks
 from .histories import HistoryChecks
 from .immediate import ImmediateChecks
+from .newest import NewestChecks
+from .newest_histories import NewestHistoryChecks
 from .processes import ProcessChecks
 from .purging import PurgeChecks
 from .races import RaceChecks
@@ -49,6 +51,8 @@ class StoreConformance(
     PurgeChecks,
     ReadingChecks,
     AuditChecks,
+    NewestChecks,
+    NewestHistoryChecks,
     RawChecks,
     RaceChecks,
     ProcessChecks,

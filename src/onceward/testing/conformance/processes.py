@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
@@ -39,7 +39,7 @@ class ProcessChecks(StoreFactory):
         lapsed = [await parent.acquire(f"lapsed {key}", lease=SHORT) for key in KEYS]
         await stage.lapse()
         (stage.place / "counter").write_text("0")
-        reports = spawn(self, stage)
+        reports = spawn(self, stage, claim_in_child)
         assert int((stage.place / "counter").read_text()) == CHILDREN * TIMES, "the counter lost an increment"
         for name in ("fresh", "lapsed"):
             won = sorted(key for report in reports for key in report[name])
@@ -48,14 +48,19 @@ class ProcessChecks(StoreFactory):
             expect(await parent.complete(late), Verdict.LOST)
 
 
-def spawn(kit: StoreFactory, stage: Stage) -> list[dict[str, list[str]]]:
+Report = dict[str, list[str]]
+Work = Callable[[str, str, str, int, Barrier], Report]
+"""What a child does: kit, colour, place, its number, and the barrier before which all wait for each other."""
+
+
+def spawn(kit: StoreFactory, stage: Stage, work: Work) -> list[Report]:
     """Start the children at once, wait for them, and read what they report."""
     colour = next(name for name, one in COLOURS.items() if one is stage.colour)
     context = multiprocessing.get_context("spawn")
     start = context.Barrier(CHILDREN)
     factory = f"{type(kit).__module__}:{type(kit).__qualname__}"
     children = [
-        context.Process(target=child, args=(factory, colour, str(stage.place), number, start), daemon=True)
+        context.Process(target=child, args=(work, factory, colour, str(stage.place), number, start), daemon=True)
         for number in range(CHILDREN)
     ]
     try:
@@ -81,17 +86,26 @@ def await_all(children: Sequence[BaseProcess]) -> None:
             assert one.exitcode == 0, f"a child ended with {one.exitcode}; what it said is on its standard error"
 
 
-def child(factory: str, colour: str, place: str, number: int, start: Barrier) -> None:
-    """What each child does: count up behind a claim, then race for many keys in an order of its own."""
+def child(work: Work, factory: str, colour: str, place: str, number: int, start: Barrier) -> None:  # noqa: PLR0917 (so processes are started)
+    require(kit_of(factory), "shared")
+    Path(place, f"child {number}").write_text(json.dumps(work(factory, colour, place, number, start)))
+
+
+def kit_of(factory: str) -> StoreFactory:
     module, _, name = factory.partition(":")
     kit: Any = import_module(module)
     for part in name.split("."):
         kit = getattr(kit, part)
-    require(kit(), "shared")
+    made: StoreFactory = kit()
+    return made
+
+
+def claim_in_child(factory: str, colour: str, place: str, number: int, start: Barrier) -> Report:
+    """What each child does: count up behind a claim, then race for many keys in an order of its own."""
     chosen = COLOURS[colour]
 
-    async def work() -> dict[str, list[str]]:
-        stage = Stage(kit(), chosen, Path(place))
+    async def work() -> Report:
+        stage = Stage(kit_of(factory), chosen, Path(place))
         stage.clock = WallClock()
         stage.fake = None
         caller = await stage.caller()
@@ -102,7 +116,7 @@ def child(factory: str, colour: str, place: str, number: int, start: Barrier) ->
         await stage.end()
         return won
 
-    Path(place, f"child {number}").write_text(json.dumps(chosen.run(work())))
+    return chosen.run(work())
 
 
 async def count_up_in_a_file(stage: Stage, caller: Caller) -> None:

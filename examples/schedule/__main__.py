@@ -1,0 +1,70 @@
+"""Three runners side by side, one of them killed: `python -m examples.schedule`. Then every second is counted."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import closing
+from datetime import datetime, timedelta
+from pathlib import Path
+
+RUNNERS = 3
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "schedule.db"
+        runners = [start(file) for _ in range(RUNNERS)]
+        try:
+            wait_for(file, 2)
+            runners[0].kill()
+            print(f"runner {runners[0].pid}: SIGKILL")
+            wait_for(file, len(heartbeats(file)) + 4)
+            for runner in runners[1:]:
+                runner.send_signal(signal.SIGTERM)
+            codes = [runner.wait(30) for runner in runners[1:]]
+        finally:
+            for runner in runners:
+                runner.kill()
+                runner.wait()
+        print(f"runners {', '.join(str(runner.pid) for runner in runners[1:])}: SIGTERM, exit codes {codes}")
+        return audit(heartbeats(file))
+
+
+def start(file: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "onceward.cli", "schedule", "examples.schedule.jobs:once"]
+    return subprocess.Popen(command, env={**os.environ, "SCHEDULE_FILE": str(file)})
+
+
+def heartbeats(file: Path) -> list[datetime]:
+    try:
+        with closing(sqlite3.connect(file, timeout=10)) as shop:
+            rows = shop.execute("SELECT scheduled_at FROM runs WHERE job = 'heartbeat' ORDER BY 1").fetchall()
+    except sqlite3.OperationalError:  # nothing has run yet
+        return []
+    return [datetime.fromisoformat(row[0]) for row in rows]
+
+
+def wait_for(file: Path, count: int) -> None:
+    deadline = time.monotonic() + 60
+    while len(heartbeats(file)) < count:
+        if time.monotonic() > deadline:
+            raise TimeoutError("the runners do not run")
+        time.sleep(0.05)
+
+
+def audit(ran: list[datetime]) -> int:
+    """Each second from the first to the last, once."""
+    expected = [ran[0] + timedelta(seconds=number) for number in range((ran[-1] - ran[0]).seconds + 1)]
+    doubled, lost = len(ran) - len(set(ran)), len(set(expected) - set(ran))
+    print(f"{len(expected)} seconds, {len(ran)} runs, {doubled} doubled, {lost} lost")
+    return 1 if doubled or lost else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

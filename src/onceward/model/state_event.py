@@ -1,0 +1,50 @@
+"""An event about an entity, as the user hands it over, and the state of an entity, as the user gets it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import Enum
+from typing import Any, Final, Generic, Literal, TypeVar
+
+from msgspec import Struct
+
+from .ordering import AnyOrdering, Ordering
+
+T = TypeVar("T")
+
+
+class Deleted(Enum):
+    """Instead of a value: the entity is gone."""
+
+    DELETED = "deleted"
+
+    def __repr__(self) -> str:
+        return "deleted"
+
+
+deleted: Final = Deleted.DELETED
+"""The value of an event that deletes its entity."""
+
+Gone = Literal[Deleted.DELETED]
+
+
+class StateEvent(Struct, Generic[T], frozen=True):
+    """One event for `apply_many`. `event_id` names the event itself, whichever message brings it."""
+
+    entity: Any
+    ordering: AnyOrdering
+    value: T | Gone
+    event_id: Any = None
+
+
+class Current(Struct, Generic[T], frozen=True):
+    """The state of an entity: the newest value, where it stands, and when it was applied here.
+
+    `deleted` True: the newest event deleted it, and `value` is None.
+    """
+
+    entity: str
+    value: T | None
+    ordering: Ordering
+    updated_at: datetime
+    deleted: bool = False

@@ -1,0 +1,138 @@
+"""`once.state(…)`: the newest state of entities, in both colours. One line a method; the flows are in `core.newest`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, Generic, TypeVar
+
+from .bridge import run
+from .core import newest as flows
+from .core.newest import Newest
+from .errors import ConfigurationError
+from .face import Face
+from .model.duration import Duration, microseconds, readable
+from .model.key import Scope
+from .model.newest import Keep
+from .model.ordering import AnyOrdering
+from .model.outcome import Outcome
+from .model.state_event import Current, Gone, StateEvent, deleted
+
+T = TypeVar("T")
+
+WINDOW: Final = "7d"
+"""Longer than brokers keep a message that nobody acknowledged: Pub/Sub 7 days at most by default."""
+
+KEEP_DELETED: Final = "30d"
+AHEAD: Final = "5m"
+"""More than clocks that are kept in step ever differ."""
+
+
+class Kept(Generic[T]):
+    """What a state knows, in both colours."""
+
+    def __init__(
+        self,
+        face: Face,
+        name: str,
+        holds: Any = Any,
+        *,
+        window: Duration = WINDOW,
+        keep_deleted: Duration = KEEP_DELETED,
+        ahead: Duration | None = AHEAD,
+    ) -> None:
+        keep = Keep(microseconds(window, "window"), microseconds(keep_deleted, "keep_deleted"))
+        if keep.deleted < keep.marks:
+            raise ConfigurationError(
+                f"keep_deleted ({readable(keep.deleted)}) is shorter than window ({readable(keep.marks)}):"
+                " a message that is delivered again in between would bring the deleted entity back",
+                hint="keep deleted entities at least as long as the messages are known",
+            )
+        self.name = name
+        self._engine = face.engine
+        self._newest = Newest(
+            face.state_scope(name),
+            face.codec(holds),
+            keep,
+            None if ahead is None else microseconds(ahead, "ahead"),
+            face.policy.call_timeout,
+        )
+
+    @property
+    def scope(self) -> Scope:
+        """Whose entities these are: application, name and tenant."""
+        return self._newest.scope
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.scope.text} on {self._engine.store.name}>"
+
+
+class State(Kept[T]):
+    """The newest value of each entity, whatever the order in which events arrive, and however often."""
+
+    def apply(self, entity: Any, ordering: AnyOrdering, value: T, *, event_id: Any = None) -> Outcome[T]:
+        """The entity has this value since then, unless a newer event is known: `Executed`, `Replayed` or `Stale`."""
+        return run(flows.apply(self._engine, self._newest, StateEvent(entity, ordering, value, event_id)))
+
+    def delete(self, entity: Any, ordering: AnyOrdering, *, event_id: Any = None) -> Outcome[None]:
+        """The entity is gone since then, unless a newer event is known. Older ones do not bring it back."""
+        return run(flows.apply(self._engine, self._newest, StateEvent(entity, ordering, deleted, event_id)))
+
+    def apply_many(self, events: Iterable[StateEvent[T] | tuple[Any, ...]]) -> list[Outcome[T]]:
+        """Thousands in one call. Outcomes in input order; one that cannot be read is `Failed`, and stops no other."""
+        return run(flows.apply_all(self._engine, self._newest, events))
+
+    def apply_in(
+        self, connection: Any, entity: Any, ordering: AnyOrdering, value: T | Gone, *, event_id: Any = None
+    ) -> Outcome[T]:
+        """As `apply`, in your own transaction: write your own row there if the outcome is `applied`."""
+        return run(flows.apply(self._engine, self._newest, StateEvent(entity, ordering, value, event_id), connection))
+
+    def apply_many_in(self, connection: Any, events: Iterable[StateEvent[T] | tuple[Any, ...]]) -> list[Outcome[T]]:
+        """As `apply_many`, in your own transaction."""
+        return run(flows.apply_all(self._engine, self._newest, events, connection))
+
+    def get(self, entity: Any) -> T | None:
+        """The newest value; None if there is none, or the entity was deleted."""
+        current: Current[T] | None = run(flows.read(self._engine, self._newest, entity))
+        return None if current is None else current.value
+
+    def read(self, entity: Any) -> Current[T] | None:
+        """The newest value with its ordering; of a deleted entity what is left of it; None if nothing is known."""
+        return run(flows.read(self._engine, self._newest, entity))
+
+
+class AsyncState(Kept[T]):
+    """The newest value of each entity, whatever the order in which events arrive, and however often."""
+
+    async def apply(self, entity: Any, ordering: AnyOrdering, value: T, *, event_id: Any = None) -> Outcome[T]:
+        """The entity has this value since then, unless a newer event is known: `Executed`, `Replayed` or `Stale`."""
+        return await flows.apply(self._engine, self._newest, StateEvent(entity, ordering, value, event_id))
+
+    async def delete(self, entity: Any, ordering: AnyOrdering, *, event_id: Any = None) -> Outcome[None]:
+        """The entity is gone since then, unless a newer event is known. Older ones do not bring it back."""
+        return await flows.apply(self._engine, self._newest, StateEvent(entity, ordering, deleted, event_id))
+
+    async def apply_many(self, events: Iterable[StateEvent[T] | tuple[Any, ...]]) -> list[Outcome[T]]:
+        """Thousands in one call. Outcomes in input order; one that cannot be read is `Failed`, and stops no other."""
+        return await flows.apply_all(self._engine, self._newest, events)
+
+    async def apply_in(
+        self, connection: Any, entity: Any, ordering: AnyOrdering, value: T | Gone, *, event_id: Any = None
+    ) -> Outcome[T]:
+        """As `apply`, in your own transaction: write your own row there if the outcome is `applied`."""
+        return await flows.apply(self._engine, self._newest, StateEvent(entity, ordering, value, event_id), connection)
+
+    async def apply_many_in(
+        self, connection: Any, events: Iterable[StateEvent[T] | tuple[Any, ...]]
+    ) -> list[Outcome[T]]:
+        """As `apply_many`, in your own transaction."""
+        return await flows.apply_all(self._engine, self._newest, events, connection)
+
+    async def get(self, entity: Any) -> T | None:
+        """The newest value; None if there is none, or the entity was deleted."""
+        current: Current[T] | None = await flows.read(self._engine, self._newest, entity)
+        return None if current is None else current.value
+
+    async def read(self, entity: Any) -> Current[T] | None:
+        """The newest value with its ordering; of a deleted entity what is left of it; None if nothing is known."""
+        return await flows.read(self._engine, self._newest, entity)

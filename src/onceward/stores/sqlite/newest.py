@@ -1,0 +1,254 @@
+"""The newest state of entities: read what a batch is about, let `model.newest` rule, write what changed.
+
+A batch is one transaction of a handful of statements, however many events it has: the look-up in chunks, one
+`executemany` for marks and one for entities, and what has expired is deleted by the way.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Container, Coroutine, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from onceward.model.newest import NO_MARK, Delivery, Keep, Ruled, Rulings, Standing, rule
+from onceward.model.ordering import content_of
+from onceward.model.record import READER
+from onceward.ports import Clock
+
+from .link import Allowance, Link
+from .orders import Orders
+from .upkeep import CHUNK
+
+Cursor = sqlite3.Cursor
+
+_SIZES = (1, 8, 64, 500)
+"""Ids are looked up in statements of these sizes, filled up by repetition: few statements, each prepared once."""
+
+NOTHING: Final[Mapping[bytes, bytes]] = MappingProxyType({})
+
+FEW = 16
+"""Up to so many deliveries are looked at without a lock first: a duplicate that comes alone shall wait for nobody."""
+
+SWEEP = 4
+"""Of what has expired, deleted by the way per delivery: twice what a delivery can add."""
+
+# `+` hides the declared type: on a connection of the user's, no converter of theirs is applied.
+_ORDERS = "SELECT +id, +ordering, +expires_at, +min_reader FROM onceward_newest WHERE id IN ({})"
+_STANDINGS = (
+    "SELECT +id, +scope, +entity, +ordering, +value, +updated_at, +expires_at FROM onceward_newest WHERE id IN ({})"
+)
+_MARKS = "SELECT +id, +content FROM onceward_marks WHERE expires_at > ? AND id IN ({})"
+
+_MOVE = "UPDATE onceward_newest SET ordering = ?, value = ?, updated_at = ? WHERE id = ?"
+_WRITE = """
+INSERT INTO onceward_newest (id, scope, entity, ordering, value, updated_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE
+SET ordering = excluded.ordering, value = excluded.value,
+    updated_at = excluded.updated_at, expires_at = excluded.expires_at
+"""
+_CLAIM_NEW = """
+INSERT INTO onceward_marks (id, content, message, created_at, expires_at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (id) DO NOTHING
+"""
+_CLAIM = """
+INSERT INTO onceward_marks (id, content, message, created_at, expires_at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE
+SET content = excluded.content, message = excluded.message,
+    created_at = excluded.created_at, expires_at = excluded.expires_at
+"""
+_EXPIRE_MARKS = """
+DELETE FROM onceward_marks WHERE id IN (
+    SELECT id FROM onceward_marks WHERE expires_at <= ? ORDER BY expires_at LIMIT ?
+)
+"""
+_EXPIRE_DELETED = """
+DELETE FROM onceward_newest WHERE rowid IN (
+    SELECT rowid FROM onceward_newest WHERE expires_at IS NOT NULL AND expires_at <= ? ORDER BY expires_at LIMIT ?
+)
+"""
+
+
+class SQLiteNewest:
+    """Part of `SQLiteStore`."""
+
+    _link: Link
+    _clock: Clock
+    _turn_of: Callable[..., Coroutine[Any, Any, Any]]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._orders = Orders()
+
+    async def keep_newest(self, deliveries: Sequence[Delivery], keep: Keep, *, timeout: float) -> list[Ruled]:
+        answers: list[Ruled] = await self._turn_of(Allowance.of(timeout), self._keep_newest, deliveries, keep)
+        return answers
+
+    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[Standing | None]:
+        found: list[Standing | None] = await self._turn_of(Allowance.of(timeout), self._newest, ids)
+        return found
+
+    async def expire_newest(self, limit: int, *, timeout: float) -> int:
+        """In chunks, each a turn and a transaction of its own, so that others pass in between."""
+        allowance = Allowance.of(timeout)
+        gone = 0
+        while gone < limit:
+            most = min(limit - gone, CHUNK)
+            went: int = await self._turn_of(allowance, self._expire, most)
+            gone += went
+            if went < most:
+                break
+        return gone
+
+    # ── the same, blocking, with the connection in hand ──
+
+    def _keep_newest(self, cursor: Cursor, deliveries: Sequence[Delivery], keep: Keep) -> list[Ruled]:
+        if len(deliveries) <= FEW:
+            seen = judged(cursor, deliveries, self._clock.now())
+            if not seen.newest and not seen.marks:
+                return seen.answers
+        done = self._link.write(cursor, self._kept, deliveries, keep)
+        self._orders.keep(cursor, done.alive, done.rulings.newest.values())
+        return done.rulings.answers
+
+    def _kept(self, cursor: Cursor, deliveries: Sequence[Delivery], keep: Keep) -> Kept:
+        now = self._clock.now()  # after waiting for the lock
+        recalled = self._orders.begin(cursor)
+        expire(cursor, now, SWEEP * len(deliveries))
+        return kept(cursor, deliveries, keep, now, recalled)
+
+    def _newest(self, cursor: Cursor, ids: Sequence[bytes]) -> list[Standing | None]:
+        return standings(cursor, ids, self._clock.now())
+
+    def _expire(self, cursor: Cursor, limit: int) -> int:
+        return self._link.write(cursor, self._expired, limit)
+
+    def _expired(self, cursor: Cursor, limit: int) -> int:
+        return expire(cursor, self._clock.now(), limit)
+
+
+# ── within somebody's write transaction: the store's own, or the caller's ──
+
+
+class Kept(NamedTuple):
+    """What was ruled and written; `alive` has the orders that were met, of entities that are not deleted."""
+
+    rulings: Rulings
+    alive: dict[bytes, bytes]
+
+
+def kept(
+    cursor: Cursor, deliveries: Sequence[Delivery], keep: Keep, now: int, recalled: Mapping[bytes, bytes] = NOTHING
+) -> Kept:
+    """Marks of many deliveries are taken for new, and looked up only if some turn out to be there."""
+    orders, alive, closed = _orders(cursor, deliveries, now, recalled)
+    rulings = None
+    if len(deliveries) > FEW:
+        rulings = rule(deliveries, dict(orders), {}, now, closed)
+        if not _claimed_afresh(cursor, rulings, keep, now):
+            rulings = None
+    if rulings is None:
+        rulings = rule(deliveries, orders, _known(cursor, deliveries, now), now, closed)
+        _claim(cursor, _CLAIM, rulings, keep, now)
+    _write(cursor, rulings.newest.values(), alive, keep, now)
+    return Kept(rulings, alive)
+
+
+def _write(cursor: Cursor, newest: Iterable[Delivery], alive: Container[bytes], keep: Keep, now: int) -> None:
+    """What is there and stays there gets its new order and value, and no index is touched."""
+    moved: list[tuple[Any, ...]] = []
+    others: list[tuple[Any, ...]] = []
+    for one in newest:
+        if one.value is not None and one.id in alive:
+            moved.append((one.order, one.value, now, one.id))
+        else:
+            end = now + keep.deleted if one.value is None else None
+            others.append((one.id, one.scope, one.entity, one.order, one.value, now, end))
+    if moved:
+        cursor.executemany(_MOVE, moved)
+    if others:
+        cursor.executemany(_WRITE, others)
+
+
+def judged(cursor: Cursor, deliveries: Sequence[Delivery], now: int) -> Rulings:
+    orders, _, closed = _orders(cursor, deliveries, now)
+    return rule(deliveries, orders, _known(cursor, deliveries, now), now, closed)
+
+
+def _orders(
+    cursor: Cursor, deliveries: Sequence[Delivery], now: int, recalled: Mapping[bytes, bytes] = NOTHING
+) -> tuple[dict[bytes, bytes], dict[bytes, bytes], set[bytes]]:
+    """The order of each entity, the same without deleted ones, and which ones a newer version wrote."""
+    wanted = {one.id for one in deliveries}
+    alive = {id: recalled[id] for id in wanted if id in recalled} if recalled else {}
+    orders, closed = dict(alive), set()
+    for id, order, expires_at, min_reader in looked_up(cursor, _ORDERS, wanted - alive.keys()):
+        if min_reader > READER:
+            closed.add(id)
+        elif expires_at is None:
+            orders[id] = alive[id] = order
+        elif expires_at > now:
+            orders[id] = order
+    return orders, alive, closed
+
+
+def _known(cursor: Cursor, deliveries: Sequence[Delivery], now: int) -> dict[bytes, bytes]:
+    ids = {one.message for one in deliveries}
+    ids.update(one.event for one in deliveries)
+    ids.discard(NO_MARK)
+    return dict(looked_up(cursor, _MARKS, ids, now))
+
+
+def _claimed_afresh(cursor: Cursor, rulings: Rulings, keep: Keep, now: int) -> bool:
+    """Whether all marks are new, and written now. If not, nothing is written."""
+    if not rulings.marks:
+        return True
+    cursor.execute("SAVEPOINT onceward_marks")
+    if _claim(cursor, _CLAIM_NEW, rulings, keep, now) == len(rulings.marks):
+        cursor.execute("RELEASE onceward_marks")
+        return True
+    cursor.execute("ROLLBACK TO onceward_marks")
+    cursor.execute("RELEASE onceward_marks")
+    return False
+
+
+def _claim(cursor: Cursor, statement: str, rulings: Rulings, keep: Keep, now: int) -> int:
+    end = now + keep.marks
+    marks = sorted(rulings.marks.items())  # neighbours in the index share a page
+    rows = [(id, content_of(one.order), one.trace, now, end) for id, one in marks]
+    return cursor.executemany(statement, rows).rowcount if rows else 0
+
+
+def standings(cursor: Cursor, ids: Sequence[bytes], now: int) -> list[Standing | None]:
+    found = {row[0]: Standing(*row) for row in looked_up(cursor, _STANDINGS, set(ids))}
+    alive = {id: one for id, one in found.items() if one.expires_at is None or one.expires_at > now}
+    return [alive.get(id) for id in ids]
+
+
+def expire(cursor: Cursor, now: int, limit: int) -> int:
+    """Marks, and what is left of deleted entities; tells how many went."""
+    gone = cursor.execute(_EXPIRE_MARKS, (now, limit)).rowcount
+    return gone + cursor.execute(_EXPIRE_DELETED, (now, limit - gone)).rowcount
+
+
+def looked_up(cursor: Cursor, statement: str, ids: set[bytes], *first: Any) -> list[tuple[Any, ...]]:
+    """The rows of these ids, in chunks."""
+    found: list[tuple[Any, ...]] = []
+    ordered = sorted(ids)  # as the index has them
+    for start in range(0, len(ordered), _SIZES[-1]):
+        chunk = ordered[start : start + _SIZES[-1]]
+        size = next(size for size in _SIZES if size >= len(chunk))
+        chunk += chunk[-1:] * (size - len(chunk))
+        found += cursor.execute(_sized(statement, size), (*first, *chunk)).fetchall()
+    return found
+
+
+def _sized(statement: str, size: int) -> str:
+    key = (statement, size)
+    text = _texts.get(key)
+    if text is None:
+        text = _texts[key] = statement.format(", ".join("?" * size))
+    return text
+
+
+_texts: dict[tuple[str, int], str] = {}

@@ -1,0 +1,268 @@
+"""Ten runners through a year in seconds: `python -m tests.chaos.year '{"until": "2027-01-01T00:00:00Z"}'`.
+
+The runners are real processes on one SQLite file. Their time is a number in shared memory: it stands still while any
+of them works, and jumps to the next moment that somebody sleeps for when all of them sleep. Some are killed with
+SIGKILL while they run a slot, before its effect; another one then starts in their place. Every run appends one line to
+a file. What the runners did is compared with what the calendar says, not with what the store says.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import random
+import select
+import signal
+import socket
+import struct
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, convert, field, to_builtins
+
+from onceward import Once
+from onceward.bridge import run
+from onceward.core.schedule import keep
+from onceward.model.slots import instant_of, moment
+from onceward.schedules import watches
+from onceward.stores.sqlite import SQLiteStore
+from onceward.worlds.threads import ThreadGate, Threads
+from tests.chaos import broken_schedules
+
+INSTANT = struct.Struct("<q")
+HOUR = 3600 * 1_000_000
+PATTERNS = {"hourly": "0 * * * *", "nightly": "30 2 * * *"}
+
+
+class Plan(Struct, frozen=True):
+    """What to simulate. `deaths`: hours after the start whose slot kills its first runner.
+
+    `awake`: so many of those whose time has come wake up, drawn by lot; the others oversleep. Now and then all do.
+    """
+
+    since: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+    until: datetime = datetime(2027, 1, 1, tzinfo=UTC)
+    runners: int = 10
+    patterns: dict[str, str] = field(default_factory=lambda: dict(PATTERNS))
+    zone: str = "Europe/Berlin"
+    deaths: tuple[int, ...] = ()
+    awake: int = 2
+    variant: str = ""
+
+
+class Result(Struct, frozen=True):
+    """What happened: slots by schedule, each as often as it was run."""
+
+    runs: dict[str, list[str]]
+    runners: int
+    killed: int
+    steps: int
+    spread: list[int]  # runs of each runner
+
+    def count(self, name: str) -> Counter[datetime]:
+        return Counter(datetime.fromisoformat(at) for at in self.runs[name])
+
+
+class SharedClock:
+    """The time of all, in shared memory."""
+
+    def __init__(self, start: int) -> None:
+        self._memory = mmap.mmap(-1, INSTANT.size)
+        self.set(start)
+
+    def set(self, instant: int) -> None:
+        INSTANT.pack_into(self._memory, 0, instant)
+
+    def now(self) -> int:
+        instant: int = INSTANT.unpack_from(self._memory)[0]
+        return instant
+
+
+class Sleeper(Threads):
+    """A world in which sleeping is a word to the simulation: wake me then."""
+
+    def __init__(self, clock: SharedClock, line: socket.socket) -> None:
+        self._clock = clock
+        self._line = line
+
+    def monotonic(self) -> float:
+        return self._clock.now() / 1_000_000
+
+    def gate(self) -> ThreadGate:
+        return SleepersGate(self)
+
+    async def sleep(self, seconds: float) -> None:
+        self.doze(seconds)
+
+    def doze(self, seconds: float) -> None:
+        self._line.sendall(INSTANT.pack(self._clock.now() + max(1, round(seconds * 1_000_000))))
+        if not self._line.recv(1):
+            os._exit(0)  # the year is over
+
+
+class SleepersGate(ThreadGate):
+    """Nobody opens it: the others are other processes."""
+
+    def __init__(self, world: Sleeper) -> None:
+        super().__init__()
+        self._world = world
+
+    async def wait(self, seconds: float) -> None:
+        self._world.doze(seconds)
+
+
+class OneAfterAnother:
+    """A crew that does each run where it stands, which takes no time."""
+
+    def __init__(self, world: Sleeper) -> None:
+        self._world = world
+        self._again = False
+
+    def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        run(work())
+
+    def wake(self) -> None:
+        self._again = True
+
+    async def rest(self, seconds: float, stopping: Callable[[], bool]) -> None:
+        if seconds and not self._again:
+            self._world.doze(seconds)
+        self._again = False
+
+    async def finish(self) -> None: ...
+
+
+def client(plan: Plan, folder: Path, clock: SharedClock, world: Threads) -> Once:
+    store = SQLiteStore(folder / "once.db", clock=clock, synchronous="NORMAL")
+    once = Once(store)
+    once.engine.world = world
+    once.keeper._start = lambda: None  # type: ignore[method-assign]  # no lease lapses while its owner works
+    doomed = {instant_of(plan.since) + hour * HOUR for hour in plan.deaths}
+    effects = os.open(folder / "effects", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def declare(name: str, pattern: str) -> None:
+        @once.schedule(pattern, tz=plan.zone, name=name, catch_up="all")
+        def work(scheduled_at: datetime) -> None:
+            slot = instant_of(scheduled_at)
+            mark = folder / f"dead-{slot}"
+            if slot in doomed and name == "hourly" and not mark.exists():
+                mark.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            os.write(effects, f"{name} {moment(slot).isoformat()} {os.getpid()}\n".encode())
+
+    for name, pattern in plan.patterns.items():
+        declare(name, pattern)
+    return once
+
+
+def runner(plan: Plan, folder: Path, clock: SharedClock, line: socket.socket) -> None:
+    """One runner, until the simulation hangs up."""
+    broken_schedules.break_(plan.variant)
+    world = Sleeper(clock, line)
+    once = client(plan, folder, clock, world)
+    run(keep(once.engine, watches(once, None), OneAfterAnother(world), longest_rest=400 * 86_400))
+
+
+class Simulation:
+    """Starts the runners, and moves the time when all of them sleep."""
+
+    def __init__(self, plan: Plan, folder: Path) -> None:
+        self._plan = plan
+        self._folder = folder
+        self._clock = SharedClock(instant_of(plan.since))
+        self._lines: dict[socket.socket, int] = {}  # and until when each sleeps
+        self._pids: list[int] = []
+        self._dice = random.Random(26)
+        self.killed = self.steps = 0
+
+    def start(self) -> None:
+        ours, theirs = socket.socketpair()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                for other in (ours, *self._lines):
+                    other.close()
+                runner(self._plan, self._folder, self._clock, theirs)
+            except BaseException:
+                import traceback
+
+                traceback.print_exc()
+            finally:
+                os._exit(1)
+        theirs.close()
+        self._pids.append(pid)
+        self._lines[ours] = 0
+        self._hear([ours])
+
+    def _hear(self, awake: list[socket.socket]) -> None:
+        """Wait until all of these sleep, or are dead."""
+        while awake:
+            for line in select.select(awake, [], [])[0]:
+                awake.remove(line)
+                try:
+                    said = line.recv(INSTANT.size)
+                except ConnectionError:
+                    said = b""
+                if said:
+                    self._lines[line] = INSTANT.unpack(said)[0]
+                else:
+                    del self._lines[line]
+                    line.close()
+                    self.killed += 1
+                    self.start()
+
+    def run(self) -> None:
+        for _ in range(self._plan.runners):
+            self.start()
+        end = instant_of(self._plan.until)
+        now = instant_of(self._plan.since)
+        while (now := min((until for until in self._lines.values() if until > now), default=end)) < end:
+            self.steps += 1
+            self._clock.set(now)
+            awake = [line for line, until in self._lines.items() if until <= now]
+            if self.steps % 60 and len(awake) > self._plan.awake:
+                awake = self._dice.sample(awake, self._plan.awake)
+            for line in awake:
+                line.sendall(b".")
+            self._hear(awake)
+        for line in self._lines:
+            line.close()
+        for pid in self._pids:
+            os.waitpid(pid, 0)
+
+    def result(self) -> Result:
+        runs: dict[str, list[str]] = {name: [] for name in self._plan.patterns}
+        spread: Counter[str] = Counter()
+        for line in (self._folder / "effects").read_text().splitlines():
+            name, at, pid = line.split()
+            runs[name].append(at)
+            spread[pid] += 1
+        return Result(runs, len(self._pids), self.killed, self.steps, sorted(spread.values(), reverse=True))
+
+
+def warm_up(plan: Plan) -> None:
+    """Import once what every runner needs, instead of in each of them."""
+    clock = SharedClock(instant_of(plan.since))
+    with tempfile.TemporaryDirectory() as folder:
+        once = client(plan, Path(folder), clock, Threads())
+        once.run("warm up", len, "")
+        once.close()
+
+
+def main() -> None:
+    plan = convert(json.loads(sys.argv[1]), Plan)
+    warm_up(plan)
+    with tempfile.TemporaryDirectory() as folder:
+        simulation = Simulation(plan, Path(folder))
+        simulation.run()
+        print(json.dumps(to_builtins(simulation.result())))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,261 @@
+"""Stores whose guard against old events is broken on purpose, each in a way that somebody has really shipped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from onceward.model.newest import Delivery, Keep, Mark, Ruled, Ruling, Standing, rule
+from onceward.model.ordering import CONTENT, content_of
+from onceward.stores.memory import MemoryStore
+from tests.conformance.broken_ways import Hesitant
+
+TIME = 11  # bytes of an event time in an order
+
+
+class Spelled(MemoryStore):
+    """The rule once more, in steps that can be altered one by one."""
+
+    def _keep_newest(self, deliveries: Sequence[Delivery], keep: Keep) -> list[Ruled]:
+        now = self._clock.now()
+        self.sweep(deliveries, now)
+        return [self.one(delivery, keep, now) for delivery in deliveries]
+
+    def one(self, given: Delivery, keep: Keep, now: int) -> Ruled:
+        message, event = self.known(given.message, now), self.known(given.event, now)
+        if message is not None and self.is_another(message, given):
+            return Ruled(Ruling.MISMATCH)
+        if message is None and self.is_early(given, now):
+            return Ruled(Ruling.PARKED)
+        [standing] = self._newest([given.id], now)
+        before = None if standing is None else standing.order
+        moves = before is None or self.is_newer(given.order, before)
+        name = self.called(given, before, message=message, event=event, moves=moves)
+        if message is None and self.claims(name):
+            self.remember(given, keep, now)
+        if moves and self.passes(name):
+            self.put(given, keep, now)
+        conflict = before is not None and before != given.order and before[:-CONTENT] == given.order[:-CONTENT]
+        news = before is None or name is Ruling.APPLIED or content_of(before) != content_of(given.order)
+        return Ruled(name, applied=moves and news, conflict=conflict)
+
+    def called(
+        self, given: Delivery, before: bytes | None, *, message: Mark | None, event: Mark | None, moves: bool
+    ) -> Ruling:
+        if message is not None:
+            return Ruling.DUPLICATE_MESSAGE
+        if event is not None:
+            return Ruling.DUPLICATE_EVENT
+        if moves:
+            return Ruling.APPLIED
+        return Ruling.DUPLICATE_MESSAGE if given.order == before else Ruling.STALE
+
+    def known(self, id: bytes, now: int) -> Mark | None:
+        mark = self._marks.get(id)
+        return mark if mark is not None and now < mark.expires_at else None
+
+    def is_another(self, mark: Mark, given: Delivery) -> bool:
+        return mark.content != content_of(given.order)
+
+    def is_early(self, given: Delivery, now: int) -> bool:
+        return now < given.not_before
+
+    def is_newer(self, order: bytes, before: bytes) -> bool:
+        return order > before
+
+    def claims(self, name: Ruling) -> bool:
+        return True
+
+    def passes(self, name: Ruling) -> bool:
+        return True
+
+    def remember(self, given: Delivery, keep: Keep, now: int) -> None:
+        marks = {id: given for id in (given.message, given.event) if id and self.known(id, now) is None}
+        self._write(rule([], {}, {}, now)._replace(marks=marks), keep, now)
+
+    def put(self, given: Delivery, keep: Keep, now: int) -> None:
+        self._write(rule([], {}, {}, now)._replace(newest={given.id: given}), keep, now)
+
+    def sweep(self, deliveries: Sequence[Delivery], now: int) -> None:
+        self._expire(4 * len(deliveries), now)
+
+
+class SpelledRightly(Spelled):
+    """As it should be: shows that the steps themselves are sound."""
+
+
+class LastArrivalWins(Spelled):
+    """No guard at all."""
+
+    def is_newer(self, order: bytes, before: bytes) -> bool:
+        return True
+
+
+class ComparesTimestampsOnly(Spelled):
+    """One timestamp decides, and the last arrival wins a tie."""
+
+    def is_newer(self, order: bytes, before: bytes) -> bool:
+        return order[:TIME] >= before[:TIME]
+
+
+class TiesGoToTheLastArrival(Spelled):
+    """The whole tuple decides, but not the content."""
+
+    def is_newer(self, order: bytes, before: bytes) -> bool:
+        return order[:-CONTENT] >= before[:-CONTENT]
+
+
+class ComparesAsText(Spelled):
+    """In the order of a language, as Lua's `<` or a collation does."""
+
+    def is_newer(self, order: bytes, before: bytes) -> bool:
+        return order.decode("latin-1").casefold() > before.decode("latin-1").casefold()
+
+
+class StopsAtNul(Spelled):
+    """Orders as C strings."""
+
+    def is_newer(self, order: bytes, before: bytes) -> bool:
+        return order.partition(b"\0")[0] > before.partition(b"\0")[0]
+
+
+class DuplicatesDoNotPass(Spelled):
+    """Dedupe decides about the state: an event that is known is dropped, however new its message is."""
+
+    def passes(self, name: Ruling) -> bool:
+        return name not in (Ruling.DUPLICATE_EVENT, Ruling.DUPLICATE_MESSAGE)
+
+
+class DeletesOutright(Spelled):
+    """A deleted entity leaves nothing behind."""
+
+    def put(self, given: Delivery, keep: Keep, now: int) -> None:
+        super().put(given, keep, now)
+        if given.value is None:
+            del self._standings[given.id]
+
+
+class StaleEventsClaimNothing(Spelled):
+    """Only what was applied is remembered."""
+
+    def claims(self, name: Ruling) -> bool:
+        return name is not Ruling.STALE
+
+
+class IgnoresOtherContent(Spelled):
+    """A known message is a duplicate, whatever it says."""
+
+    def is_another(self, mark: Mark, given: Delivery) -> bool:
+        return False
+
+
+class SharesMessages(Spelled):
+    """Known by the message id alone, whichever entity it is about."""
+
+    def one(self, given: Delivery, keep: Keep, now: int) -> Ruled:
+        return super().one(replace(given, message=given.trace.encode()), keep, now)
+
+
+class OneTierOnly(Spelled):
+    """Knows messages, not events."""
+
+    def one(self, given: Delivery, keep: Keep, now: int) -> Ruled:
+        return super().one(replace(given, event=b""), keep, now)
+
+
+class TheSameAgainIsStale(Spelled):
+    """An event without an id that comes twice is taken for an old one."""
+
+    def called(self, given: Delivery, before: bytes | None, **known: Any) -> Ruling:
+        name = super().called(given, before, **known)
+        return Ruling.STALE if name is Ruling.DUPLICATE_MESSAGE and not given.message else name
+
+
+class AppliesTheFuture(Spelled):
+    """One broken clock freezes an entity."""
+
+    def is_early(self, given: Delivery, now: int) -> bool:
+        return False
+
+
+class ClaimsWhatItParks(Spelled):
+    """So that the event is taken for known when it is delivered again."""
+
+    def one(self, given: Delivery, keep: Keep, now: int) -> Ruled:
+        if self.is_early(given, now):
+            self.remember(given, keep, now)
+            return Ruled(Ruling.PARKED)
+        return super().one(given, keep, now)
+
+
+class KeepsMarksForEver(Spelled):
+    """As if nobody had thought of the years."""
+
+    def remember(self, given: Delivery, keep: Keep, now: int) -> None:
+        super().remember(given, replace(keep, marks=10**15), now)
+
+
+class KeepsDeletedForEver(Spelled):
+    """What was deleted once can never come back by an older event, in no year."""
+
+    def put(self, given: Delivery, keep: Keep, now: int) -> None:
+        super().put(given, replace(keep, deleted=10**15), now)
+
+
+class ExpiresWhatCameBack(Spelled):
+    """The end of a deleted entity stays on its row when it lives again."""
+
+    def put(self, given: Delivery, keep: Keep, now: int) -> None:
+        before = self._standings.get(given.id)
+        super().put(given, keep, now)
+        if before is not None and before.expires_at is not None:
+            self._standings[given.id] = replace(self._standings[given.id], expires_at=before.expires_at)
+
+
+class NeverSweeps(Spelled):
+    """Waits for somebody to call for a purge."""
+
+    def sweep(self, deliveries: Sequence[Delivery], now: int) -> None: ...
+
+
+class JudgesByWhatWasThereBefore(MemoryStore):
+    """Judges a whole batch by the state before it, so that the last one written wins."""
+
+    def _keep_newest(self, deliveries: Sequence[Delivery], keep: Keep) -> list[Ruled]:
+        now = self._clock.now()
+        orders = {one.id: one.order for one in self._newest([each.id for each in deliveries], now) if one}
+        marks = {id: mark.content for id, mark in self._marks.items() if now < mark.expires_at}
+        judged = [rule([each], dict(orders), dict(marks), now) for each in deliveries]
+        for one in judged:
+            self._write(one, keep, now)
+        return [one.answers[0] for one in judged]
+
+
+class AnswersByEntity(MemoryStore):
+    """Groups the deliveries, and forgets in which order they came."""
+
+    async def keep_newest(self, deliveries: Sequence[Delivery], keep: Keep, *, timeout: float) -> list[Ruled]:
+        return await super().keep_newest(sorted(deliveries, key=lambda one: one.id), keep, timeout=timeout)
+
+
+class LooksAtTheFirstThousand(MemoryStore):
+    """A page of rows, and nobody asks for the next."""
+
+    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[Standing | None]:
+        found = await super().newest(ids[:500], timeout=timeout)
+        return found + [None] * (len(ids) - len(found))
+
+
+class LooksThenWrites(Hesitant):
+    """Looks, thinks, and writes, without holding anything meanwhile."""
+
+    async def keep_newest(self, deliveries: Sequence[Delivery], keep: Keep, *, timeout: float) -> list[Ruled]:
+        now = self._clock.now()
+        orders = {one.id: one.order for one in self._newest([each.id for each in deliveries], now) if one}
+        marks = {id: mark.content for id, mark in tuple(self._marks.items()) if now < mark.expires_at}
+        rulings = rule(deliveries, orders, marks, now)
+        await self.hesitate()
+        self._write(rulings, keep, now)
+        return rulings.answers

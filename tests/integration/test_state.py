@@ -1,0 +1,428 @@
+"""`once.state`: the newest state of entities, in both colours, on every store of the faces."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from dataclasses import dataclass
+from itertools import permutations
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from onceward import (
+    ConfigurationError,
+    Executed,
+    Failed,
+    InvalidKey,
+    MemoryStore,
+    Mismatch,
+    MissingKey,
+    Once,
+    Ordering,
+    OutcomeParked,
+    Parked,
+    PayloadMismatch,
+    Replayed,
+    ResultError,
+    Stale,
+    StateEvent,
+    StoreFull,
+    StoreUnavailable,
+    deleted,
+)
+from onceward.stores.sqlite import SQLiteStore
+from onceward.testing import FakeClock
+from tests.faces import Face
+
+
+class Kept:
+    """A state of either colour, called as blocking code."""
+
+    def __init__(self, face: Face, *what: Any, **choices: Any) -> None:
+        self._face = face
+        self.state = face.once.state(*(what or ("trucks",)), **choices)
+
+    def __getattr__(self, name: str) -> Any:
+        verb = getattr(self.state, name)
+        return lambda *args, **kwargs: self._face._wait(verb(*args, **kwargs))
+
+
+@pytest.fixture
+def trucks(face: Face) -> Kept:
+    return Kept(face)
+
+
+def at(minute: int, **more: Any) -> Ordering:
+    """On the last day of 2025, which is yesterday for the clock of these tests."""
+    return Ordering(dt.datetime(2025, 12, 31, 12, minute, tzinfo=dt.UTC), **more)
+
+
+# ── what the caller is told ──
+
+
+@pytest.mark.mission("E3")
+def test_every_event_has_an_outcome_with_a_reason(trucks: Kept) -> None:
+    first = trucks.apply("truck 7", at(5, message_id="m1"), {"km": 5}, event_id="e1")
+    assert isinstance(first, Executed)
+    assert (first.applied, first.reason, first.key, first.value) == (True, "applied", "truck 7", {"km": 5})
+    again = trucks.apply("truck 7", at(5, message_id="m1"), {"km": 5}, event_id="e1")
+    assert isinstance(again, Replayed)
+    assert (again.applied, again.reason) == (False, "duplicate_message_noop")
+    stale = trucks.apply("truck 7", at(4, message_id="m2"), {"km": 4}, event_id="e2")
+    assert isinstance(stale, Stale)
+    assert (stale.applied, stale.reason, stale.conflict) == (False, "stale_event_ignored", False)
+    republished = trucks.apply("truck 7", at(5, message_id="m3"), {"km": 5}, event_id="e1")
+    assert isinstance(republished, Replayed)
+    assert (republished.applied, republished.reason) == (False, "duplicate_event_noop")
+    assert trucks.get("truck 7") == {"km": 5}
+
+
+@pytest.mark.mission("E3")
+def test_outcomes_are_counted_and_told(face: Face, trucks: Kept) -> None:
+    for minute in (5, 4, 3):
+        trucks.apply("truck 7", at(minute), minute)
+    trucks.apply("truck 7", at(5), 5)
+    counts = face.once.counts
+    assert {name: counts[name] for name in ("applied", "stale", "skipped")} == {"applied": 1, "stale": 2, "skipped": 1}
+    assert [(event.key, event.reason) for event in face.told("stale")] == [("truck 7", "stale_event_ignored")] * 2
+
+
+@pytest.mark.fault("F18")
+def test_a_message_with_another_payload_is_a_mismatch_and_changes_nothing(face: Face, trucks: Kept) -> None:
+    trucks.apply("truck 7", at(5, message_id="m"), {"km": 5})
+    outcome = trucks.apply("truck 7", at(9, message_id="m"), {"km": 9})
+    assert isinstance(outcome, Mismatch)
+    for other in (at(6, message_id="m"), at(5, sequence=1, message_id="m")):
+        assert isinstance(trucks.apply("truck 7", other, {"km": 5}), Mismatch), (
+            "where it stands is part of what it says"
+        )
+    assert isinstance(trucks.delete("truck 7", at(5, message_id="m")), Mismatch)
+    with pytest.raises(PayloadMismatch, match="truck 7"):
+        outcome.unwrap()
+    assert trucks.get("truck 7") == {"km": 5}
+    assert len(face.told("mismatch")) == 4
+
+
+def test_the_payload_of_a_message_does_not_depend_on_key_order_or_time_zone(trucks: Kept) -> None:
+    trucks.apply("truck 7", Ordering("2025-12-31T12:00:00Z", message_id="m"), {"a": 1, "b": 2})
+    again = trucks.apply("truck 7", Ordering("2025-12-31T13:00:00+01:00", message_id="m"), {"b": 2, "a": 1})
+    assert again.reason == "duplicate_message_noop"
+
+
+@pytest.mark.fault("F73")
+@pytest.mark.mission("E6")
+def test_a_tie_with_other_content_is_told_as_a_conflict(trucks: Kept) -> None:
+    outcomes = {value: trucks.apply(f"there {value}", at(5), value) for value in ("a", "b")}
+    assert all(not outcome.conflict for outcome in outcomes.values())
+    for name, values in (("there", "ab"), ("back", "ba")):
+        told = [trucks.apply(name, at(5), value) for value in values]
+        assert told[1].conflict
+        assert [type(outcome) for outcome in told] in ([Executed, Executed], [Executed, Stale])
+    assert trucks.get("there") == trucks.get("back")
+
+
+# ── the state ──
+
+
+def test_none_zero_and_nothing_at_all_are_values_like_any_other(trucks: Kept) -> None:
+    values: list[Any] = [None, 0, "", [], False]
+    for minute, value in enumerate(values):
+        assert trucks.apply("truck", at(minute), value).applied
+        current = trucks.read("truck")
+        assert (current.value, current.deleted, current.entity) == (value, False, "truck")
+    assert trucks.read("another") is None
+    assert trucks.get("another") is None
+
+
+def test_a_value_has_the_type_that_was_declared(face: Face) -> None:
+    trucks = Kept(face, "positions", Position)
+    trucks.apply("truck", at(5), Position(1.5, -2.0))
+    assert trucks.get("truck") == Position(1.5, -2.0)
+
+
+@dataclass
+class Position:
+    x: float
+    y: float
+
+
+def test_read_tells_where_the_state_stands(face: Face, trucks: Kept) -> None:
+    trucks.apply("truck", at(5, sequence=7, publish_time="2025-12-31T12:06:00Z", message_id="m"), "here")
+    current = trucks.read("truck")
+    moment = dt.datetime(2025, 12, 31, 12, 5, tzinfo=dt.UTC)
+    assert current.ordering == Ordering(moment, 7, moment + dt.timedelta(minutes=1), "m")
+    assert current.updated_at == dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+
+@pytest.mark.mission("E6")
+def test_a_deleted_entity_stays_deleted_until_something_newer(trucks: Kept) -> None:
+    trucks.apply("truck", at(1), "here")
+    assert trucks.delete("truck", at(5)).applied
+    assert trucks.apply("truck", at(4), "there").reason == "stale_event_ignored"
+    assert trucks.get("truck") is None
+    assert trucks.read("truck").deleted
+    assert trucks.apply("truck", at(6), "back").applied
+    assert trucks.get("truck") == "back"
+
+
+@pytest.mark.mission("E5")
+@pytest.mark.fault("F7", "F8", "F11")
+def test_entities_are_told_apart_as_keys_are(face: Face, trucks: Kept) -> None:
+    entities = [("prod", "a__b", "c"), ("prod", "a", "b__c"), ("staging", "a__b", "c"), 1, "1", True, 1.0, b"1"]
+    for number, entity in enumerate(entities):
+        trucks.apply(entity, at(5), number)
+    assert [trucks.get(entity) for entity in entities] == list(range(len(entities)))
+    assert Kept(face, "cars").get(1) is None, "another state"
+    other = face.once.using(tenant="acme").state("trucks")
+    assert face._wait(other.get(1)) is None, "another tenant"
+
+
+@pytest.mark.mission("E4", "E5")
+def test_a_logical_id_may_be_any_value(trucks: Kept) -> None:
+    logical = {"schema": "v1", "type": "system_event", "service": "a", "producedAt": "", "region": ""}
+    trucks.apply("a", at(1, message_id="m1"), 1, event_id=logical)
+    assert trucks.apply("a", at(1, message_id="m2"), 1, event_id=dict(reversed(logical.items()))).replayed
+    assert trucks.apply("b", at(1, message_id="m3"), 1, event_id=logical).executed, "of another entity"
+
+
+# ── many ──
+
+
+@pytest.mark.mission("D6", "E3")
+def test_thousands_in_one_call_have_an_outcome_each_in_input_order(trucks: Kept) -> None:
+    events = [StateEvent(f"truck {n % 70}", at(n // 70, message_id=f"m{n}"), n, event_id=n) for n in range(2_500)]
+    events.append(StateEvent("truck 0", at(59), deleted))
+    assert {str(outcome) for outcome in trucks.apply_many(events)} == {"applied"}
+    assert trucks.get("truck 0") is None
+    assert trucks.get("truck 69") == 2_449
+    backwards = trucks.apply_many(reversed(events))
+    assert {str(outcome) for outcome in backwards} == {"duplicate_message_noop"}
+    assert [outcome.key for outcome in backwards[-3:]] == ["truck 2", "truck 1", "truck 0"]
+
+
+def test_one_that_cannot_be_read_is_the_trouble_of_that_one(trucks: Kept) -> None:
+    events: list[Any] = [
+        ("a", "2025-12-31T12:00Z", 1),
+        ("b", "noon", 2),
+        ("c", Ordering(), 3),
+        ("d", "2025-12-31T12:00Z", object()),
+        ("e", "2025-12-31T12:00Z", float("nan")),
+        ("", "2025-12-31T12:00Z", 4),
+        ("f", "2025-12-31T12:00Z", 5, ""),
+        "g",
+        ("h", "2025-12-31T12:00Z", 6, "event 6"),
+    ]
+    outcomes = trucks.apply_many(iter(events))
+    assert [outcome.executed for outcome in outcomes] == [True, *[False] * 7, True]
+    assert all(isinstance(outcome, Failed) and outcome.final for outcome in outcomes[1:-1])
+    kinds = [type(outcome.exception) for outcome in outcomes[1:-1]]
+    assert kinds == [InvalidKey, MissingKey, InvalidKey, InvalidKey, MissingKey, MissingKey, ConfigurationError]
+    assert trucks.apply_many([]) == []
+
+
+@pytest.mark.fault("F22")
+def test_what_cannot_be_kept_is_refused_before_anything_happens(face: Face, trucks: Kept) -> None:
+    with pytest.raises(ResultError, match="cannot be kept"):
+        trucks.apply("truck", at(1, message_id="m"), Random(1).randbytes(1_200_000))
+    with pytest.raises(InvalidKey, match="no time zone"):
+        trucks.apply("truck", "2025-12-31T12:00", 1)
+    assert trucks.read("truck") is None
+    assert trucks.apply("truck", at(1, message_id="m"), "short").executed
+
+
+def test_a_large_batch_of_large_values_is_sent_in_parts(trucks: Kept) -> None:
+    values = [Random(n).randbytes(700_000) for n in range(9)]
+    assert all(outcome.executed for outcome in trucks.apply_many([(n, at(1), value) for n, value in enumerate(values)]))
+    assert [trucks.get(n) for n in range(9)] == values
+
+
+# ── time ──
+
+
+@pytest.mark.mission("E7")
+def test_messages_are_known_for_a_week_and_purged_after_it(face: Face, trucks: Kept) -> None:
+    trucks.apply("truck", at(5), "newest")
+    late = at(1, message_id="m")
+    trucks.apply("truck", late, "late", event_id="e")
+    face.clock.advance("6d23h")
+    assert trucks.apply("truck", late, "late").reason == "duplicate_message_noop"
+    assert face.purge() == 0
+    face.clock.advance("1h")
+    assert face.purge() == 2, "the message, and the event"
+    assert face.purge() == 0
+    assert trucks.apply("truck", late, "late").reason == "stale_event_ignored"
+    assert trucks.get("truck") == "newest"
+
+
+def test_how_long_things_are_kept_is_declared(face: Face) -> None:
+    short = Kept(face, "short", window="1h", keep_deleted="2h", ahead=None)
+    short.delete("truck", at(5, message_id="m"))
+    face.clock.advance("1h")
+    assert short.apply("truck", at(4), 4).reason == "stale_event_ignored"
+    face.clock.advance("1h")
+    assert short.apply("truck", at(4), 4).reason == "applied"
+    assert short.apply("truck", "9999-12-31T23:59:59Z", 5).applied, "nothing is too far ahead"
+    with pytest.raises(ConfigurationError, match=r"keep_deleted \(1h\) is shorter than window \(1w\)"):
+        Kept(face, "wrong", keep_deleted="1h")
+    with pytest.raises(TypeError):
+        Kept(face, "wrong", windows="1h")
+
+
+@pytest.mark.fault("F43")
+def test_an_event_of_the_future_is_parked_until_its_time_comes(face: Face, trucks: Kept) -> None:
+    early = Ordering("2026-01-01T00:05:01Z", message_id="m")
+    outcome = trucks.apply("truck", early, "future")
+    assert isinstance(outcome, Parked)
+    assert (outcome.reason, outcome.applied) == ("future_event_parked", False)
+    with pytest.raises(OutcomeParked, match="more than 5m ahead"):
+        outcome.unwrap()
+    assert trucks.read("truck") is None
+    assert [event.reason for event in face.told("parked")] == ["future_event_parked"]
+    without = Ordering(sequence=1, publish_time="2026-01-01T00:05:01Z")
+    assert trucks.apply("truck", without, "future").reason == "future_event_parked", "by the only time it has"
+    assert trucks.apply("truck", "2026-01-01T00:05:00Z", "just so").applied
+    face.clock.advance("1s")
+    assert trucks.apply("truck", early, "future").applied
+
+
+# ── trouble ──
+
+
+@pytest.mark.fault("F50", "F53")
+def test_a_lost_reply_is_repaired_by_delivering_again(face: Face, trucks: Kept) -> None:
+    with face.store_trouble("keep_newest", times=1, applied=True), pytest.raises(StoreUnavailable):
+        trucks.apply("truck", at(5, message_id="m"), "here")
+    assert trucks.apply("truck", at(5, message_id="m"), "here").reason == "duplicate_message_noop"
+    with face.store_trouble("keep_newest", times=1), pytest.raises(StoreUnavailable):
+        trucks.apply("truck", at(6, message_id="m6"), "there")
+    assert trucks.apply("truck", at(6, message_id="m6"), "there").reason == "applied"
+    assert trucks.get("truck") == "there"
+
+
+def test_the_memory_store_is_bounded_and_writes_no_mark_without_its_state() -> None:
+    clock = FakeClock()
+    trucks = Once(MemoryStore(max_records=3, clock=clock)).state("trucks")
+    assert trucks.apply("a", at(1, message_id="m"), 1).executed
+    with pytest.raises(StoreFull, match="needs 2 more"):
+        trucks.apply("b", at(1, message_id="m"), 1)
+    assert trucks.apply("b", at(1), 1).executed
+    assert trucks.apply("a", at(2), 2).executed, "nothing new to keep"
+    clock.advance("7d")
+    assert trucks.apply("c", at(1), 1).executed, "the mark has expired"
+
+
+def test_a_cache_stands_aside(tmp_path: Path) -> None:
+    with Once(f"sqlite:///{tmp_path}/a.db", cache=10) as once:
+        trucks = once.state("trucks")
+        assert trucks.apply("truck", at(1), 1).executed
+        assert trucks.get("truck") == 1
+        assert once.purge() == 0
+    assert repr(trucks).startswith("<State default/trucks on sqlite:///")
+
+
+def test_a_store_without_the_capability_says_so() -> None:
+    class Plain(MemoryStore):
+        keep_newest = None  # type: ignore[assignment]  # as a store that was written before there was a guard
+
+    for store in (Plain(), Plain()):
+        with pytest.raises(ConfigurationError, match="cannot keep the newest state"):
+            Once(store).state("trucks").get("truck")
+    with pytest.raises(ConfigurationError, match="cannot keep the newest state"):
+        Once(Plain(), cache=5).state("trucks").apply("truck", at(1), 1)
+    assert Once(Plain()).purge() == 0
+
+
+# ── convergence, through the public interface ──
+
+HISTORY = st.lists(
+    st.tuples(
+        st.sampled_from(["a", "b"]),
+        st.sampled_from([None, "2025-12-31T12:00:00Z", "2025-12-31T13:00:00+01:00", "2025-12-31T12:00:01Z"]),
+        st.none() | st.integers(-1, 1),
+        st.none() | st.sampled_from(["2025-12-31T12:00:00Z"]),
+        st.booleans(),
+        st.sampled_from([0, "0", None, deleted]),
+        st.none() | st.integers(1, 2),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@pytest.mark.mission("E6")
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(history=HISTORY, dice=st.randoms(use_true_random=False))
+def test_any_permutation_and_repetition_of_a_history_ends_in_the_same_state(
+    kind: str, history: list[tuple[Any, ...]], dice: Random
+) -> None:
+    events = [
+        (entity, Ordering(time, sequence, published, f"m{n}" if has_id or not (time or sequence) else None), value, id)
+        for n, (entity, time, sequence, published, has_id, value, id) in enumerate(history)
+    ]
+    ends = []
+    with Once(MemoryStore() if kind == "memory" else SQLiteStore(":memory:")) as once:
+        for life in range(3):
+            state = once.state(f"life {life}")
+            delivered = events * (1 + life)
+            dice.shuffle(delivered)
+            for start in range(0, len(delivered), 3):
+                state.apply_many(delivered[start : start + 3])
+            ends.append([current(state, entity) for entity in ("a", "b")])
+    assert ends[0] == ends[1] == ends[2]
+
+
+def current(state: Any, entity: str) -> Any:
+    found = state.read(entity)
+    return None if found is None else (found.ordering, found.value, type(found.value), found.deleted)
+
+
+@pytest.mark.mission("E6")
+def test_all_permutations_of_the_hardest_history_end_in_the_same_state(face: Face) -> None:
+    moment = "2025-12-31T12:00:00Z"
+    history = [
+        StateEvent("truck", Ordering(moment), "tie a"),
+        StateEvent("truck", Ordering(moment), "tie b"),
+        StateEvent("truck", Ordering(moment, 1, message_id="m1"), deleted, event_id="e"),
+        StateEvent("truck", Ordering(moment, 1, message_id="m2"), "published again, otherwise", event_id="e"),
+    ]
+    ends = set()
+    for number, order in enumerate(permutations(history)):
+        state = Kept(face, f"life {number}")
+        for event in order:
+            state.apply_many([event])
+        ends.add(repr(current(state, "truck")))
+    assert len(ends) == 1
+
+
+@pytest.mark.rival(18)
+@pytest.mark.mission("E2")
+def test_threads_that_deliver_one_history_end_in_its_state(face: Face, trucks: Kept) -> None:
+    history = [(f"truck {n % 5}", at(n % 7, sequence=n % 11, message_id=f"m{n}"), n) for n in range(150)]
+    alone = Kept(face, "alone")
+    alone.apply_many(history)
+    lock = threading.Lock()
+    told: list[Any] = []
+
+    def deliver() -> None:
+        with lock:
+            dice = Random(len(told))
+            told.append(None)
+        mine = dice.sample(history, len(history))
+        for start in range(0, len(mine), 10):
+            outcomes = trucks.apply_many(mine[start : start + 10])
+            told.extend(outcome.key for outcome in outcomes if not outcome.replayed)
+
+    assert face.together(4, deliver) == [None] * 4
+    assert len(told) - 4 == len(history), "each message was new to exactly one of the threads"
+    assert [current(trucks, f"truck {n}") for n in range(5)] == [current(alone, f"truck {n}") for n in range(5)]
+
+
+@pytest.fixture(autouse=True)
+def _quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("CRITICAL", "onceward")

@@ -1,0 +1,90 @@
+"""A runner of schedules for tests: the test says when it looks, and what was started runs one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
+from typing import Any
+
+from onceward.core.schedule import Watch
+from onceward.model.schedule import Missed, Ran
+from onceward.model.slots import instant_of
+from onceward.testing.clock import FakeClock
+from tests.faces import Face
+
+Work = Callable[[], Coroutine[Any, Any, None]]
+
+
+def start_at(clock: FakeClock, at: datetime) -> None:
+    """Set a fresh clock forward to this time."""
+    clock.advance_microseconds(instant_of(at) - clock.now())
+
+
+def stand_still(face: Face) -> None:
+    """Time moves with the test's clock alone, so that a runner wakes up at a slot and not a moment before it."""
+    face.once.engine.world.monotonic = face.keeper._monotonic = lambda: face.clock.elapsed / 1_000_000
+
+
+class Waiting:
+    """A crew that keeps what it was given until the test lets it be done."""
+
+    def __init__(self) -> None:
+        self.works: list[Work] = []
+
+    def start(self, work: Work) -> None:
+        self.works.append(work)
+
+    def wake(self) -> None: ...
+    async def rest(self, seconds: float, stopping: Callable[[], bool]) -> None: ...
+    async def finish(self) -> None: ...
+
+
+class Runner:
+    """One machine that looks after one schedule, on the test's clock."""
+
+    def __init__(self, face: Face, fn: Callable[..., Any], pattern: str, **choices: Any) -> None:
+        self.face = face
+        stand_still(face)
+        self.planned: Any = face.once.schedule(pattern, **choices)(face._work(fn))
+        self.told: list[Ran | Missed] = []
+        self.crew = Waiting()
+        self.watch: Watch = self.planned.watch(self.told.append)
+
+    def look(self) -> None:
+        """One look; what is due waits in the crew."""
+        self.face.drive(self.watch.look(self.crew))
+
+    def work(self) -> None:
+        """Do what was started, one after another."""
+        works, self.crew.works = self.crew.works, []
+        for work in works:
+            self.face.drive(work())
+
+    def turn(self) -> None:
+        """Look and work until nothing is left to do now."""
+        self.look()
+        while self.crew.works:
+            self.work()
+            self.look()
+
+    def sleep_until(self, at: datetime) -> None:
+        """Live on until then, working whenever the watch wants to look."""
+        end = instant_of(at)
+        clock = self.face.clock
+        while True:
+            left = max(1, round(self.watch.seconds_left() * 1_000_000))
+            if clock.now() + left > end:
+                clock.advance_microseconds(end - clock.now())
+                return
+            clock.advance_microseconds(left)
+            self.turn()
+
+    def missed(self) -> list[Missed]:
+        return [one for one in self.told if isinstance(one, Missed)]
+
+    def outcomes(self) -> list[str]:
+        return [one.outcome.reason for one in self.told if isinstance(one, Ran)]
+
+
+def utc(*parts: int) -> datetime:
+    return datetime(*parts, tzinfo=UTC)  # type: ignore[arg-type,misc]  # year, month, day, and what follows
