@@ -37,6 +37,7 @@ from onceward import (
     verify,
 )
 from onceward.core.held import current
+from onceward.model.lock import OPERATION
 from onceward.ports import Store
 from tests.faces import Face, Place
 from tests.faulty import FaultyStore, Wire
@@ -142,12 +143,20 @@ def test_an_interrupt_at_any_step_leaves_no_key_locked(store: Store, way: str, a
     once.close()
 
 
-BLOCKS = {str(HOME / name) for name in ("blocks.py", "claims.py")}
+BLOCKS = {str(HOME / name) for name in ("blocks.py", "claims.py", "locks.py")}
+
+
+def locked(once: Once, key: str, work: Callable[[], None]) -> None:
+    with once.lock(key):
+        work()
 
 
 @pytest.mark.fault("F27")
 @pytest.mark.usefixtures("unheard")
-def test_an_interrupt_at_any_step_of_a_block_itself_keeps_no_lease(store: Store) -> None:
+@pytest.mark.parametrize("way", [block, locked])
+def test_an_interrupt_at_any_step_of_a_block_itself_keeps_no_lease(
+    store: Store, way: Callable[[Once, str, Callable[[], None]], None]
+) -> None:
     """Before the work the key is given back. What strikes the end before it begins is as a crash: the lease lapses."""
     once = Once(store, lease="1h", fingerprint="none")
     once.run("first", int)
@@ -156,13 +165,13 @@ def test_an_interrupt_at_any_step_of_a_block_itself_keeps_no_lease(store: Store)
         key, here = f"order {step}", contextvars.Context()
 
         def call(key: str = key) -> None:
-            block(once, key, lambda: begun.add(key))
+            way(once, key, lambda: begun.add(key))
 
         if not here.run(interrupted_at, step, call, Alarm, ours=BLOCKS):
             break
         assert not once.keeper._holds, f"step {step}"
         assert here.run(current) is None, f"step {step}"
-        entry = once.read(key)
+        entry = once.read(key, name=OPERATION if way is locked else None)
         if entry is not None and entry.state is State.PENDING:
             assert key in begun, f"step {step}"
             lapsed += 1

@@ -61,33 +61,35 @@ class LockedKey(Held):
         return await super()._surely(settlement)
 
 
-async def take(engine: Engine, job: Job) -> Held:
+def untaken(engine: Engine, job: Job) -> Held:
+    """The lock before it is asked for: whatever interrupts the asking, it can be given back."""
+    return Unclaimed(engine, job) if switch.off else LockedKey(engine, job)
+
+
+async def take(lock: Held) -> None:
     """Own the lock, or raise what stands in the way."""
-    if switch.off:
-        return _entered(Unclaimed(engine, job))
-    refuse_reentry(engine, job)
-    lock = LockedKey(engine, job)
-    try:
-        return await _take(lock)
-    except BaseException as error:
-        _held_here.set(tuple(one for one in held_here() if one is not lock))
-        await recover(engine, [lock], error)
-        raise
-
-
-async def _take(lock: LockedKey) -> Held:
+    if not isinstance(lock, LockedKey):
+        _entered(lock)
+        return
+    refuse_reentry(lock.engine, lock.job)
     await lock.engine.ready()
     found = await granted(lock)
     if not isinstance(found, Held):
         raise _refusal(found)
     if lock.job.policy.on_lost == "cancel":
         lock.cancel_if_lost()
-    return _entered(lock)
+    _entered(lock)
 
 
-def _entered(lock: Held) -> Held:
+async def refused(lock: Held, error: BaseException) -> None:
+    """`take` raised, or what followed it: nobody has it."""
+    _held_here.set(tuple(one for one in held_here() if one is not lock))
+    if isinstance(lock, LockedKey):
+        await recover(lock.engine, [lock], error)
+
+
+def _entered(lock: Held) -> None:
     _held_here.set((*(one for one in held_here() if not is_over(one)), lock))
-    return lock
 
 
 def is_over(lock: Held) -> bool:
