@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from onceward.errors import ConfigurationError, MissingKey, OutcomeParked, ResultError, VersionSkew
 from onceward.model.canonical import ENCODER_VERSION, canonical
 from onceward.model.codec import Codec
 from onceward.model.duration import readable
 from onceward.model.key import Key, Scope, is_empty, make_key
-from onceward.model.newest import NO_MARK, Delivery, Keep, Ruled, Ruling, mark_of
+from onceward.model.newest import APPLIED, NO_MARK, STALE, Delivery, Keep, Ruled, Ruling, mark_of
 from onceward.model.ordering import CONTENT, AnyOrdering, ordering_of, place_of
 from onceward.model.outcome import Executed, Failed, Mismatch, Outcome, Parked, Replayed, Stale
 from onceward.model.results import Unstorable
@@ -37,7 +37,9 @@ MOST_KEYS: Final = 65_536
 """Entities whose ids are remembered, so that they are not hashed for every event. A few megabytes."""
 
 _VERSION: Final = bytes((ENCODER_VERSION,))
+_HASH: Final = CONTENT - len(_VERSION)
 _DELETED: Final = b""  # shorter than any value
+_joined = b"".join
 _sha256 = hashlib.sha256
 
 AnyEvent = StateEvent[Any] | tuple[Any, ...]
@@ -54,6 +56,7 @@ class Newest:
         self.ahead = ahead
         self.timeout = timeout
         self._keys: dict[str, Key] = {}
+        self._pack = codec.pack
 
     def key(self, entity: Any) -> Key:
         """Hashed once, as long as it is remembered."""
@@ -69,24 +72,27 @@ class Newest:
 
     def delivery(self, entity: Any, ordering: AnyOrdering, value: Any, event_id: Any = None) -> Delivery:
         """One event, ready for the store."""
-        key = self.key(entity)
+        key = self._keys.get(entity) if type(entity) is str else None
+        if key is None:
+            key = self.key(entity)
         id = key.id
         place = place_of(ordering)
+        head = place.head
         data: bytes | None = None
         said = _DELETED
         if value is not deleted:
             said = canonical(value)
             try:
-                data = self.codec.pack(value, id)
+                data = self._pack(value, id)
             except Unstorable as error:
                 raise ResultError(f"the value cannot be kept: {error}", key=key.text) from None
-        content = _VERSION + _sha256(place.head + said).digest()[: CONTENT - 1]  # the same for all consumers
+        content = _sha256(head + said).digest()[:_HASH]  # the same for all consumers
         message, time, ahead = place.message_id, place.time, self.ahead
         return Delivery(
             id,
             self._scope_text,
             key.text,
-            place.order(content),
+            _joined((head, place.tail, _VERSION, content)),
             data,
             NO_MARK if message is None else mark_of(id, b"message", message.encode(), message),
             NO_MARK if event_id is None else _event_mark(id, event_id),
@@ -168,7 +174,7 @@ async def _apply(
     while chunk := list(islice(left, BATCH)):
         made = await _prepared(engine, newest, chunk)
         answers: list[Ruled] = []
-        for batch in _batches([one for one in made if isinstance(one, Delivery)]):
+        for batch in _batches(made):
             answers += await store.keep_newest(batch, newest.keep, timeout=newest.timeout)
         outcomes += _told(engine, newest, chunk, made, answers)
         if len(chunk) > AT_A_TIME:
@@ -176,70 +182,97 @@ async def _apply(
     return outcomes
 
 
-async def _prepared(engine: Engine, newest: Newest, events: Sequence[AnyEvent]) -> list[Delivery | Exception]:
+class Made(NamedTuple):
+    """What some events became: deliveries of so many bytes, and by its position each event that could not be read."""
+
+    deliveries: list[Delivery]
+    size: int
+    troubles: Mapping[int, Exception]
+
+
+async def _prepared(engine: Engine, newest: Newest, events: Sequence[AnyEvent]) -> Made:
     """Many or large ones are no reason to block whoever shares our thread."""
     if len(events) <= AT_A_TIME and all(is_light(_fields(event)) for event in events):
         return _made(newest, events)
     return await engine.world.think(_made, newest, events)
 
 
-def _made(newest: Newest, events: Sequence[AnyEvent]) -> list[Delivery | Exception]:
-    made: list[Delivery | Exception] = []
+def _made(newest: Newest, events: Sequence[AnyEvent]) -> Made:
+    deliveries: list[Delivery] = []
+    troubles: dict[int, Exception] = {}
+    size = 0
     delivery = newest.delivery
     for event in events:
         try:
             if type(event) is StateEvent:
-                made.append(delivery(event.entity, event.ordering, event.value, event.event_id))
+                one = delivery(event.entity, event.ordering, event.value, event.event_id)
             else:
-                made.append(newest.delivery_of(event))
+                one = newest.delivery_of(event)
         except Exception as error:  # noqa: BLE001 (what cannot be made is the trouble of this one alone)
-            made.append(error)
-    return made
+            troubles[len(deliveries) + len(troubles)] = error
+            continue
+        deliveries.append(one)
+        size += len(one.value or b"")
+    return Made(deliveries, size, troubles)
 
 
 def _fields(event: AnyEvent) -> Any:
     return (event.entity, event.value, event.event_id) if isinstance(event, StateEvent) else event
 
 
-def _batches(deliveries: list[Delivery]) -> Iterator[list[Delivery]]:
+def _batches(made: Made) -> Iterator[list[Delivery]]:
+    if made.size <= BATCH_BYTES:
+        if made.deliveries:
+            yield made.deliveries
+        return
     batch: list[Delivery] = []
     size = 0
-    for one in deliveries:
+    for one in made.deliveries:
         size += len(one.value or b"")
         if size > BATCH_BYTES and batch:
             yield batch
             batch, size = [], len(one.value or b"")
         batch.append(one)
-    if batch:
-        yield batch
+    yield batch
 
 
 # ── what is told ──
 
 
 def _told(
-    engine: Engine,
-    newest: Newest,
-    events: Sequence[AnyEvent],
-    made: Sequence[Delivery | Exception],
-    answers: Sequence[Ruled],
+    engine: Engine, newest: Newest, events: Sequence[AnyEvent], made: Made, answers: Sequence[Ruled]
 ) -> list[Outcome[Any]]:
-    rulings = iter(answers)
+    if made.troubles:
+        events = [event for position, event in enumerate(events) if position not in made.troubles]
     outcomes: list[Outcome[Any]] = []
-    tally = Counter([ruled.ruling for ruled in answers])
-    heard = {ruling: engine.bus.wants(EVENTS[ruling], times) for ruling, times in tally.items()}
-    for event, one in zip(events, made, strict=True):
-        if isinstance(one, Exception):
-            outcomes.append(_failed("", one))
+    for event, one, ruled in zip(events, made.deliveries, answers, strict=True):
+        if ruled is STALE:  # what nearly all are: this or the next
+            outcomes.append(Stale(key=one.entity, reason="stale_event_ignored"))
             continue
-        ruled = next(rulings)
         value = event.value if isinstance(event, StateEvent) else event[2]
-        outcome = _outcome(newest, one, None if value is deleted else value, ruled)
-        outcomes.append(outcome)
-        if heard[ruled.ruling]:
+        if value is deleted:
+            value = None
+        if ruled is APPLIED:
+            outcomes.append(Executed(key=one.entity, value=value, reason="applied"))
+        else:
+            outcomes.append(_outcome(newest, one, value, ruled))
+    _emit(engine, made.deliveries, answers, outcomes)
+    for position, error in made.troubles.items():  # in rising order, so that each comes to stand where it belongs
+        outcomes.insert(position, _failed("", error))
+    return outcomes
+
+
+def _emit(
+    engine: Engine, deliveries: Sequence[Delivery], answers: Sequence[Ruled], outcomes: Sequence[Outcome[Any]]
+) -> None:
+    tally = Counter([ruled.ruling for ruled in answers])
+    heard = {ruling for ruling, times in tally.items() if engine.bus.wants(EVENTS[ruling], times)}
+    if not heard:
+        return
+    for one, ruled, outcome in zip(deliveries, answers, outcomes, strict=True):
+        if ruled.ruling in heard:
             name = EVENTS[ruled.ruling]
             engine.bus.emit(Event(name=name, key=one.entity, scope=one.scope, reason=outcome.reason))
-    return outcomes
 
 
 EVENTS: Final = {

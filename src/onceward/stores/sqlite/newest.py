@@ -7,9 +7,8 @@ A batch is one transaction of a handful of statements, however many events it ha
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Container, Coroutine, Iterable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Container, Coroutine, Iterable, Sequence, Set
+from typing import Any, NamedTuple
 
 from onceward.model.newest import NO_MARK, Delivery, Keep, Ruled, Rulings, Standing, rule
 from onceward.model.ordering import content_of
@@ -24,8 +23,6 @@ Cursor = sqlite3.Cursor
 
 _SIZES = (1, 8, 64, 500)
 """Ids are looked up in statements of these sizes, filled up by repetition: few statements, each prepared once."""
-
-NOTHING: Final[Mapping[bytes, bytes]] = MappingProxyType({})
 
 FEW = 16
 """Up to so many deliveries are looked at without a lock first: a duplicate that comes alone shall wait for nobody."""
@@ -107,15 +104,15 @@ class SQLiteNewest:
             seen = judged(cursor, deliveries, self._clock.now())
             if not seen.newest and not seen.marks:
                 return seen.answers
-        done = self._link.write(cursor, self._kept, deliveries, keep)
-        self._orders.keep(cursor, done.alive, done.rulings.newest.values())
-        return done.rulings.answers
+        rulings = self._link.write(cursor, self._kept, deliveries, keep)
+        self._orders.keep(cursor, rulings.newest)
+        return rulings.answers
 
-    def _kept(self, cursor: Cursor, deliveries: Sequence[Delivery], keep: Keep) -> Kept:
+    def _kept(self, cursor: Cursor, deliveries: Sequence[Delivery], keep: Keep) -> Rulings:
         now = self._clock.now()  # after waiting for the lock
-        recalled = self._orders.begin(cursor)
+        alive = self._orders.begin(cursor)
         expire(cursor, now, SWEEP * len(deliveries))
-        return kept(cursor, deliveries, keep, now, recalled)
+        return kept(cursor, deliveries, keep, now, alive)
 
     def _newest(self, cursor: Cursor, ids: Sequence[bytes]) -> list[Standing | None]:
         return standings(cursor, ids, self._clock.now())
@@ -130,66 +127,73 @@ class SQLiteNewest:
 # ── within somebody's write transaction: the store's own, or the caller's ──
 
 
-class Kept(NamedTuple):
-    """What was ruled and written; `alive` has the orders that were met, of entities that are not deleted."""
-
-    rulings: Rulings
-    alive: dict[bytes, bytes]
-
-
 def kept(
-    cursor: Cursor, deliveries: Sequence[Delivery], keep: Keep, now: int, recalled: Mapping[bytes, bytes] = NOTHING
-) -> Kept:
-    """Marks of many deliveries are taken for new, and looked up only if some turn out to be there."""
-    orders, alive, closed = _orders(cursor, deliveries, now, recalled)
+    cursor: Cursor, deliveries: Sequence[Delivery], keep: Keep, now: int, alive: dict[bytes, bytes] | None = None
+) -> Rulings:
+    """Marks of many deliveries are taken for new, and looked up only if some turn out to be there.
+
+    `alive` has the orders that are known already, and gets those that are found.
+    """
+    met = _met(cursor, deliveries, now, {} if alive is None else alive)
     rulings = None
     if len(deliveries) > FEW:
-        rulings = rule(deliveries, dict(orders), {}, now, closed)
+        rulings = rule(deliveries, met.orders, {}, now, met.closed)
         if not _claimed_afresh(cursor, rulings, keep, now):
             rulings = None
     if rulings is None:
-        rulings = rule(deliveries, orders, _known(cursor, deliveries, now), now, closed)
+        rulings = rule(deliveries, met.orders, _known(cursor, deliveries, now), now, met.closed)
         _claim(cursor, _CLAIM, rulings, keep, now)
-    _write(cursor, rulings.newest.values(), alive, keep, now)
-    return Kept(rulings, alive)
+    _write(cursor, rulings.newest.values(), met.others, keep, now)
+    return rulings
 
 
-def _write(cursor: Cursor, newest: Iterable[Delivery], alive: Container[bytes], keep: Keep, now: int) -> None:
+def _write(cursor: Cursor, newest: Iterable[Delivery], others: Container[bytes], keep: Keep, now: int) -> None:
     """What is there and stays there gets its new order and value, and no index is touched."""
     moved: list[tuple[Any, ...]] = []
-    others: list[tuple[Any, ...]] = []
+    made: list[tuple[Any, ...]] = []
     for one in newest:
-        if one.value is not None and one.id in alive:
-            moved.append((one.order, one.value, now, one.id))
+        id, value = one.id, one.value
+        if value is not None and id not in others:
+            moved.append((bytearray(one.order), bytearray(value), now, bytearray(id)))
         else:
-            end = now + keep.deleted if one.value is None else None
-            others.append((one.id, one.scope, one.entity, one.order, one.value, now, end))
+            end = now + keep.deleted if value is None else None
+            made.append((id, one.scope, one.entity, one.order, value, now, end))
     if moved:
         cursor.executemany(_MOVE, moved)
-    if others:
-        cursor.executemany(_WRITE, others)
+    if made:
+        cursor.executemany(_WRITE, made)
 
 
 def judged(cursor: Cursor, deliveries: Sequence[Delivery], now: int) -> Rulings:
-    orders, _, closed = _orders(cursor, deliveries, now)
-    return rule(deliveries, orders, _known(cursor, deliveries, now), now, closed)
+    met = _met(cursor, deliveries, now, {})
+    return rule(deliveries, met.orders, _known(cursor, deliveries, now), now, met.closed)
 
 
-def _orders(
-    cursor: Cursor, deliveries: Sequence[Delivery], now: int, recalled: Mapping[bytes, bytes] = NOTHING
-) -> tuple[dict[bytes, bytes], dict[bytes, bytes], set[bytes]]:
-    """The order of each entity, the same without deleted ones, and which ones a newer version wrote."""
-    wanted = {one.id for one in deliveries}
-    alive = {id: recalled[id] for id in wanted if id in recalled} if recalled else {}
-    orders, closed = dict(alive), set()
-    for id, order, expires_at, min_reader in looked_up(cursor, _ORDERS, wanted - alive.keys()):
+class Met(NamedTuple):
+    """What the deliveries meet: the orders of their entities, those that are not alive, and those of a newer version.
+
+    What is not alive was deleted, or is not there at all.
+    """
+
+    orders: dict[bytes, bytes]
+    others: Set[bytes]
+    closed: Set[bytes]
+
+
+def _met(cursor: Cursor, deliveries: Sequence[Delivery], now: int, alive: dict[bytes, bytes]) -> Met:
+    unknown = {one.id for one in deliveries}.difference(alive)
+    if not unknown:
+        return Met(alive, unknown, unknown)
+    deleted: dict[bytes, bytes] = {}
+    closed: set[bytes] = set()
+    for id, order, expires_at, min_reader in looked_up(cursor, _ORDERS, unknown):
         if min_reader > READER:
             closed.add(id)
         elif expires_at is None:
-            orders[id] = alive[id] = order
+            alive[id] = order
         elif expires_at > now:
-            orders[id] = order
-    return orders, alive, closed
+            deleted[id] = order
+    return Met({**alive, **deleted} if deleted else alive, unknown.difference(alive), closed)
 
 
 def _known(cursor: Cursor, deliveries: Sequence[Delivery], now: int) -> dict[bytes, bytes]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from onceward.model.newest import Delivery
 
@@ -26,7 +26,10 @@ class Orders:
         self._version = -1
 
     def begin(self, cursor: sqlite3.Cursor) -> dict[bytes, bytes]:
-        """What is known for certain. Empty after somebody else's commit, on a new connection, or after a failure."""
+        """What is known for certain. Empty after somebody else's commit, on a new connection, or after a failure.
+
+        More that is found may be added.
+        """
         connection = cursor.connection
         version = cursor.execute("PRAGMA data_version").fetchall()[0][0]
         if version != self._version or connection is not self._connection or len(self._orders) > MOST:
@@ -34,13 +37,12 @@ class Orders:
         self._connection, self._version = None, version  # in doubt until `keep`
         return self._orders
 
-    def keep(self, cursor: sqlite3.Cursor, found: dict[bytes, bytes], newest: Iterable[Delivery]) -> None:
-        """After the commit: what was found, and what was written over it."""
+    def keep(self, cursor: sqlite3.Cursor, newest: Mapping[bytes, Delivery]) -> None:
+        """After the commit: what was written over what had been there."""
         orders = self._orders
-        orders.update(found)
-        for one in newest:
+        for id, one in newest.items():
             if one.value is None:
-                orders.pop(one.id, None)
+                orders.pop(id, None)
             else:
-                orders[one.id] = one.order
+                orders[id] = one.order
         self._connection = cursor.connection
