@@ -7,7 +7,7 @@ A batch is one transaction of a handful of statements, however many events it ha
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Container, Coroutine, Iterable, Sequence, Set
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from onceward.model.newest import NO_MARK, Delivery, Keep, Ruled, Rulings, Standing, rule
@@ -16,10 +16,11 @@ from onceward.model.record import READER
 from onceward.ports import Clock
 
 from .link import Allowance, Link
-from .orders import Orders
+from .orders import Alive, Recalled
 from .upkeep import CHUNK
 
 Cursor = sqlite3.Cursor
+Row = tuple[Any, ...]
 
 _SIZES = (1, 8, 64, 500)
 """Ids are looked up in statements of these sizes, filled up by repetition: few statements, each prepared once."""
@@ -31,19 +32,22 @@ SWEEP = 4
 """Of what has expired, deleted by the way per delivery: twice what a delivery can add."""
 
 # `+` hides the declared type: on a connection of the user's, no converter of theirs is applied.
-_ORDERS = "SELECT +id, +ordering, +expires_at, +min_reader FROM onceward_newest WHERE id IN ({})"
+_ORDERS = "SELECT +rowid, +id, +ordering, +expires_at, +min_reader FROM onceward_newest WHERE id IN ({})"
 _STANDINGS = (
     "SELECT +id, +scope, +entity, +ordering, +value, +updated_at, +expires_at FROM onceward_newest WHERE id IN ({})"
 )
 _MARKS = "SELECT +id, +content FROM onceward_marks WHERE expires_at > ? AND id IN ({})"
 
-_MOVE = "UPDATE onceward_newest SET ordering = ?, value = ?, updated_at = ? WHERE id = ?"
-_WRITE = """
-INSERT INTO onceward_newest (id, scope, entity, ordering, value, updated_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?)
+# Values are bound as bytearray, int and str, never as bytes or None: for those, Python looks for adapters each time.
+_MOVE = "UPDATE onceward_newest SET ordering = ?, value = ?, updated_at = ? WHERE rowid = ?"
+_MAKE = """
+INSERT INTO onceward_newest (id, scope, entity, ordering, updated_at, value, expires_at) VALUES (?, ?, ?, ?, ?, {})
 ON CONFLICT (id) DO UPDATE
 SET ordering = excluded.ordering, value = excluded.value,
     updated_at = excluded.updated_at, expires_at = excluded.expires_at
 """
+_REVIVE = _MAKE.format("?, NULL")
+_DELETE = _MAKE.format("NULL, ?")
 _CLAIM_NEW = """
 INSERT INTO onceward_marks (id, content, message, created_at, expires_at) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (id) DO NOTHING
@@ -75,7 +79,7 @@ class SQLiteNewest:
 
     def __init__(self) -> None:
         super().__init__()
-        self._orders = Orders()
+        self._recalled = Recalled()
 
     async def keep_newest(self, deliveries: Sequence[Delivery], keep: Keep, *, timeout: float) -> list[Ruled]:
         answers: list[Ruled] = await self._turn_of(Allowance.of(timeout), self._keep_newest, deliveries, keep)
@@ -105,14 +109,14 @@ class SQLiteNewest:
             if not seen.newest and not seen.marks:
                 return seen.answers
         rulings = self._link.write(cursor, self._kept, deliveries, keep)
-        self._orders.keep(cursor, rulings.newest)
+        self._recalled.keep(cursor, rulings.newest)
         return rulings.answers
 
     def _kept(self, cursor: Cursor, deliveries: Sequence[Delivery], keep: Keep) -> Rulings:
         now = self._clock.now()  # after waiting for the lock
-        alive = self._orders.begin(cursor)
+        recalled = self._recalled.begin(cursor)
         expire(cursor, now, SWEEP * len(deliveries))
-        return kept(cursor, deliveries, keep, now, alive)
+        return kept(cursor, deliveries, keep, now, recalled)
 
     def _newest(self, cursor: Cursor, ids: Sequence[bytes]) -> list[Standing | None]:
         return standings(cursor, ids, self._clock.now())
@@ -128,13 +132,13 @@ class SQLiteNewest:
 
 
 def kept(
-    cursor: Cursor, deliveries: Sequence[Delivery], keep: Keep, now: int, alive: dict[bytes, bytes] | None = None
+    cursor: Cursor, deliveries: Sequence[Delivery], keep: Keep, now: int, recalled: Alive | None = None
 ) -> Rulings:
     """Marks of many deliveries are taken for new, and looked up only if some turn out to be there.
 
-    `alive` has the orders that are known already, and gets those that are found.
+    What is found of the entities is added to what is recalled of them.
     """
-    met = _met(cursor, deliveries, now, {} if alive is None else alive)
+    met = _met(cursor, deliveries, now, recalled or Alive({}, {}))
     rulings = None
     if len(deliveries) > FEW:
         rulings = rule(deliveries, met.orders, {}, now, met.closed)
@@ -143,57 +147,55 @@ def kept(
     if rulings is None:
         rulings = rule(deliveries, met.orders, _known(cursor, deliveries, now), now, met.closed)
         _claim(cursor, _CLAIM, rulings, keep, now)
-    _write(cursor, rulings.newest.values(), met.others, keep, now)
+    _write(cursor, rulings.newest.values(), met.rows, keep, now)
     return rulings
 
 
-def _write(cursor: Cursor, newest: Iterable[Delivery], others: Container[bytes], keep: Keep, now: int) -> None:
-    """What is there and stays there gets its new order and value, and no index is touched."""
-    moved: list[tuple[Any, ...]] = []
-    made: list[tuple[Any, ...]] = []
+def _write(cursor: Cursor, newest: Iterable[Delivery], rows: Mapping[bytes, int], keep: Keep, now: int) -> None:
+    """What is there and stays there gets its new order and value, and no index is touched or looked at."""
+    moved: list[Row] = []
+    revived: list[Row] = []
+    deleted: list[Row] = []
+    row_of = rows.get
     for one in newest:
-        id, value = one.id, one.value
-        if value is not None and id not in others:
-            moved.append((bytearray(one.order), bytearray(value), now, bytearray(id)))
+        order, value, row = bytearray(one.order), one.value, row_of(one.id)
+        if value is None:
+            deleted.append((bytearray(one.id), one.scope, one.entity, order, now, now + keep.deleted))
+        elif row is None:
+            revived.append((bytearray(one.id), one.scope, one.entity, order, now, bytearray(value)))
         else:
-            end = now + keep.deleted if value is None else None
-            made.append((id, one.scope, one.entity, one.order, value, now, end))
-    if moved:
-        cursor.executemany(_MOVE, moved)
-    if made:
-        cursor.executemany(_WRITE, made)
+            moved.append((order, bytearray(value), now, row))
+    for statement, changes in ((_MOVE, moved), (_REVIVE, revived), (_DELETE, deleted)):
+        if changes:
+            cursor.executemany(statement, changes)
 
 
 def judged(cursor: Cursor, deliveries: Sequence[Delivery], now: int) -> Rulings:
-    met = _met(cursor, deliveries, now, {})
+    met = _met(cursor, deliveries, now, Alive({}, {}))
     return rule(deliveries, met.orders, _known(cursor, deliveries, now), now, met.closed)
 
 
 class Met(NamedTuple):
-    """What the deliveries meet: the orders of their entities, those that are not alive, and those of a newer version.
+    """What the deliveries meet: the orders of their entities, the rows of those that are alive, and who is closed."""
 
-    What is not alive was deleted, or is not there at all.
-    """
-
-    orders: dict[bytes, bytes]
-    others: Set[bytes]
+    orders: Mapping[bytes, bytes]
+    rows: Mapping[bytes, int]
     closed: Set[bytes]
 
 
-def _met(cursor: Cursor, deliveries: Sequence[Delivery], now: int, alive: dict[bytes, bytes]) -> Met:
-    unknown = {one.id for one in deliveries}.difference(alive)
-    if not unknown:
-        return Met(alive, unknown, unknown)
-    deleted: dict[bytes, bytes] = {}
+def _met(cursor: Cursor, deliveries: Sequence[Delivery], now: int, alive: Alive) -> Met:
+    orders, rows = alive
     closed: set[bytes] = set()
-    for id, order, expires_at, min_reader in looked_up(cursor, _ORDERS, unknown):
+    deleted: dict[bytes, bytes] = {}
+    unknown = {one.id for one in deliveries}.difference(orders)
+    for row, id, order, expires_at, min_reader in looked_up(cursor, _ORDERS, unknown):
         if min_reader > READER:
             closed.add(id)
         elif expires_at is None:
-            alive[id] = order
+            orders[id], rows[id] = order, row
         elif expires_at > now:
             deleted[id] = order
-    return Met({**alive, **deleted} if deleted else alive, unknown.difference(alive), closed)
+    return Met({**orders, **deleted} if deleted else orders, rows, closed)
 
 
 def _known(cursor: Cursor, deliveries: Sequence[Delivery], now: int) -> dict[bytes, bytes]:
@@ -219,7 +221,7 @@ def _claimed_afresh(cursor: Cursor, rulings: Rulings, keep: Keep, now: int) -> b
 def _claim(cursor: Cursor, statement: str, rulings: Rulings, keep: Keep, now: int) -> int:
     end = now + keep.marks
     marks = sorted(rulings.marks.items())  # neighbours in the index share a page
-    rows = [(id, content_of(one.order), one.trace, now, end) for id, one in marks]
+    rows = [(bytearray(id), bytearray(content_of(one.order)), one.trace, now, end) for id, one in marks]
     return cursor.executemany(statement, rows).rowcount if rows else 0
 
 
@@ -238,7 +240,7 @@ def expire(cursor: Cursor, now: int, limit: int) -> int:
 def looked_up(cursor: Cursor, statement: str, ids: set[bytes], *first: Any) -> list[tuple[Any, ...]]:
     """The rows of these ids, in chunks."""
     found: list[tuple[Any, ...]] = []
-    ordered = sorted(ids)  # as the index has them
+    ordered = list(map(bytearray, sorted(ids)))  # as the index has them
     for start in range(0, len(ordered), _SIZES[-1]):
         chunk = ordered[start : start + _SIZES[-1]]
         size = next(size for size in _SIZES if size >= len(chunk))
