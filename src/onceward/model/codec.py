@@ -48,6 +48,7 @@ _seed_of = _SUMS.get
 _number = int.from_bytes
 _blake2b = hashlib.blake2b
 _crc32 = zlib.crc32
+_joined = b"".join
 
 
 _NOTHING: Final = _PLAIN_HEADER + _crc32(b"\xc0", _PLAIN_SUM).to_bytes(4, "big") + b"\xc0"
@@ -74,8 +75,10 @@ class Codec:
         "_cipher",
         "_compress_from",
         "_decode",
+        "_encode",
         "_max_bytes",
         "_nothing",
+        "_packed_below",
         "_plain_below",
         "_store",
         "_type",
@@ -95,10 +98,12 @@ class Codec:
             raise ConfigurationError("max_bytes must be positive and compress_from not negative")
         self._type = result_type
         self._decode = result_type.decode  # one step less on every replay's way
+        self._encode = result_type.encode
         self._store = store
         self._max_bytes = max_bytes
         self._compress_from = MAX_UNPACKED + 1 if compress_from is None else compress_from
         self._plain_below = min(self._compress_from, _AT_ONCE)
+        self._packed_below = 0 if cipher is not None else min(self._plain_below, max_bytes - _BODY + 1)
         self._cipher = cipher
         self._accept_plain = accept_plain or cipher is None
         self._nothing: Encoded | None = None
@@ -136,11 +141,10 @@ class Codec:
 
     def pack(self, value: Any, record_id: bytes) -> bytes:
         """The value in its envelope, for those who cannot do without it: `Unstorable` says why it cannot be kept."""
-        plain = self._type.encode(value)
-        if self._cipher is None and len(plain) < self._plain_below:
-            data = _PLAIN_HEADER + _crc32(plain, _PLAIN_SUM).to_bytes(4, "big") + plain
-        else:
-            data, _ = self._wrap([plain], record_id)
+        plain = self._encode(value)
+        if len(plain) < self._packed_below:
+            return _joined((_PLAIN_HEADER, _crc32(plain, _PLAIN_SUM).to_bytes(4, "big"), plain))
+        data, _ = self._wrap([plain], record_id)
         if len(data) > self._max_bytes:
             raise Unstorable(f"it takes {len(data)} bytes, and the limit is {self._max_bytes}")
         return data
