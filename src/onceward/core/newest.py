@@ -172,13 +172,13 @@ async def _apply(
     outcomes: list[Outcome[Any]] = []
     left = iter(events)
     while chunk := list(islice(left, BATCH)):
+        if outcomes:
+            await engine.world.sleep(0)  # others pass in between
         made = await _prepared(engine, newest, chunk)
         answers: list[Ruled] = []
         for batch in _batches(made):
             answers += await store.keep_newest(batch, newest.keep, timeout=newest.timeout)
         outcomes += _told(engine, newest, chunk, made, answers)
-        if len(chunk) > AT_A_TIME:
-            await engine.world.sleep(0)
     return outcomes
 
 

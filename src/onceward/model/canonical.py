@@ -84,7 +84,7 @@ def canonical(value: object, *, root: str = "value") -> bytes:
         packed = _packb(value, _not_plain, _OPTIONS)
     except TypeError:
         return _TAGGED + _tagged(value, root)
-    if (b"\xcb\x7f" in packed or b"\xcb\xff" in packed) and _perhaps_not_finite(packed) is not None:
+    if _perhaps_not_finite(packed) is not None:
         return _TAGGED + _tagged(value, root)
     if len(packed) > MAX_BYTES:
         raise InvalidKey(_too_large(root))

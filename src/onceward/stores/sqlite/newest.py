@@ -7,7 +7,7 @@ A batch is one transaction of a handful of statements, however many events it ha
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from onceward.model.newest import NO_MARK, Delivery, Keep, Ruled, Rulings, Standing, rule
@@ -109,7 +109,7 @@ class SQLiteNewest:
             if not seen.newest and not seen.marks:
                 return seen.answers
         rulings = self._link.write(cursor, self._kept, deliveries, keep)
-        self._recalled.keep(cursor, rulings.newest)
+        self._recalled.keep(cursor)
         return rulings.answers
 
     def _kept(self, cursor: Cursor, deliveries: Sequence[Delivery], keep: Keep) -> Rulings:
@@ -136,9 +136,10 @@ def kept(
 ) -> Rulings:
     """Marks of many deliveries are taken for new, and looked up only if some turn out to be there.
 
-    What is found of the entities is added to what is recalled of them.
+    What is recalled of the entities is brought up to date.
     """
-    met = _met(cursor, deliveries, now, recalled or Alive({}, {}))
+    alive = recalled or Alive({}, {})
+    met = _met(cursor, deliveries, now, alive)
     rulings = None
     if len(deliveries) > FEW:
         rulings = rule(deliveries, met.orders, {}, now, met.closed)
@@ -147,24 +148,28 @@ def kept(
     if rulings is None:
         rulings = rule(deliveries, met.orders, _known(cursor, deliveries, now), now, met.closed)
         _claim(cursor, _CLAIM, rulings, keep, now)
-    _write(cursor, rulings.newest.values(), met.rows, keep, now)
+    _write(cursor, rulings.newest, alive, keep, now)
     return rulings
 
 
-def _write(cursor: Cursor, newest: Iterable[Delivery], rows: Mapping[bytes, int], keep: Keep, now: int) -> None:
+def _write(cursor: Cursor, newest: Mapping[bytes, Delivery], alive: Alive, keep: Keep, now: int) -> None:
     """What is there and stays there gets its new order and value, and no index is touched or looked at."""
     moved: list[Row] = []
     revived: list[Row] = []
     deleted: list[Row] = []
+    orders, rows = alive
     row_of = rows.get
-    for one in newest:
-        order, value, row = bytearray(one.order), one.value, row_of(one.id)
+    for id, one in newest.items():
+        order, value, row = one.order, one.value, row_of(id)
         if value is None:
-            deleted.append((bytearray(one.id), one.scope, one.entity, order, now, now + keep.deleted))
+            deleted.append((bytearray(id), one.scope, one.entity, bytearray(order), now, now + keep.deleted))
+            if row is not None:
+                del orders[id], rows[id]
         elif row is None:
-            revived.append((bytearray(one.id), one.scope, one.entity, order, now, bytearray(value)))
+            revived.append((bytearray(id), one.scope, one.entity, bytearray(order), now, bytearray(value)))
         else:
-            moved.append((order, bytearray(value), now, row))
+            moved.append((bytearray(order), bytearray(value), now, row))
+            orders[id] = order
     for statement, changes in ((_MOVE, moved), (_REVIVE, revived), (_DELETE, deleted)):
         if changes:
             cursor.executemany(statement, changes)
@@ -176,10 +181,9 @@ def judged(cursor: Cursor, deliveries: Sequence[Delivery], now: int) -> Rulings:
 
 
 class Met(NamedTuple):
-    """What the deliveries meet: the orders of their entities, the rows of those that are alive, and who is closed."""
+    """What the deliveries meet: the orders of their entities, and which ones a newer version wrote."""
 
     orders: Mapping[bytes, bytes]
-    rows: Mapping[bytes, int]
     closed: Set[bytes]
 
 
@@ -188,14 +192,17 @@ def _met(cursor: Cursor, deliveries: Sequence[Delivery], now: int, alive: Alive)
     closed: set[bytes] = set()
     deleted: dict[bytes, bytes] = {}
     unknown = {one.id for one in deliveries}.difference(orders)
+    if not unknown:
+        return Met(orders, closed)
+    ours = {id: id for id in unknown}  # to be found again at a glance: they are the very objects that deliveries have
     for row, id, order, expires_at, min_reader in looked_up(cursor, _ORDERS, unknown):
         if min_reader > READER:
             closed.add(id)
         elif expires_at is None:
-            orders[id], rows[id] = order, row
+            orders[ours[id]], rows[ours[id]] = order, row
         elif expires_at > now:
             deleted[id] = order
-    return Met({**orders, **deleted} if deleted else orders, rows, closed)
+    return Met({**orders, **deleted} if deleted else orders, closed)
 
 
 def _known(cursor: Cursor, deliveries: Sequence[Delivery], now: int) -> dict[bytes, bytes]:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
 from typing import NamedTuple
-
-from onceward.model.newest import Delivery
 
 MOST = 16_384
 """Entities that are kept at hand: a few megabytes."""
@@ -36,7 +33,7 @@ class Recalled:
     def begin(self, cursor: sqlite3.Cursor) -> Alive:
         """What is known for certain. Nothing after somebody else's commit, on a new connection, or after a failure.
 
-        What is found meanwhile may be added.
+        Whoever writes brings it up to date.
         """
         connection = cursor.connection
         version = cursor.execute("PRAGMA data_version").fetchall()[0][0]
@@ -45,14 +42,6 @@ class Recalled:
         self._connection, self._version = None, version  # in doubt until `keep`
         return self._alive
 
-    def keep(self, cursor: sqlite3.Cursor, newest: Mapping[bytes, Delivery]) -> None:
-        """After the commit: what was written over what had been there."""
-        orders, rows = self._alive
-        for id, one in newest.items():
-            if id not in rows:
-                continue
-            if one.value is None:
-                del orders[id], rows[id]
-            else:
-                orders[id] = one.order
+    def keep(self, cursor: sqlite3.Cursor) -> None:
+        """After the commit: what was written has become true."""
         self._connection = cursor.connection
