@@ -6,10 +6,11 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from onceward.errors import ConfigurationError, MissingKey, OutcomeParked, ResultError, VersionSkew
-from onceward.model.canonical import ENCODER_VERSION, canonical
+from onceward.model.canonical import ENCODER_VERSION, canonical, canonical_all
 from onceward.model.codec import Codec
 from onceward.model.duration import readable
 from onceward.model.key import Key, Scope, is_empty, make_key
@@ -17,6 +18,7 @@ from onceward.model.newest import APPLIED, NO_MARK, STALE, Delivery, Keep, Ruled
 from onceward.model.ordering import CONTENT, AnyOrdering, ordering_of, place_of
 from onceward.model.outcome import Executed, Failed, Mismatch, Outcome, Parked, Replayed, Stale
 from onceward.model.results import Unstorable
+from onceward.model.signals import came_by_signal
 from onceward.model.state_event import Current, StateEvent, deleted
 from onceward.model.view import time_of
 from onceward.model.weight import is_light
@@ -38,7 +40,6 @@ MOST_KEYS: Final = 65_536
 
 _VERSION: Final = bytes((ENCODER_VERSION,))
 _HASH: Final = CONTENT - len(_VERSION)
-_DELETED: Final = b""  # shorter than any value
 _joined = b"".join
 _sha256 = hashlib.sha256
 
@@ -56,7 +57,6 @@ class Newest:
         self.ahead = ahead
         self.timeout = timeout
         self._keys: dict[str, Key] = {}
-        self._pack = codec.pack
 
     def key(self, entity: Any) -> Key:
         """Hashed once, as long as it is remembered."""
@@ -70,44 +70,54 @@ class Newest:
             self._keys[entity] = key
         return key
 
-    def delivery(self, entity: Any, ordering: AnyOrdering, value: Any, event_id: Any = None) -> Delivery:
-        """One event, ready for the store."""
-        key = self._keys.get(entity) if type(entity) is str else None
-        if key is None:
-            key = self.key(entity)
-        id = key.id
-        place = place_of(ordering)
-        head = place.head
-        data: bytes | None = None
-        said = _DELETED
-        if value is not deleted:
-            said = canonical(value)
-            try:
-                data = self._pack(value, id)
-            except Unstorable as error:
-                raise ResultError(f"the value cannot be kept: {error}", key=key.text) from None
-        content = _sha256(head + said).digest()[:_HASH]  # the same for all consumers
-        message, time, ahead = place.message_id, place.time, self.ahead
+    def deliveries(self, events: Sequence[AnyEvent]) -> Made:
+        """Events, ready for the store: many in few steps. Raises what is wrong with any of them."""
+        given = [event if type(event) is StateEvent else _event(event) for event in events]
+        keys = [self.key(event.entity) for event in given]
+        values = [None if event.value is deleted else event.value for event in given]
+        said = canonical_all(values)
+        try:
+            data = self.codec.pack_all(values, [key.id for key in keys])
+        except Unstorable as error:
+            raise ResultError(f"the value cannot be kept: {error}", key=keys[0].text) from None
+        return Made(list(map(self._delivery, given, keys, said, data)), values, sum(map(len, data)))
+
+    def _delivery(self, event: StateEvent[Any], key: Key, said: bytes, data: bytes) -> Delivery:
+        id, event_id, ahead = key.id, event.event_id, self.ahead
+        place = place_of(event.ordering)
+        head, message, time = place.head, place.message_id, place.time
+        gone = event.value is deleted
+        content = _sha256(head if gone else head + said).digest()[:_HASH]  # the same for all consumers
         return Delivery(
             id,
             self._scope_text,
             key.text,
             _joined((head, place.tail, _VERSION, content)),
-            data,
+            None if gone else data,
             NO_MARK if message is None else mark_of(id, b"message", message.encode(), message),
             NO_MARK if event_id is None else _event_mark(id, event_id),
             message or "",
             0 if ahead is None or time is None else time - ahead,
         )
 
-    def delivery_of(self, event: AnyEvent) -> Delivery:
-        if isinstance(event, StateEvent):
-            return self.delivery(event.entity, event.ordering, event.value, event.event_id)
-        if isinstance(event, tuple) and 3 <= len(event) <= 4:  # noqa: PLR2004 (as StateEvent has it)
-            return self.delivery(*event)
-        raise ConfigurationError(
-            f"{type(event).__name__} is no event", hint="give StateEvent(entity, ordering, value), or these as a tuple"
-        )
+
+class Made(NamedTuple):
+    """What some events became: deliveries, their values, of how many bytes, and by its position each that cannot be."""
+
+    deliveries: list[Delivery]
+    values: list[Any]
+    size: int
+    troubles: Mapping[int, Exception] = MappingProxyType({})
+
+
+def _event(given: Any) -> StateEvent[Any]:
+    if isinstance(given, StateEvent):
+        return given
+    if isinstance(given, tuple) and 3 <= len(given) <= 4:  # noqa: PLR2004 (as StateEvent has it)
+        return StateEvent(*given)
+    raise ConfigurationError(
+        f"{type(given).__name__} is no event", hint="give StateEvent(entity, ordering, value), or these as a tuple"
+    )
 
 
 def _event_mark(id: bytes, event_id: Any) -> bytes:
@@ -178,16 +188,8 @@ async def _apply(
         answers: list[Ruled] = []
         for batch in _batches(made):
             answers += await store.keep_newest(batch, newest.keep, timeout=newest.timeout)
-        outcomes += _told(engine, newest, chunk, made, answers)
+        outcomes += _told(engine, newest, made, answers)
     return outcomes
-
-
-class Made(NamedTuple):
-    """What some events became: deliveries of so many bytes, and by its position each event that could not be read."""
-
-    deliveries: list[Delivery]
-    size: int
-    troubles: Mapping[int, Exception]
 
 
 async def _prepared(engine: Engine, newest: Newest, events: Sequence[AnyEvent]) -> Made:
@@ -198,22 +200,26 @@ async def _prepared(engine: Engine, newest: Newest, events: Sequence[AnyEvent]) 
 
 
 def _made(newest: Newest, events: Sequence[AnyEvent]) -> Made:
+    """All together, and one by one if there is any trouble: it is only the trouble of those that have it."""
+    try:
+        return newest.deliveries(events)
+    except Exception as error:
+        if came_by_signal(error):
+            raise
     deliveries: list[Delivery] = []
+    values: list[Any] = []
     troubles: dict[int, Exception] = {}
-    size = 0
-    delivery = newest.delivery
-    for event in events:
+    for position, event in enumerate(events):
         try:
-            if type(event) is StateEvent:
-                one = delivery(event.entity, event.ordering, event.value, event.event_id)
-            else:
-                one = newest.delivery_of(event)
-        except Exception as error:  # noqa: BLE001 (what cannot be made is the trouble of this one alone)
-            troubles[len(deliveries) + len(troubles)] = error
-            continue
-        deliveries.append(one)
-        size += len(one.value or b"")
-    return Made(deliveries, size, troubles)
+            one = newest.deliveries([event])
+        except Exception as error:
+            if came_by_signal(error):
+                raise
+            troubles[position] = error
+        else:
+            deliveries += one.deliveries
+            values += one.values
+    return Made(deliveries, values, sum(len(one.value or b"") for one in deliveries), troubles)
 
 
 def _fields(event: AnyEvent) -> Any:
@@ -239,21 +245,13 @@ def _batches(made: Made) -> Iterator[list[Delivery]]:
 # ── what is told ──
 
 
-def _told(
-    engine: Engine, newest: Newest, events: Sequence[AnyEvent], made: Made, answers: Sequence[Ruled]
-) -> list[Outcome[Any]]:
-    if made.troubles:
-        events = [event for position, event in enumerate(events) if position not in made.troubles]
+def _told(engine: Engine, newest: Newest, made: Made, answers: Sequence[Ruled]) -> list[Outcome[Any]]:
     outcomes: list[Outcome[Any]] = []
-    for event, one, ruled in zip(events, made.deliveries, answers, strict=True):
-        if ruled is STALE:  # what nearly all are: this or the next
-            outcomes.append(Stale(key=one.entity, reason="stale_event_ignored"))
-            continue
-        value = event.value if isinstance(event, StateEvent) else event[2]
-        if value is deleted:
-            value = None
-        if ruled is APPLIED:
+    for one, value, ruled in zip(made.deliveries, made.values, answers, strict=True):
+        if ruled is APPLIED:  # what nearly all are: this or the next
             outcomes.append(Executed(key=one.entity, value=value, reason="applied"))
+        elif ruled is STALE:
+            outcomes.append(Stale(key=one.entity, reason="stale_event_ignored"))
         else:
             outcomes.append(_outcome(newest, one, value, ruled))
     _emit(engine, made.deliveries, answers, outcomes)

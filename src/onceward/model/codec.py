@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -75,7 +75,6 @@ class Codec:
         "_cipher",
         "_compress_from",
         "_decode",
-        "_encode",
         "_max_bytes",
         "_nothing",
         "_packed_below",
@@ -98,7 +97,6 @@ class Codec:
             raise ConfigurationError("max_bytes must be positive and compress_from not negative")
         self._type = result_type
         self._decode = result_type.decode  # one step less on every replay's way
-        self._encode = result_type.encode
         self._store = store
         self._max_bytes = max_bytes
         self._compress_from = MAX_UNPACKED + 1 if compress_from is None else compress_from
@@ -139,15 +137,16 @@ class Codec:
             return Encoded(None, digest, f"it takes {len(data)} bytes, and the limit is {self._max_bytes}")
         return Encoded(data, digest)
 
-    def pack(self, value: Any, record_id: bytes) -> bytes:
-        """The value in its envelope, for those who cannot do without it: `Unstorable` says why it cannot be kept."""
-        plain = self._encode(value)
-        if len(plain) < self._packed_below:
-            return _joined((_PLAIN_HEADER, _crc32(plain, _PLAIN_SUM).to_bytes(4, "big"), plain))
-        data, _ = self._wrap([plain], record_id)
-        if len(data) > self._max_bytes:
-            raise Unstorable(f"it takes {len(data)} bytes, and the limit is {self._max_bytes}")
-        return data
+    def pack_all(self, values: list[Any], record_ids: Sequence[bytes]) -> list[bytes]:
+        """Values in their envelopes, for those who cannot do without: `Unstorable` says why one cannot be kept."""
+        plain = self._type.encode_all(values)
+        if max(map(len, plain), default=0) < self._packed_below:
+            return [_joined((_PLAIN_HEADER, _crc32(one, _PLAIN_SUM).to_bytes(4, "big"), one)) for one in plain]
+        packed = [self._wrap([one], id)[0] for one, id in zip(plain, record_ids, strict=True)]
+        largest = max(map(len, packed), default=0)
+        if largest > self._max_bytes:
+            raise Unstorable(f"it takes {largest} bytes, and the limit is {self._max_bytes}")
+        return packed
 
     def decode(self, data: bytes, record_id: bytes) -> Any:
         """A fresh copy of the stored result. Raises `ResultCorrupt` or `UnknownCodec`, never anything to re-run for."""

@@ -44,6 +44,8 @@ _END: Final = b"\0\0"
 _datetime = dt.datetime
 _UTC: Final = dt.UTC
 _packed = struct.Struct(">BQH").pack
+_with_small = struct.Struct(">BQHQ").pack
+_SMALL: Final = 1 << 56
 _unpacked = struct.Struct(">BQH").unpack_from
 _TIME_BYTES: Final = 11
 _finer = re.compile(r"(.*[.,]\d{6})(\d{1,3})((?:Z|[+-]\d.*)?)", re.IGNORECASE)
@@ -98,7 +100,12 @@ def place_of(given: AnyOrdering) -> Place:
     if type(time) is _datetime and time.tzinfo is _UTC and published is None:  # what most are, spelled out
         since = time - _EPOCH
         at = (since.days * _DAY + since.seconds) * _SECOND + since.microseconds
-        head = _packed(1, at + _OFFSET, 0) + (_MISSING if sequence is None else _integer(sequence))
+        if type(sequence) is int and 0 <= sequence < _SMALL:
+            size = (sequence.bit_length() + 7) >> 3
+            number = ((_ZERO + size << 8 * size) + sequence) << 56 - 8 * size
+            head = _with_small(1, at + _OFFSET, 0, number)[: _TIME_BYTES + 1 + size]
+        else:
+            head = _packed(1, at + _OFFSET, 0) + (_MISSING if sequence is None else _integer(sequence))
         if message is None:
             return Place(head, _NO_TAIL, at, None)
         _check_message(message)
