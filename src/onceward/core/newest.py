@@ -73,7 +73,8 @@ class Newest:
     def deliveries(self, events: Sequence[AnyEvent]) -> Made:
         """Events, ready for the store: many in few steps. Raises what is wrong with any of them."""
         given = [event if type(event) is StateEvent else _event(event) for event in events]
-        keys = [self.key(event.entity) for event in given]
+        known, key = self._keys.get, self.key
+        keys = [(known(one.entity) if type(one.entity) is str else None) or key(one.entity) for one in given]
         values = [None if event.value is deleted else event.value for event in given]
         said = canonical_all(values)
         try:

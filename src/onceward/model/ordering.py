@@ -44,10 +44,14 @@ _END: Final = b"\0\0"
 _datetime = dt.datetime
 _UTC: Final = dt.UTC
 _packed = struct.Struct(">BQH").pack
-_with_small = struct.Struct(">BQHQ").pack
-_SMALL: Final = 1 << 56
 _unpacked = struct.Struct(">BQH").unpack_from
 _TIME_BYTES: Final = 11
+_with_small = struct.Struct(">BQHQ").pack
+_SMALL: Final = 1 << 56
+_SMALL_BY_BITS: Final = tuple(
+    ((_ZERO + size) << 56, 56 - 8 * size, _TIME_BYTES + 1 + size) for size in ((bits + 7) >> 3 for bits in range(57))
+)
+"""Of a sequence of so many bits behind a time: its first byte, how far it is shifted in eight bytes, where it ends."""
 _finer = re.compile(r"(.*[.,]\d{6})(\d{1,3})((?:Z|[+-]\d.*)?)", re.IGNORECASE)
 _finest = re.compile(r"[.,]\d{10}")
 
@@ -101,9 +105,8 @@ def place_of(given: AnyOrdering) -> Place:
         since = time - _EPOCH
         at = (since.days * _DAY + since.seconds) * _SECOND + since.microseconds
         if type(sequence) is int and 0 <= sequence < _SMALL:
-            size = (sequence.bit_length() + 7) >> 3
-            number = ((_ZERO + size << 8 * size) + sequence) << 56 - 8 * size
-            head = _with_small(1, at + _OFFSET, 0, number)[: _TIME_BYTES + 1 + size]
+            first, shift, end = _SMALL_BY_BITS[sequence.bit_length()]
+            head = _with_small(1, at + _OFFSET, 0, first + (sequence << shift))[:end]
         else:
             head = _packed(1, at + _OFFSET, 0) + (_MISSING if sequence is None else _integer(sequence))
         if message is None:
