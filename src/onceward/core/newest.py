@@ -15,7 +15,7 @@ from onceward.model.codec import Codec
 from onceward.model.duration import readable
 from onceward.model.key import Key, Scope, is_empty, make_key
 from onceward.model.newest import APPLIED, NO_MARK, STALE, Delivery, Keep, Ruled, Ruling, mark_of
-from onceward.model.ordering import CONTENT, AnyOrdering, ordering_of, place_of
+from onceward.model.ordering import CONTENT, ordering_of, place_of
 from onceward.model.outcome import Executed, Failed, Mismatch, Outcome, Parked, Replayed, Stale
 from onceward.model.results import Unstorable
 from onceward.model.signals import came_by_signal

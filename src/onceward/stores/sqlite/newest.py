@@ -7,7 +7,8 @@ A batch is one transaction of a handful of statements, however many events it ha
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
 from onceward.model.newest import NO_MARK, Delivery, Keep, Ruled, Rulings, Standing, rule
@@ -79,7 +80,7 @@ class SQLiteNewest:
 
     def __init__(self) -> None:
         super().__init__()
-        self._recalled = Recalled()
+        self._orders = Recalled()
 
     async def keep_newest(self, deliveries: Sequence[Delivery], keep: Keep, *, timeout: float) -> list[Ruled]:
         answers: list[Ruled] = await self._turn_of(Allowance.of(timeout), self._keep_newest, deliveries, keep)
@@ -109,12 +110,12 @@ class SQLiteNewest:
             if not seen.newest and not seen.marks:
                 return seen.answers
         rulings = self._link.write(cursor, self._kept, deliveries, keep)
-        self._recalled.keep(cursor)
+        self._orders.keep(cursor)
         return rulings.answers
 
     def _kept(self, cursor: Cursor, deliveries: Sequence[Delivery], keep: Keep) -> Rulings:
         now = self._clock.now()  # after waiting for the lock
-        recalled = self._recalled.begin(cursor)
+        recalled = self._orders.begin(cursor)
         expire(cursor, now, SWEEP * len(deliveries))
         return kept(cursor, deliveries, keep, now, recalled)
 
@@ -184,7 +185,7 @@ class Met(NamedTuple):
     """What the deliveries meet: the orders of their entities, and which ones a newer version wrote."""
 
     orders: Mapping[bytes, bytes]
-    closed: Set[bytes]
+    closed: AbstractSet[bytes]
 
 
 def _met(cursor: Cursor, deliveries: Sequence[Delivery], now: int, alive: Alive) -> Met:
