@@ -44,6 +44,12 @@ def _case(name: str, plan: Plan, pace: Pace, ours: Opened, theirs: Opened) -> Ca
 
 @contextmanager
 def by_threads(opened: Callable[[Path], AbstractContextManager[Call]], callers: int, path: Path) -> Iterator[Block]:
+    with opened(path) as call, threads(call, callers) as block:
+        yield block
+
+
+@contextmanager
+def threads(call: Call, callers: int) -> Iterator[Block]:
     """So many threads take the next key each as soon as they are done with one."""
 
     def together(call: Callable[..., object], keys: Sequence[str]) -> Run:
@@ -59,7 +65,7 @@ def by_threads(opened: Callable[[Path], AbstractContextManager[Call]], callers: 
 
         return run
 
-    with opened(path) as call, ThreadPoolExecutor(callers) as pool:
+    with ThreadPoolExecutor(callers) as pool:
         yield fresh(call, loop=together)
 
 

@@ -14,12 +14,19 @@ from hypothesis import HealthCheck, settings
 
 from onceward.core.held import _current, current
 from tests.faces import clock, colour, face, place, sqlite_face
+from tests.servers.pgbouncer import pgbouncer
+from tests.servers.postgres import own_postgres, postgres, postgres_template, schema
 
 __all__ = [
     "clock",
     "colour",
     "face",
+    "own_postgres",
+    "pgbouncer",
     "place",
+    "postgres",
+    "postgres_template",
+    "schema",
     "sqlite_face",
 ]  # fixtures of every test, told here so that pytest finds them
 

@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import contextvars
 import functools
+import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
@@ -27,9 +28,13 @@ import pytest
 from onceward import AsyncOnce, AuditEntry, Event, MemoryStore, Once, StoreUnavailable
 from onceward.bridge import run
 from onceward.ports import Store
+from onceward.stores.postgres import PostgresStore
+from onceward.stores.redis import RedisStore
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing.clock import FakeClock
 from tests.moved_time import TOO_LONG, LoopThread, MovedLoop, MovedThreads, RealClock, in_thread
+from tests.servers.postgres import URL, schema_of
+from tests.servers.redis import shared
 
 __all__ = ["TOO_LONG", "AsyncFace", "Colour", "Face", "Pause", "Place", "RealClock"]
 
@@ -46,6 +51,11 @@ class Place:
         self._memory = MemoryStore(clock=clock)
 
     def open(self) -> Store:
+        if self.kind == "postgres":
+            schema = schema_of(self.path.parent)
+            return PostgresStore(os.environ[URL], schema=schema, migrate=True, clock=self.clock)
+        if self.kind == "valkey":
+            return RedisStore(shared().url(), prefix=f"faces/{self.path.parent.name}", clock=self.clock)
         return self._memory if self.kind == "memory" else SQLiteStore(self.path, clock=self.clock)
 
 
@@ -371,9 +381,11 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", *os.environ.get("ONCEWARD_TEST_PLACES", "").split()])
 def place(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Place:
-    """The data, on each store."""
+    """The data, on each store; ONCEWARD_TEST_PLACES="postgres valkey" adds servers (the soak does)."""
+    if request.param == "postgres":
+        request.getfixturevalue("postgres")
     return Place(request.param, tmp_path, clock)
 
 

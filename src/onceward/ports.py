@@ -121,11 +121,18 @@ class World(Protocol):
         ...
 
     def gate(self) -> Gate: ...
-    def lane(self, send: Send) -> Lane:
-        """Group commit for a store that takes requests of any kind in one call."""
+    def lane(self, send: Send, *, flights: int = 1) -> Lane:
+        """Group commit for a store that takes requests of any kind in one call.
+
+        `flights`: how many calls may be under way at once, where calls do not block each other.
+        """
         ...
 
     async def sleep(self, seconds: float) -> None: ...
+    async def ready(self, socket: int, *, writing: bool, seconds: float) -> bool:
+        """Wait until a socket has something to read (or, if `writing`, takes more); False: not in that time."""
+        ...
+
     async def offload(self, call: Callable[..., T], *arguments: Any) -> T:
         """Run a call that may block for long where it blocks nobody else."""
         ...
@@ -269,8 +276,23 @@ class JoinsTransaction(Protocol):
     def join(self, connection: Any, world: World) -> JoinedStore: ...
 
 
+@runtime_checkable
+class RemembersCommits(Protocol):
+    """A store that can tell how a transaction ended even if the answer to its COMMIT was lost."""
+
+    async def committed(self, number: str, *, timeout: float) -> bool:
+        """Waits until it is decided; StoreUnavailable if it is not in that time."""
+        ...
+
+
 class JoinedStore(Protocol):
     """The store seen from inside the caller's transaction: nothing is committed here."""
+
+    exclusive: bool
+    """Whether nobody else can write while the transaction is open, our own keeper included."""
+
+    number: str | None
+    """The transaction's own number, where a store can tell later how that one ended."""
 
     async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]: ...
     async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]: ...
@@ -324,3 +346,18 @@ class KeepsNewest(AppliesNewest, Protocol):
 @runtime_checkable
 class JoinsNewest(AppliesNewest, Protocol):
     """A `JoinedStore` that does so inside the caller's transaction."""
+
+
+class Remark(Struct, frozen=True):
+    """What a store says about itself, for people: whether that is as it should be, and the facts."""
+
+    name: str
+    well: bool
+    detail: str
+
+
+@runtime_checkable
+class Examines(Protocol):
+    """A store that can tell how safe it is what it holds."""
+
+    async def examine(self, *, timeout: float) -> list[Remark]: ...

@@ -11,11 +11,16 @@ from .core.within import Transaction, execute_within, join, part
 from .decorator import P, T, answer_of
 from .errors import ConfigurationError
 from .model.outcome import Outcome
+from .ports import JoinedStore, RemembersCommits
 from .prepare import job_of, job_under
 
 if TYPE_CHECKING:
-    from .aio import AsyncFunction, AsyncOnce
-    from .client import Function, Once
+    from .aio import AsyncOnce
+    from .async_function import AsyncFunction
+    from .client import Once
+    from .function import Function
+
+DECIDED = 30.0  # seconds for a transaction whose end nobody saw to end
 
 
 class Joined:
@@ -25,6 +30,7 @@ class Joined:
         self.engine = engine
         self.connection = connection
         self._transaction: Transaction | None = None
+        self._left: JoinedStore | None = None
 
     @property
     def transaction(self) -> Transaction:
@@ -35,8 +41,18 @@ class Joined:
     async def enter(self) -> None:
         self._transaction = await join(self.engine, self.connection)
 
+    async def committed(self) -> bool:
+        """How the caller's transaction ended, once it has."""
+        store, left = self.engine.store, self._left
+        if left is None or not isinstance(store, RemembersCommits):
+            raise ConfigurationError(
+                f"{store.name} cannot tell how a transaction ended", hint="ask after the block, on postgresql://…"
+            )
+        return left.number is not None and await store.committed(left.number, timeout=DECIDED)
+
     async def leave(self, error: BaseException | None) -> None:
         transaction, self._transaction = self.transaction, None
+        self._left = transaction.store
         if error is None:
             await part(self.engine, transaction)
 
@@ -54,6 +70,13 @@ class Within:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         run(self._joined.leave(error))
+
+    def committed(self) -> bool:
+        """Whether your transaction was committed, also where the answer to its COMMIT was lost. PostgreSQL only.
+
+        False if nothing was written in it through this block.
+        """
+        return run(self._joined.committed())
 
     def run(self, key: Any, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """fn(*args) once under this key, in this transaction."""
@@ -84,6 +107,13 @@ class AsyncWithin:
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         await self._joined.leave(error)
+
+    async def committed(self) -> bool:
+        """Whether your transaction was committed, also where the answer to its COMMIT was lost. PostgreSQL only.
+
+        False if nothing was written in it through this block.
+        """
+        return await self._joined.committed()
 
     async def run(self, key: Any, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Await fn(*args) once under this key, in this transaction."""

@@ -156,6 +156,8 @@ def test_a_record_without_a_lease_is_held_for_ever(face: Face) -> None:
     if face.place.kind == "memory":
         records = face.place._memory._records
         records[id] = replace(records[id], lease_until=None)
+    elif face.place.kind != "sqlite":
+        pytest.skip("the conformance kit asks for a claim without a lease instead")
     else:
         with closing(sqlite3.connect(face.place.path)) as connection, connection:
             connection.execute("UPDATE onceward_records SET lease_until = NULL WHERE id = ?", (id,))

@@ -26,6 +26,7 @@ def migrate(*, dry_run: bool, sql: bool, yes: bool) -> None:
 
     A migration only adds, so that an older Onceward goes on working beside a newer one. Programs that open a SQLite
     store migrate it by themselves; this is for those who want to see it first, or to have it done by somebody else.
+    The tables of a PostgreSQL store are made and changed by nobody else, unless its URL says ?migrate=1.
 
     \b
     Examples:
@@ -87,7 +88,7 @@ def written(schema: Schema) -> str:
 
 
 def script(schema: Schema | None, name: str) -> str:
-    """For sqlite3 and its like: all or nothing."""
+    """For sqlite3, psql and their like: all or nothing."""
     head = f"-- {display.safe(name)}: {standing(schema)}\n"
     if schema is None or not schema.statements:
         return f"{head}-- There is nothing to do.\n"

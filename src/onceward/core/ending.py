@@ -8,9 +8,9 @@ from typing import Any
 from onceward.errors import ClaimError, ConfigurationError, StoreError
 from onceward.model.outcome import Executed, Failed, Outcome, Parked, Unknown
 from onceward.model.policy import SECOND, Policy, applied, inconclusive, not_applied
-from onceward.model.record import AfterCrash, State, Verdict
+from onceward.model.record import AfterCrash, Answer, State, Verdict
 from onceward.model.weight import is_light
-from onceward.ports import JoinedStore
+from onceward.ports import JoinedStore, RemembersCommits
 
 from .held import Held, message_of
 
@@ -69,9 +69,7 @@ async def after_commit(held: Held, joined: JoinedStore, value: Any) -> Outcome[A
 
 async def committed(held: Held) -> bool:
     """Whether the caller's transaction was; found out even if the caller is cancelled meanwhile."""
-    answers, cancelled = await held.engine.finish(
-        held.engine.store.read([held.key.id], timeout=held.job.policy.call_timeout)
-    )
+    answers, cancelled = await held.engine.finish(_once_decided(held))
     if cancelled is not None:
         raise cancelled
     record = answers[0].record
@@ -81,6 +79,15 @@ async def committed(held: Held) -> bool:
     held.let_lapse()
     held.engine.tell("completed", held.key, record)
     return True
+
+
+async def _once_decided(held: Held) -> list[Answer]:
+    """The record, not before the transaction has really ended: the answer to a COMMIT may be lost on its way."""
+    store, timeout = held.engine.store, held.job.policy.call_timeout
+    number = held.joined.number if held.joined is not None else None
+    if number is not None and isinstance(store, RemembersCommits):
+        await store.committed(number, timeout=timeout)
+    return await store.read([held.key.id], timeout=timeout)
 
 
 async def after_error(held: Held, error: BaseException) -> Outcome[Any]:

@@ -118,7 +118,7 @@ class Engine:
 
     async def renew_due(self, joined: JoinedStore, *, but: Lease | None = None) -> None:
         """The open transaction keeps the keeper out, so it writes the renewals that are due. Never begins one."""
-        due = [hold for hold in self.keeper.due() if hold is not but]
+        due = [hold for hold in self.keeper.due() if hold is not but] if joined.exclusive else []
         if not due or not joined.is_open():
             return
         renewals = [Renewal(hold.record.id, hold.record.token, hold.nonce, hold.lease) for hold in due]

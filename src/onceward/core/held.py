@@ -217,7 +217,9 @@ class Held(Lease):
         store = self.engine.store
         if not isinstance(store, JoinsTransaction):
             raise ConfigurationError(
-                f"{store.name} cannot join a transaction of yours", key=self.key.text, hint="use sqlite:///… for both"
+                f"{store.name} cannot join a transaction of yours",
+                key=self.key.text,
+                hint="use sqlite:///… or postgresql://… for both",
             )
         if self.record.after_crash is not AfterCrash.RERUN:
             raise ConfigurationError(
@@ -229,6 +231,7 @@ class Held(Lease):
         answer = (await joined.settle([await self.completion(value)], timeout=self.job.policy.call_timeout))[0]
         self._judge(answer)
         self.joined = joined
+        self.settling = not joined.exclusive  # once it is committed, a renewal finds nothing to renew: all is well
         await self.engine.renew_due(joined, but=self)
 
     async def fail(self, error: BaseException, *, final: bool, known: bool, error_type: str = "") -> Answer:

@@ -13,11 +13,12 @@ from typing import Any, NoReturn
 
 from onceward.errors import ClaimError, ConfigurationError, LeaseLost
 from onceward.model.outcome import Executed, Failed, Outcome
-from onceward.model.record import Park, Verdict
+from onceward.model.policy import SECOND
+from onceward.model.record import Answer, ClaimRequest, Park, Verdict
 from onceward.ports import JoinedStore, JoinsTransaction
 
 from . import switch
-from .acquire import outcome_of, refuse_reentry
+from .acquire import FIRST_PAUSE, LONGEST_PAUSE, outcome_of, refuse_reentry
 from .engine import Engine
 from .execute import awaited, disabled
 from .held import NO_RESULT, Held, message_of
@@ -44,13 +45,15 @@ async def join(engine: Engine, connection: Any) -> Transaction:
     await engine.ready()
     if not isinstance(engine.store, JoinsTransaction):
         raise ConfigurationError(
-            f"{engine.store.name} cannot join a transaction of yours", hint="use sqlite:///… for both"
+            f"{engine.store.name} cannot join a transaction of yours", hint="use sqlite:///… or postgresql://… for both"
         )
     return Transaction(engine.store.join(connection, engine.world), since)
 
 
 async def part(engine: Engine, transaction: Transaction) -> None:
     """End of the joined block: renew what the open transaction kept the keeper from, and warn if it took long."""
+    if not transaction.store.exclusive:
+        return
     took = engine.world.monotonic() - transaction.since
     await engine.renew_due(transaction.store)
     shortest = engine.keeper.shortest_lease()
@@ -122,7 +125,7 @@ class JoinedJob:
     async def _claim_and_run(self) -> Outcome[Any]:
         engine, job = self.engine, self.job
         request = job.request(engine.world.nonce(), engine.owner.name, leased=False)
-        answer = (await self.joined.claim([request], timeout=job.policy.call_timeout))[0]
+        answer = await self._ask(request)
         record = answer.record
         if answer.verdict is not Verdict.ACQUIRED or record is None:
             return await outcome_of(engine, job, answer)
@@ -140,6 +143,20 @@ class JoinedJob:
             value = await awaited(job, value)
         self.value = value
         return await self._complete(held, value)
+
+    async def _ask(self, request: ClaimRequest) -> Answer:
+        """Asked again while somebody else is at it, unless it is this very transaction that keeps them from ending."""
+        world, policy = self.engine.world, self.job.policy
+        deadline = world.monotonic() + policy.wait / SECOND
+        pause = FIRST_PAUSE
+        while True:
+            answer = (await self.joined.claim([request], timeout=policy.call_timeout))[0]
+            waits = answer.verdict is Verdict.RUNNING and policy.on_running == "wait" and not self.joined.exclusive
+            left = deadline - world.monotonic()
+            if not waits or left <= 0:
+                return answer
+            await world.sleep(min(left, pause * (0.5 + world.jitter() / 2)))
+            pause = min(pause * 1.6, LONGEST_PAUSE)
 
     async def _complete(self, held: Held, value: Any) -> Outcome[Any]:
         lost = LeaseLost("the claim vanished from its own transaction", key=self.job.key.text, hint=ENDED)

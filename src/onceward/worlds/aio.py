@@ -103,11 +103,26 @@ class EventLoop:
     def gate(self) -> LoopGate:
         return LoopGate()
 
-    def lane(self, send: Send) -> LoopLane:
-        return LoopLane(send)
+    def lane(self, send: Send, *, flights: int = 1) -> LoopLane:
+        return LoopLane(send, flights)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+    async def ready(self, socket: int, *, writing: bool, seconds: float) -> bool:
+        loop = asyncio.get_running_loop()
+        told: asyncio.Future[bool] = loop.create_future()
+        loop.add_reader(socket, _tell, told, 1)
+        if writing:
+            loop.add_writer(socket, _tell, told, 1)
+        alarm = loop.call_later(max(seconds, 0), _tell, told, 0)
+        try:
+            return await told
+        finally:
+            alarm.cancel()
+            loop.remove_reader(socket)
+            if writing:
+                loop.remove_writer(socket)
 
     async def offload(self, call: Callable[..., T], *arguments: Any) -> T:
         if self._thread is None:
@@ -149,6 +164,11 @@ class EventLoop:
         if self._thread is not None:
             self._thread.shutdown(wait=False)
             self._thread = None
+
+
+def _tell(told: asyncio.Future[bool], sockets: int) -> None:
+    if not told.done():
+        told.set_result(sockets > 0)
 
 
 class LoopCrew:

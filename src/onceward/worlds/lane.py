@@ -72,7 +72,7 @@ class Queue(Generic[W]):
             with suppress(ValueError):  # not `popleft`: if somebody else took it, that would drop the next one
                 self._waiting.remove(one)
 
-    def take(self) -> list[W]:
+    def take(self, most: int = MOST) -> list[W]:
         """What goes with the next call. A request that is too large for any batch goes alone.
 
         Whose time is over does not go: a call is as short as the most hurried of its requests wants it.
@@ -81,7 +81,7 @@ class Queue(Generic[W]):
         ids: set[bytes] = set()
         later: list[W] = []
         size = 0
-        while len(taken) < MOST:
+        while len(taken) < most:
             try:
                 one = self._waiting.popleft()
             except IndexError:

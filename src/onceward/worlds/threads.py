@@ -64,11 +64,20 @@ class Threads:
     def gate(self) -> ThreadGate:
         return ThreadGate()
 
-    def lane(self, send: Send) -> ThreadLane:
+    def lane(self, send: Send, *, flights: int = 1) -> ThreadLane:  # noqa: ARG002 (threads would only wait for each other)
         return ThreadLane(send)
 
     async def sleep(self, seconds: float) -> None:
         time.sleep(seconds)  # noqa: ASYNC251 (there is no loop here to block)
+
+    async def ready(self, socket: int, *, writing: bool, seconds: float) -> bool:
+        import select  # here, because most stores have no socket
+
+        if not hasattr(select, "poll"):  # Windows
+            return any(select.select([socket], [socket] if writing else [], [], max(seconds, 0)))
+        poll = select.poll()
+        poll.register(socket, select.POLLIN | select.POLLOUT if writing else select.POLLIN)
+        return bool(poll.poll(max(seconds, 0) * 1000))
 
     async def offload(self, call: Callable[..., T], *arguments: Any) -> T:
         return call(*arguments)

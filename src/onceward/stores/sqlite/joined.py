@@ -107,6 +107,9 @@ def _undisturbed(connection: Connection) -> Iterator[Cursor]:
 class SQLiteJoined:
     """The store, seen from the caller's transaction. Runs on the caller's thread: the connection may be bound to it."""
 
+    exclusive = True
+    number: str | None = None  # SQLite remembers no transactions: what is in the file was committed
+
     def __init__(self, connection: Connection, world: World, clock: Clock, name: str) -> None:
         self._connection = connection
         self._world = world

@@ -26,6 +26,9 @@ class StoreFactory:
     fake_clock = True
     """The store takes our clock. If it has its own: False, and the kit uses short real leases."""
 
+    examples: int | None = None
+    """How many random histories to play, for servers that take long over each; None: as Hypothesis' profile says."""
+
     def open(self, place: Path, clock: Clock) -> Store:
         """A store that is not open yet. Two calls with the same place give two stores on the same data.
 

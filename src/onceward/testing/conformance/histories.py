@@ -288,6 +288,7 @@ class HistoryChecks(StoreFactory):
         numbers = count()
 
         @settings(
+            max_examples=self.examples or settings().max_examples,
             deadline=None,
             phases=[phase for phase in settings().phases if phase is not Phase.explain],  # it traces every line
             report_multiple_bugs=False,  # the first is enough, and comes as itself instead of in a group

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from unittest import SkipTest
 
-from msgspec.structs import fields, replace
+from msgspec.structs import replace
 
 from onceward.model.audit import AuditEntry, AuditFilter, Signature
 from onceward.model.record import (
@@ -73,8 +73,7 @@ def differences(wanted: Record | None, seen: Record | None) -> str:
     """Which fields differ, for the message of a failing check. Empty if none."""
     if wanted is None or seen is None:
         return "" if wanted is seen else f"record: wanted {wanted}, seen {seen}"
-    names = [one.name for one in fields(Record)]
-    pairs = [(name, getattr(wanted, name), getattr(seen, name)) for name in names]
+    pairs = [(name, getattr(wanted, name), getattr(seen, name)) for name in Record.__struct_fields__]
     return "; ".join(
         f"{name}: wanted {mine!r}, seen {its!r}"
         for name, mine, its in pairs
@@ -163,6 +162,7 @@ class Caller:
         """Everything that an owner may do, one after the other."""
         return {
             "renew": await self.renew(held, note={"by": "a zombie"}),
+            "renew without a word": await self.renew(held),
             "complete": await self.complete(held, b"of a zombie"),
             "fail": await self.fail(held, error="of a zombie", final=True),
             "park": await self.park(held, error="of a zombie"),

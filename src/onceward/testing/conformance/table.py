@@ -90,7 +90,9 @@ def owners_verbs(key: str) -> list[Step]:
     """What an owner may do, by the owner and by each who nearly is."""
     requests: list[Renewal | AnySettlement] = [
         RENEW,
+        replace(RENEW, note={}),
         COMPLETE,
+        replace(COMPLETE, note={}),
         replace(COMPLETE, digest=b"other", result=b"other"),
         replace(COMPLETE, result=None, stored=False),
         FAIL,

@@ -154,5 +154,6 @@ class ValueChecks(StoreFactory):
         answer = await caller.claim()
         moved = expect(answer, Verdict.REPLAY)
         assert moved.valid_until == answer.now + slide, "a replay after an eighth extends the window"
+        assert_same(moved, await caller.record(), "what a replay has moved")
         await stage.lapse(2 * slide)
         assert (await caller.acquire()).cycle != done.cycle, "after its window a key begins a new life"

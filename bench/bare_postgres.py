@@ -1,0 +1,128 @@
+"""The bare statements on PostgreSQL: what Onceward's own store needs, on its own table, by nothing but the driver.
+
+What is left out is everything around them: keys, judging, leases, results, lost replies. So the ratio is what Onceward
+adds to the database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import asyncpg
+import psycopg
+
+from bench.bare import Busy, Work
+from onceward.stores.postgres.statements import NOW
+
+LEASE = 600_000_000  # µs
+NONCE = bytes(16)
+
+_CLAIM = """
+INSERT INTO "{schema}".onceward_records (
+    id, scope, key, state, token, nonce, cycle, attempt, created_at, claimed_at, updated_at, renewed_at, lease_until,
+    owner
+) SELECT {id}, 'bench', {key}, 'PENDING', now, {nonce}, now, 1, now, now, now, now, now + {lease}, 'me'
+FROM (SELECT {now} AS now) AS clock ON CONFLICT (id) DO NOTHING RETURNING token
+"""
+_COMPLETE = """
+UPDATE "{schema}".onceward_records SET state = 'COMPLETED', updated_at = {now}, lease_until = NULL, result = {result},
+    digest = {digest} WHERE id = {id} AND token = {token} AND nonce = {nonce} AND state = 'PENDING' RETURNING attempt
+"""
+_LOOK = """
+SELECT token, attempt, fingerprint, result, stored, valid_until, slide, owner, min_reader, {now}
+FROM "{schema}".onceward_records WHERE id = {id} AND state = 'COMPLETED'
+"""
+
+
+class Texts:
+    """The statements as a driver wants its parameters: %s for psycopg, $1 for asyncpg."""
+
+    def __init__(self, schema: str, *, numbered: bool) -> None:
+        def text(template: str, *names: str) -> str:
+            places = {name: f"${n}" if numbered else "%b" for n, name in enumerate(names, 1)}
+            return template.format(schema=schema, now=NOW, **places)
+
+        self.claim = text(_CLAIM, "id", "key", "nonce", "lease")
+        self.complete = text(_COMPLETE, "result", "digest", "id", "token", "nonce")
+        self.look = text(_LOOK, "id")
+
+
+def by_psycopg(cursor: psycopg.Cursor[Any], texts: Texts, work: Work, *, looks: bool) -> Work:
+    def call(key: str) -> str:
+        id = hashlib.sha256(key.encode()).digest()
+        if looks:
+            found = cursor.execute(texts.look, (id,), prepare=True, binary=True).fetchone()
+            if found is not None:
+                return str(found[3].decode())
+        made = cursor.execute(texts.claim, (id, key, NONCE, LEASE), prepare=True, binary=True).fetchone()
+        if made is None:
+            raise Busy(key)
+        result = work(key)
+        values = (result.encode(), NONCE, id, made[0], NONCE)
+        if cursor.execute(texts.complete, values, prepare=True, binary=True).fetchone() is None:
+            raise Busy(key)
+        return result
+
+    return call
+
+
+@contextmanager
+def connection_per_thread(url: str, schema: str, work: Work, *, looks: bool) -> Iterator[Work]:
+    """Each thread has a connection of its own."""
+    own = threading.local()
+    connections: list[psycopg.Connection[Any]] = []
+    texts = Texts(schema, numbered=False)
+
+    def call(key: str) -> str:
+        do: Work | None = getattr(own, "call", None)
+        if do is None:
+            connections.append(psycopg.connect(url, autocommit=True))
+            do = own.call = by_psycopg(connections[-1].cursor(), texts, work, looks=looks)
+        return do(key)
+
+    try:
+        yield call
+    finally:
+        for connection in connections:
+            connection.close()
+
+
+async def by_asyncpg(
+    url: str, schema: str, work: Work, connections: int, *, looks: bool
+) -> tuple[Callable[[str], Awaitable[str]], Callable[[], Coroutine[Any, Any, None]]]:
+    """A call for each of so many tasks at once, each with a connection; and how to end it."""
+    texts = Texts(schema, numbered=True)
+    pool = await asyncpg.create_pool(url, min_size=connections, max_size=connections)
+    free: asyncio.Queue[Any] = asyncio.Queue()
+    for _ in range(connections):
+        free.put_nowait(await pool.acquire())
+
+    async def call(key: str) -> str:
+        connection = await free.get()
+        try:
+            id = hashlib.sha256(key.encode()).digest()
+            if looks:
+                found = await connection.fetchrow(texts.look, id)
+                if found is not None:
+                    return str(found[3].decode())
+            token = await connection.fetchval(texts.claim, id, key, NONCE, LEASE)
+            if token is None:
+                raise Busy(key)
+            result = work(key)
+            if await connection.fetchval(texts.complete, result.encode(), NONCE, id, token, NONCE) is None:
+                raise Busy(key)
+            return result
+        finally:
+            free.put_nowait(connection)
+
+    async def end() -> None:
+        while not free.empty():
+            await pool.release(free.get_nowait())
+        await pool.close()
+
+    return call, end

@@ -1,0 +1,52 @@
+"""What PostgreSQL's errors mean to somebody who only wants to know whether to wait, make room or call for help."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from onceward.errors import StoreBroken, StoreError, StoreFull, StoreUnavailable
+
+Meaning = tuple[type[StoreError], str, str]
+
+RETRIED: Final = frozenset({"40001", "40P01", "55P03"})
+"""Serialization failure, deadlock, lock not available: what was asked for did not happen, and may be asked again."""
+
+UNPREPARED: Final = frozenset({"26000", "42P05"})
+"""A prepared statement is not where we left it, or one is there already: a pooler stands between us and the server."""
+
+MEANINGS: Final[dict[str, Meaning]] = {
+    "42P01": (StoreBroken, "the tables of Onceward are not there", "run `onceward migrate`"),
+    "42703": (StoreBroken, "the tables of Onceward are older than this Onceward", "run `onceward migrate`"),
+    "3F000": (StoreBroken, "the schema does not exist", "create it, or name another by ?schema="),
+    "42501": (StoreBroken, "this user may not do that", "grant it what Onceward needs on its own tables"),
+    "53100": (StoreFull, "there is no room on the server's disk; nothing was written", "make room, or purge"),
+    "53300": (StoreUnavailable, "the server has no connection left", "raise max_connections, or use a pooler"),
+    "57014": (StoreUnavailable, "the statement was cancelled", "the call may be repeated"),
+    "25006": (StoreUnavailable, "this server only reads", "connect to the primary (target_session_attrs=read-write)"),
+    "25P02": (StoreUnavailable, "an earlier error has spoilt this transaction", "roll it back"),
+}
+FAMILIES: Final[dict[str, Meaning]] = {
+    "08": (StoreUnavailable, "the connection broke", "the call may be repeated"),
+    "40": (StoreUnavailable, "somebody else was faster, again and again", "the call may be repeated"),
+    "53": (StoreUnavailable, "the server lacks resources", "look into its log"),
+    "55": (StoreUnavailable, "somebody holds it for longer than this call may wait", "keep transactions short"),
+    "57": (StoreUnavailable, "the server is shutting down or starting", "the call may be repeated"),
+    "XX": (StoreBroken, "the server found something damaged", "look into its log; restore from a backup"),
+    "42": (StoreBroken, "the tables of Onceward are not what they should be", "run `onceward migrate`"),
+    "23": (StoreBroken, "the tables of Onceward are not what they should be", "were they edited by hand?"),
+}
+UNEXPECTED: Final[Meaning] = (StoreUnavailable, "PostgreSQL refused", "look at its message")
+
+
+class Refused(Exception):
+    """The server answered with an error; the connection is fine."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(f"{message} ({code})")
+        self.code = code
+
+
+def explain(error: Refused, name: str) -> StoreError:
+    """A fresh error of ours, to be raised `from` the server's."""
+    kind, what, cure = MEANINGS.get(error.code) or FAMILIES.get(error.code[:2]) or UNEXPECTED
+    return kind(f"{name}: {what} ({error})", hint=cure)

@@ -1,0 +1,246 @@
+"""The store inside the caller's own transaction: nothing commits here.
+
+A claim that changes anything takes the key's advisory lock first, for as long as the transaction is open: batches of
+others see it and say "running" instead of waiting. Nothing here waits inside the server: what is taken is asked for
+again, so that a limit is a limit and an event loop stays free.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import count
+from typing import Any, TypeVar
+
+from onceward.errors import ConfigurationError, RetryTransaction, StoreError
+from onceward.model import transitions
+from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Verdict
+from onceward.ports import AnyRequest, AnySettlement, World
+from onceward.stores.callers import awaited_driver_connection, driver_connection, is_async_wrapper
+
+from .faults import Refused, explain
+from .lines import YOURS, Line, line_of
+from .rows import columns_of
+from .statements import Statement
+from .table import Sight, Table, elsewhere, seen
+
+T = TypeVar("T")
+Change = Callable[[Record | None, Any, int], tuple[Record | None, Verdict]]
+
+FIRST_WAIT, LONGEST_WAIT = 0.002, 0.05  # seconds between tries for what another transaction holds
+AGAIN = frozenset({"40001", "40P01", "55P03"})
+NO_SUCH_SAVEPOINT, SPOILT = "3B001", "25P02"
+
+WHERE = (
+    "SELECT (extract(epoch FROM now()) * 1000000)::bigint, current_setting('transaction_isolation'),"
+    " current_database()::text, (pg_control_system()).system_identifier,"
+    " coalesce(to_regclass($1::text)::oid::bigint, 0)"
+)
+"""Which transaction this is (by its begin), how it is isolated, and which tables it would write to."""
+
+_points = count(1)
+
+
+class PostgresJoined:
+    """The store, seen from the caller's transaction."""
+
+    exclusive = False
+    number: str | None = None
+    """The transaction's own, once it has written anything: its end can be asked for even if nobody saw it."""
+
+    def __init__(
+        self, connection: Any, world: World, table: Table, home: tuple[Any, ...], now: Callable[[], int | None]
+    ) -> None:
+        self._given = connection
+        self._world = world
+        self._table = table
+        self._home = home
+        self._now = now
+        self._where = Statement(WHERE)
+        self._line: Line | None = None if is_async_wrapper(connection) else self._line_of(connection)
+        self._begun: int | None = None
+        self._isolated = False
+        self._points: list[str] = []
+
+    def _line_of(self, connection: Any) -> Line:
+        return line_of(driver_connection(connection, self._world), self._world)
+
+    # ── the verbs ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
+        deadline = time.monotonic() + timeout
+        return [await self._explained(self._apply(transitions.claim, one, deadline)) for one in requests]
+
+    async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:
+        deadline = time.monotonic() + timeout
+        return [await self._explained(self._apply(transitions.settle, one, deadline)) for one in settlements]
+
+    async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
+        """The keeper does that by itself: nothing here keeps it out."""
+        deadline = time.monotonic() + timeout
+        return [await self._explained(self._apply(transitions.renew, one, deadline)) for one in renewals]
+
+    def is_open(self) -> bool:
+        return self._line is not None and self._line.is_open()
+
+    async def begin(self, *, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        point = f"onceward_{next(_points)}"
+
+        async def work() -> None:
+            await self._enter(deadline)
+            await (await self._connected()).command(f"SAVEPOINT {point}", deadline)
+
+        await self._explained(work())
+        self._points.append(point)
+
+    async def keep(self) -> bool:
+        """If it fails, the point is still there to return to."""
+        point = self._points[-1]
+        if not await self._is_same():
+            self._points.pop()
+            return False
+        there = await self._explained(self._end(f"RELEASE SAVEPOINT {point}"))
+        self._points.pop()
+        return there
+
+    async def undo(self) -> bool:
+        point = self._points.pop()
+        if self._line is None or not self._line.is_open():
+            return False
+        if not await self._is_same(spoilt=True):
+            return False
+        back = f"ROLLBACK TO SAVEPOINT {point}"
+        return await self._explained(self._end(back)) and await self._explained(self._end(f"RELEASE SAVEPOINT {point}"))
+
+    async def abandon(self) -> bool:
+        if self._line is None or not self._line.is_open():
+            return False
+        await self._explained(self._end("ROLLBACK"))
+        return True
+
+    async def _end(self, *commands: str) -> bool:
+        """False if the point is gone: whoever ends a transaction ends all points in it."""
+        line, deadline = await self._connected(), time.monotonic() + 30.0
+        try:
+            for command in commands:
+                await line.command(command, deadline)
+        except Refused as error:
+            if error.code == NO_SUCH_SAVEPOINT:
+                return False
+            raise
+        return True
+
+    # ── which transaction ───────────────────────────────────────────────────────────────────────────────────────
+
+    async def _connected(self) -> Line:
+        if self._line is None:
+            self._line = line_of(await awaited_driver_connection(self._given), self._world)
+        return self._line
+
+    async def _enter(self, deadline: float) -> bool:
+        """See to it that a transaction on our own tables is open; False if it is not the one that was entered first."""
+        line = await self._connected()
+        await line.begin()
+        begun, isolation, *home = await self._place(line, deadline)
+        if tuple(home) != self._home:
+            raise ConfigurationError(
+                "this connection is on another database (or sees other tables) than the store: "
+                "the two cannot commit together",
+                hint="open both on the same database; name the schema of the tables in the store's URL",
+            )
+        if self._begun is None:
+            self._begun = begun
+        self._isolated = isolation not in ("read committed", "read uncommitted")
+        return bool(begun == self._begun)
+
+    async def _place(self, line: Line, deadline: float) -> tuple[Any, ...]:
+        name = f"{self._table.statements.prefix}onceward_records"
+        return (await line.rows(deadline, self._where, name))[0]
+
+    async def _is_same(self, *, spoilt: bool = False) -> bool:
+        """Whether this is still the transaction that was entered. One that an error spoilt cannot be asked."""
+        if self._line is None or not self._line.is_open():
+            return False
+        try:
+            begun = (await self._place(self._line, time.monotonic() + 30.0))[0]
+        except Refused as error:
+            if error.code == SPOILT:
+                return spoilt
+            raise explain(error, YOURS) from error
+        return bool(begun == self._begun)
+
+    async def _explained(self, work: Awaitable[T]) -> T:
+        try:
+            return await work
+        except Refused as error:
+            raise _meaning(error) from error
+
+    # ── one request ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _apply(self, change: Change, request: AnyRequest, deadline: float) -> Answer:
+        if not await self._enter(deadline):
+            return Answer(Verdict.LOST, None, self._now() or 0)
+        line = await self._connected()
+        locked, pause = False, FIRST_WAIT
+        while True:
+            sight = await self._look(line, request.id, deadline)
+            record, verdict = change(sight.record, request, sight.now)
+            if record is sight.record:
+                return self._answer(request, Answer(verdict, record, sight.now))
+            if locked:
+                if await self._write(line, sight, record, deadline):
+                    return Answer(verdict, record, sight.now)
+                locked = False  # seen by others while we looked; the lock itself stays ours
+            elif await self._lock(line, request.id, deadline):
+                locked = True
+                continue  # look again: whoever had the lock may have changed the record
+            if time.monotonic() + pause >= deadline:
+                return self._taken(request, sight)
+            await self._world.sleep(pause * (0.5 + self._world.jitter() / 2))
+            pause = min(pause * 2, LONGEST_WAIT)
+
+    async def _look(self, line: Line, id: bytes, deadline: float) -> Sight:
+        return seen(await line.rows(deadline, self._table.statements.read, self._now(), [id]))[id]
+
+    async def _lock(self, line: Line, id: bytes, deadline: float) -> bool:
+        lock = self._table.lock_of(id)
+        [(mine, number)] = await line.rows(deadline, self._table.statements.advise, lock)
+        self.number = number
+        return bool(mine)
+
+    async def _write(self, line: Line, sight: Sight, record: Record | None, deadline: float) -> bool:
+        assert record is not None  # noqa: S101 (no verb makes a record vanish)
+        columns = columns_of([record])
+        statements = self._table.statements
+        if sight.record is None:
+            return bool(await line.rows(deadline, statements.create_one, *[column[0] for column in columns]))
+        lock = self._table.lock_of(record.id)
+        values = (*columns, [sight.version], [False], [lock])
+        [(_, written, _)] = await line.rows(deadline, statements.write, *values)
+        return bool(written)
+
+    def _answer(self, request: AnyRequest, answer: Answer) -> Answer:
+        """A snapshot that is older than the claim itself cannot tell that it was lost."""
+        token = getattr(request, "token", 0)
+        stale = answer.verdict is Verdict.LOST and (answer.record is None or answer.record.token < token)
+        if stale and self._isolated:
+            raise RetryTransaction(
+                "your transaction began before the claim that it is to complete",
+                hint="roll back and repeat it; claim before the transaction begins",
+            )
+        return answer
+
+    def _taken(self, request: AnyRequest, sight: Sight) -> Answer:
+        if isinstance(request, ClaimRequest):
+            return Answer(Verdict.RUNNING, sight.record or elsewhere(request), sight.now)
+        raise RetryTransaction("the record is held by another open transaction", hint="roll yours back and repeat it")
+
+
+def _meaning(error: Refused) -> StoreError:
+    if error.code in AGAIN:
+        return RetryTransaction(
+            f"the server cannot fit your transaction in beside another one ({error})",
+            hint="roll back and repeat it; under READ COMMITTED a duplicate does not need this",
+        )
+    return explain(error, YOURS)

@@ -1,0 +1,107 @@
+"""The tables in the database, and how older ones become newer ones.
+
+A migration only adds (tables, columns with a default, indexes), so that an older Onceward can go on working beside a
+newer one on the same tables. Where that is impossible, the migration raises `min_reader`, and older ones refuse.
+Nothing is made or changed unless somebody asks for it: `onceward migrate`, or `?migrate=1`.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from onceward.errors import StoreBroken, VersionSkew
+from onceward.ports import Schema
+
+from .faults import Refused
+from .statements import Statements, migration
+from .wire import Wire
+
+LATEST: Final = 1
+"""How many migrations there are. Number n is `migrations/000n.sql`. Never edit one that was released."""
+
+LOCK_NOT_AVAILABLE: Final = "55P03"
+SOON: Final = 500  # ms
+PAUSE: Final = 0.2  # seconds
+_LOCK: Final = 0x6F6E6365776172  # "onceward", so that two who migrate at once do it one after the other
+
+
+def migrations() -> tuple[str, ...]:
+    return tuple(migration(number) for number in range(1, LATEST + 1))
+
+
+async def examine(wire: Wire, statements: Statements, deadline: float) -> Schema:
+    """What the database holds and what it lacks."""
+    version = await _meta(wire, statements, "schema_version", deadline)
+    min_reader = await _meta(wire, statements, "min_reader", deadline) if version else 0
+    latest = len(migrations())
+    return Schema(version, latest, min_reader, tuple(changes(statements, version)) if version < latest else ())
+
+
+async def prepare(wire: Wire, statements: Statements, deadline: float, *, migrate: bool) -> None:
+    """Check the version, and bring older tables up to date if that was asked for."""
+    found = await examine(wire, statements, deadline)
+    if found.statements and migrate:
+        await apply(wire, statements, deadline)
+        found = await examine(wire, statements, deadline)
+    if found.version < found.latest:
+        what = f"schema version {found.version}" if found.version else "no tables of Onceward"
+        raise StoreBroken(
+            f"{wire.name} has {what}, and this Onceward needs version {found.latest}",
+            hint="run `onceward migrate`, or add ?migrate=1 to the URL",
+        )
+    if found.min_reader > found.latest:
+        raise VersionSkew(
+            f"{wire.name} has schema version {found.version}; this Onceward knows {found.latest} and must not touch it",
+            hint="upgrade Onceward in this process",
+        )
+
+
+async def apply(wire: Wire, statements: Statements, deadline: float) -> None:
+    """All of it in one transaction; whoever comes second finds it done.
+
+    A change of a table waits for whoever uses it, and whoever comes meanwhile waits behind: so it is given up soon,
+    and tried again.
+    """
+    while True:
+        try:
+            await _apply(wire, statements, deadline)
+        except Refused as error:
+            await wire.command("ROLLBACK", deadline)
+            if error.code != LOCK_NOT_AVAILABLE or time.monotonic() + PAUSE >= deadline:
+                raise
+        else:
+            return
+        await wire.world.sleep(PAUSE)
+
+
+async def _apply(wire: Wire, statements: Statements, deadline: float) -> None:
+    await wire.command(f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = {SOON}", deadline)
+    await wire.ask(f"SELECT pg_advisory_xact_lock({_LOCK}) IS NULL", deadline)
+    for statement in changes(statements, await _meta(wire, statements, "schema_version", deadline)):
+        await wire.command(statement, deadline)
+    await wire.command("COMMIT", deadline)
+
+
+def changes(statements: Statements, version: int) -> list[str]:
+    """What leads from this version to the latest, to be executed in one transaction."""
+    numbered = migrations()
+    if version >= len(numbered):
+        return []
+    texts = [one.strip() for text in numbered[version:] for one in statements.filled(text).split("\n;\n")]
+    if statements.prefix and not version:
+        texts.insert(0, f"CREATE SCHEMA IF NOT EXISTS {statements.prefix.removesuffix('.')}")
+    noted = [
+        f"INSERT INTO {statements.prefix}onceward_meta AS mine (name, value) VALUES ('{name}', {value})"  # noqa: S608 (all ours)
+        " ON CONFLICT (name) DO UPDATE SET value = greatest(mine.value, excluded.value)"
+        for name, value in (("schema_version", len(numbered)), ("min_reader", 1))
+    ]
+    return texts + noted
+
+
+async def _meta(wire: Wire, statements: Statements, name: str, deadline: float) -> int:
+    table = f"{statements.prefix}onceward_meta"
+    if await wire.ask("SELECT to_regclass($1::text) IS NULL", deadline, table) == [(True,)]:
+        return 0
+    rows = await wire.ask(f"SELECT value FROM {table} WHERE name = $1::text", deadline, name)  # noqa: S608 (our own)
+    return int(rows[0][0]) if rows else 0

@@ -1,0 +1,297 @@
+"""The state table applied to rows.
+
+The common cells are one statement each: a claim of a key that has no record, a completion and a renewal by the owner.
+Whatever else is asked, the statement shows the record instead; `model.transitions` then decides, and what changes is
+written if the record is still the version that was seen. A version is PostgreSQL's own: the transaction that wrote it.
+What lost such a race asks again, with the record as it is by then.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from onceward.errors import ConfigurationError, StoreUnavailable
+from onceward.model import transitions
+from onceward.model.cells import acquire_afresh
+from onceward.model.record import Answer, ClaimRequest, Complete, Record, Renewal, State, Validity, Verdict
+from onceward.ports import AnyRequest
+
+from .rows import columns_of, record_of, text_of
+from .statements import Statements
+from .values import LARGEST
+from .wire import Call, Rows, Wire
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.05  # seconds before what lost a race asks again
+FITS = LARGEST // 2
+"""A duration that can be added to any time without overflow."""
+
+Answers = dict[bytes, Answer]
+
+
+class Sight(NamedTuple):
+    """A record as a statement showed it."""
+
+    record: Record | None
+    version: int | None
+    now: int
+
+
+Sights = dict[bytes, Sight]
+
+
+def ids_of(requests: Sequence[AnyRequest]) -> list[bytes]:
+    """The ids, each once: the second of two requests for a key would be judged by what the first one found."""
+    ids = [request.id for request in requests]
+    if len(ids) > 1 and len(set(ids)) < len(ids):
+        raise ConfigurationError("a batch holds two requests for the same key", hint="send them one after the other")
+    return ids
+
+
+class Table:
+    """The records in one schema. `now` is None where the server's clock decides."""
+
+    def __init__(self, statements: Statements, salt: int) -> None:
+        self.statements = statements
+        self._salt = salt
+
+    def lock_of(self, id: bytes) -> int:
+        """The advisory lock that a claim inside somebody's transaction holds. Another schema has other locks."""
+        return int.from_bytes(id[:8], "big", signed=True) ^ self._salt
+
+    async def apply(self, wire: Wire, requests: Sequence[AnyRequest], now: int | None, deadline: float) -> list[Answer]:
+        """Claims, renewals and settlements, each for another key."""
+        if len(requests) == 1:
+            answer = await self._alone(wire, requests[0], now, deadline)
+            if answer is not None:
+                return [answer]
+        left = sorted(requests, key=_id)
+        answers: Answers = {}
+        pause = FIRST_PAUSE
+        while True:
+            sights = await self._look(wire, left, answers, now, deadline)
+            await self._decide(wire, left, sights, answers, deadline)
+            left = [request for request in left if request.id not in answers]
+            if not left:
+                return [answers[request.id] for request in requests]
+            if time.monotonic() + pause >= deadline:
+                raise StoreUnavailable(f"{wire.name}: somebody else was faster, again and again", hint="try again")
+            await wire.world.sleep(pause * (0.5 + wire.world.jitter() / 2))
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    # ── what comes alone ────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _alone(self, wire: Wire, request: AnyRequest, now: int | None, deadline: float) -> Answer | None:
+        """The answer, if a statement of the plainest kind can give it: most calls are such ones."""
+        if type(request) is ClaimRequest and (request.lease is None or request.lease < FITS):
+            return await self._claim_alone(wire, request, now, deadline)
+        if type(request) is Complete and not request.note and _fits(request.validity):
+            validity = request.validity
+            rows = await wire.rows(
+                deadline, self.statements.complete_one, now, request.id, request.token, request.nonce, request.result,
+                request.digest, request.stored, validity.lasting, validity.until, validity.slide,
+            )  # fmt: skip
+            if rows:
+                time_there, *rest = rows[0]
+                return Answer(Verdict.OK, record_of(tuple(rest), request.result), time_there)
+        return None
+
+    async def _claim_alone(self, wire: Wire, request: ClaimRequest, now: int | None, deadline: float) -> Answer | None:
+        [(time_there, made, version, *rest)] = await wire.rows(
+            deadline, self.statements.claim_one, now, request.id, request.scope, request.key, request.nonce,
+            request.lease, request.fingerprint, text_of(request.arguments), request.after_crash._value_,
+            request.max_attempts, request.owner, text_of(request.note), self.lock_of(request.id),
+        )  # fmt: skip
+        if made:
+            record, verdict = acquire_afresh(None, request, time_there)
+            return Answer(verdict, record, time_there)
+        if version is None:
+            return None
+        before = record_of(tuple(rest))
+        record, verdict = transitions.claim(before, request, time_there)
+        return Answer(verdict, record, time_there) if record is before else None
+
+    # ── one statement for each kind ─────────────────────────────────────────────────────────────────────────────
+
+    async def _look(
+        self, wire: Wire, requests: Sequence[AnyRequest], answers: Answers, now: int | None, deadline: float
+    ) -> Sights:
+        """Do what one statement can do, and see the records of the others."""
+        claims, completions, renewals, others = _sorted_by_kind(requests)
+        calls: list[Call] = []
+        if claims:
+            calls.append((self.statements.claim, self._claim_values(claims, now)))
+        if completions:
+            calls.append((self.statements.complete, _complete_values(completions, now)))
+        if renewals:
+            calls.append((self.statements.renew, _renew_values(renewals, now)))
+        if others:
+            calls.append((self.statements.read, (now, [request.id for request in others])))
+        replies = iter(await wire.run(deadline, *calls))
+        sights: Sights = {}
+        if claims:
+            _read_claims({request.id: request for request in claims}, next(replies), answers, sights)
+        for owners in (completions, renewals):
+            if owners:
+                _read_owners({request.id: request for request in owners}, next(replies), answers, sights)
+        if others:
+            sights.update(seen(next(replies)))
+        return sights
+
+    def _claim_values(self, claims: Sequence[ClaimRequest], now: int | None) -> list[Any]:
+        return [
+            now,
+            [one.id for one in claims],
+            [one.scope for one in claims],
+            [one.key for one in claims],
+            [one.nonce for one in claims],
+            [one.lease for one in claims],
+            [one.fingerprint for one in claims],
+            [text_of(one.arguments) for one in claims],
+            [one.after_crash._value_ for one in claims],
+            [one.max_attempts for one in claims],
+            [one.owner for one in claims],
+            [text_of(one.note) for one in claims],
+            [self.lock_of(one.id) for one in claims],
+        ]
+
+    # ── and the rest of the table ───────────────────────────────────────────────────────────────────────────────
+
+    async def _decide(
+        self, wire: Wire, requests: Sequence[AnyRequest], sights: Sights, answers: Answers, deadline: float
+    ) -> None:
+        changed: Answers = {}
+        for request in requests:
+            sight = sights.get(request.id)
+            if sight is None:
+                continue
+            record, verdict = transitions.apply(sight.record, request, sight.now)
+            answer = Answer(verdict, record, sight.now)
+            if record is sight.record:
+                answers[request.id] = answer
+            else:
+                changed[request.id] = answer
+        if changed:
+            written, held = await self.write(wire, sights, changed, deadline)
+            answers.update((id, changed[id]) for id in written)
+            answers.update((one.id, _locked(one, sights[one.id])) for one in requests if one.id in held)
+
+    async def write(
+        self, wire: Wire, sights: Sights, changed: Answers, deadline: float
+    ) -> tuple[set[bytes], set[bytes]]:
+        """Write the records of these answers where nobody has done so since they were seen.
+
+        Tells which were written, and which somebody's open transaction holds.
+        """
+        records = [answer.record for answer in changed.values() if answer.record is not None]
+        before = [sights[record.id] for record in records]
+        same_result = [
+            one.record is not None and one.record.result is record.result
+            for one, record in zip(before, records, strict=True)
+        ]
+        columns = columns_of(records)
+        results = columns[_RESULT]
+        columns[_RESULT] = [None if same else result for same, result in zip(same_result, results, strict=True)]
+        versions, locks = [one.version for one in before], [self.lock_of(record.id) for record in records]
+        rows = await wire.rows(deadline, self.statements.write, *columns, versions, same_result, locks)
+        return {id for id, done, _ in rows if done}, {id for id, _, free in rows if not free}
+
+
+_RESULT = Record.__struct_fields__.index("result")
+
+
+def _id(request: AnyRequest) -> bytes:
+    return request.id
+
+
+def _sorted_by_kind(
+    requests: Iterable[AnyRequest],
+) -> tuple[list[ClaimRequest], list[Complete], list[Renewal], list[AnyRequest]]:
+    claims: list[ClaimRequest] = []
+    completions: list[Complete] = []
+    renewals: list[Renewal] = []
+    others: list[AnyRequest] = []
+    for request in requests:
+        if type(request) is ClaimRequest and (request.lease is None or request.lease < FITS):
+            claims.append(request)
+        elif type(request) is Complete and not request.note and _fits(request.validity):
+            completions.append(request)
+        elif type(request) is Renewal and not request.note and request.lease < FITS:
+            renewals.append(request)
+        else:
+            others.append(request)
+    return claims, completions, renewals, others
+
+
+def _fits(validity: Validity) -> bool:
+    return validity.lasting is None or validity.lasting < FITS
+
+
+def _complete_values(completions: Sequence[Complete], now: int | None) -> list[Any]:
+    return [
+        now,
+        [one.id for one in completions],
+        [one.token for one in completions],
+        [one.nonce for one in completions],
+        [one.result for one in completions],
+        [one.digest for one in completions],
+        [one.stored for one in completions],
+        [one.validity.lasting for one in completions],
+        [one.validity.until for one in completions],
+        [one.validity.slide for one in completions],
+    ]
+
+
+def _renew_values(renewals: Sequence[Renewal], now: int | None) -> list[Any]:
+    return [
+        now,
+        [one.id for one in renewals],
+        [one.token for one in renewals],
+        [one.nonce for one in renewals],
+        [one.lease for one in renewals],
+    ]
+
+
+def _read_claims(requests: dict[bytes, ClaimRequest], rows: Rows, answers: Answers, sights: Sights) -> None:
+    for now, id, made, free, version, *rest in rows:
+        request = requests[id]
+        if made:
+            record, verdict = acquire_afresh(None, request, now)
+            answers[id] = Answer(verdict, record, now)
+        elif version is not None:
+            sights[id] = Sight(record_of(tuple(rest)), version, now)
+        elif not free:
+            answers[id] = Answer(Verdict.RUNNING, elsewhere(request), now)
+
+
+def _read_owners(requests: dict[bytes, Any], rows: Rows, answers: Answers, sights: Sights) -> None:
+    for now, id, done, version, *rest in rows:
+        if done:
+            own_result = getattr(requests[id], "result", None)
+            answers[id] = Answer(Verdict.OK, record_of(tuple(rest), own_result), now)
+        else:
+            sights[id] = Sight(None if version is None else record_of(tuple(rest)), version, now)
+
+
+def seen(rows: Rows) -> Sights:
+    """What `read` shows."""
+    return {
+        id: Sight(None if version is None else record_of(tuple(rest)), version, now) for now, id, version, *rest in rows
+    }
+
+
+def elsewhere(request: ClaimRequest) -> Record:
+    """All that can be told of a claim inside somebody's open transaction: it is held, and has no lease."""
+    return Record(request.id, request.scope, request.key, State.PENDING, 0)
+
+
+def _locked(request: AnyRequest, sight: Sight) -> Answer:
+    """Somebody's open transaction holds the record. Nothing here waits for that: others wait behind us."""
+    if isinstance(request, ClaimRequest | Renewal):
+        return Answer(Verdict.RUNNING, sight.record, sight.now)
+    raise StoreUnavailable(
+        "the record is held by somebody's open transaction",
+        key=sight.record.key if sight.record else None,
+        hint="the same call may be repeated; keep transactions short",
+    )

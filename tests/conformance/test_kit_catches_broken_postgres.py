@@ -1,0 +1,174 @@
+"""The statements of the PostgreSQL store, each wrong by one clause: the kit notices every one of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from onceward.errors import StoreError
+from onceward.ports import Clock
+from onceward.stores.postgres import PostgresStore
+from onceward.stores.postgres.statements import Statement, Statements
+from onceward.stores.postgres.table import Table
+from onceward.testing.conformance import StoreConformance
+from tests.conformance.test_postgres import Hooks, InBatches
+
+WITHOUT = ""
+
+WRONG: dict[str, tuple[str, str, str, str]] = {
+    "a claim that takes what is there": (
+        "claim",
+        "ON CONFLICT (id) DO NOTHING",
+        "ON CONFLICT (id) DO UPDATE SET nonce = excluded.nonce, token = excluded.token",
+        "of_many_claimants_of_one_key_exactly_one_acquires",
+    ),
+    "a lone claim that takes what is there": (
+        "claim_one",
+        "ON CONFLICT (id) DO NOTHING",
+        "ON CONFLICT (id) DO UPDATE SET nonce = excluded.nonce, token = excluded.token",
+        "of_many_claimants_of_one_key_exactly_one_acquires",
+    ),
+    "a lone claim that does not count": (
+        "claim_one",
+        "$5::bytea, now, 1,",
+        "$5::bytea, now, 0,",
+        "what_the_store_says_lies_in_the_database",
+    ),
+    "a lone completion by whoever has the token": (
+        "complete_one",
+        "AND nonce = $4::bytea",
+        "AND ($4::bytea IS NOT NULL)",
+        "nearly_the_owner_is_not_the_owner",
+    ),
+    "a lone completion by whoever has the nonce": (
+        "complete_one",
+        "AND token = $3::bigint",
+        "AND ($3::bigint IS NOT NULL)",
+        "nearly_the_owner_is_not_the_owner",
+    ),
+    "a lone completion of what is done": (
+        "complete_one",
+        "OR state = 'PARKED'",
+        "OR state IN ('PARKED', 'COMPLETED')",
+        "completing_again_is_fine_with_equal_content_and_a_conflict_with_other",
+    ),
+    "a lone completion of a newer version's record": (
+        "complete_one",
+        "AND min_reader <= 1",
+        WITHOUT,
+        "a_record_of_a_newer_version_is_left_alone",
+    ),
+    "a claim whose token is not the time": (
+        "claim",
+        "now, nonce, now, 1,",
+        "1, nonce, 1, 1,",
+        "what_the_store_says_lies_in_the_database",
+    ),
+    "a claim that does not count": (
+        "claim",
+        "now, nonce, now, 1,",
+        "now, nonce, now, 0,",
+        "what_the_store_says_lies_in_the_database",
+    ),
+    "a completion by whoever has the token": (
+        "complete",
+        "AND nonce = asked.nonce",
+        WITHOUT,
+        "nearly_the_owner_is_not_the_owner",
+    ),
+    "a completion by whoever has the nonce": (
+        "complete",
+        "AND token = asked.token",
+        WITHOUT,
+        "nearly_the_owner_is_not_the_owner",
+    ),
+    "a completion of what is done": (
+        "complete",
+        "OR state = 'PARKED'",
+        "OR state IN ('PARKED', 'COMPLETED')",
+        "completing_again_is_fine_with_equal_content_and_a_conflict_with_other",
+    ),
+    "a completion that ends at once": (
+        "complete",
+        "asked.until, now + asked.lasting",
+        "asked.until, now",
+        "every_result_replays_as_it_was",
+    ),
+    "a completion of a newer version's record": (
+        "complete",
+        "AND min_reader <= 1",
+        WITHOUT,
+        "a_record_of_a_newer_version_is_left_alone",
+    ),
+    "a renewal by anybody": (
+        "renew",
+        "AND token = asked.token AND nonce = asked.nonce",
+        WITHOUT,
+        "a_replaced_owner_changes_nothing_while_the_new_one_works",
+    ),
+    "a renewal that gives a lease": (
+        "renew",
+        "CASE WHEN mine.lease_until IS NOT NULL THEN now + asked.lease END",
+        "now + asked.lease",
+        "a_missing_lease_is_held_not_free",
+    ),
+    "a write over what others wrote": (
+        "write",
+        "= given.version",
+        "IS NOT NULL",
+        "of_many_who_take_over_a_lapsed_lease_exactly_one_wins",
+    ),
+    "a write that loses the result": (
+        "write",
+        "WHEN given.same_result THEN mine.result ELSE",
+        "WHEN false THEN mine.result ELSE",
+        "a_sliding_window_moves_with_its_replays",
+    ),
+    "a purge of what came back": (
+        "delete",
+        "AND xmin = given.version",
+        WITHOUT,
+        "purge_racing_claims_lets_nobody_in_twice",
+    ),
+    "a purge that finds nothing": (
+        "purgeable",
+        "valid_until <= old.now",
+        "valid_until > old.now",
+        "purge_deletes_all_that_answers_for_nothing_in_batches",
+    ),
+}
+
+
+class Broken(Hooks, StoreConformance):
+    """The store with one statement spoilt."""
+
+    wrong: ClassVar[tuple[str, str, str, str]]
+    examples = 10
+
+    def open(self, place: Path, clock: Clock) -> PostgresStore:
+        store = super().open(place, clock)
+        kind = Table if self.wrong[0].endswith("_one") else InBatches
+        store._table = kind(self.spoilt(store._table.statements), store._table._salt)
+        return store
+
+    def spoilt(self, sound: Statements) -> Statements:
+        name, clause, instead, _ = self.wrong
+        spoilt = Statements(sound.prefix.strip('".'))
+        text = getattr(spoilt, name).text
+        assert clause in text, f"{name}.sql does not say {clause!r} any more"
+        setattr(spoilt, name, Statement(text.replace(clause, instead)))
+        return spoilt
+
+
+@pytest.mark.usefixtures("postgres")
+@pytest.mark.rival(1, 18, 20, 22)
+@pytest.mark.fault("F36", "F40", "F41", "F42", "F66")
+@pytest.mark.parametrize("colour", ["blocking", "asyncio"])
+@pytest.mark.parametrize("what", WRONG)
+def test_the_kit_catches(what: str, colour: str, tmp_path: Path) -> None:
+    kit = type("Kit", (Broken,), {"wrong": WRONG[what]})()
+    check = getattr(kit, f"test_{WRONG[what][-1]}")
+    with pytest.raises((AssertionError, StoreError)):
+        check(colour=colour, tmp_path=tmp_path)

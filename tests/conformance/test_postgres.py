@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from psycopg.rows import dict_row
+
+from onceward.model.record import Answer
+from onceward.ports import AnyRequest, Clock
+from onceward.stores.postgres import PostgresStore
+from onceward.stores.postgres.table import Table
+from onceward.stores.postgres.wire import Wire
+from onceward.testing.clock import FakeClock
+from onceward.testing.conformance import StoreConformance, StoreFactory
+from onceward.testing.conformance.fencing import FencingChecks
+from onceward.testing.conformance.replies import ReplyChecks
+from tests.servers import pgbouncer, postgres
+from tests.servers.postgres import execute, past_the_store, schema_of
+
+TABLES = ("onceward_records", "onceward_audit")
+IN_ANOTHER_SHAPE = {"arguments", "note"}
+SOAKING = os.environ.get("ONCEWARD_HYPOTHESIS_PROFILE") == "soak"
+
+
+class InBatches(Table):
+    """Also what comes alone goes the way of a batch of one."""
+
+    async def _alone(self, wire: Wire, request: AnyRequest, now: int | None, deadline: float) -> Answer | None:
+        return None
+
+
+class Hooks(StoreFactory):
+    """They look past the store, and past a pooler, at the server itself."""
+
+    url = postgres.URL
+    table: type[Table] = Table
+
+    def open(self, place: Path, clock: Clock) -> PostgresStore:
+        theirs = clock if isinstance(clock, FakeClock) else None  # else the server's own decides
+        store = PostgresStore(os.environ[self.url], schema=schema_of(place), migrate=True, clock=theirs)
+        store._table = self.table(store._table.statements, store._table._salt)
+        return store
+
+    def raw(self, place: Path, id: bytes) -> Mapping[str, object] | None:
+        cursor = past_the_store().cursor(row_factory=dict_row)
+        row = cursor.execute(f"SELECT * FROM {table(place)} WHERE id = %s", (id,)).fetchone()
+        return None if row is None else {name: row[name] for name in row if name not in IN_ANOTHER_SHAPE}
+
+    def writes(self, place: Path) -> int:
+        """Where each row lies, who wrote it, and who has locked it."""
+        versions = "SELECT coalesce(string_agg(concat(ctid, xmin, xmax), ',' ORDER BY ctid), '') FROM"
+        return hash(tuple(execute(f'{versions} "{schema_of(place)}".{name}')[0][0] for name in TABLES))
+
+    def plant(self, place: Path, id: bytes, **fields: Any) -> None:
+        for name, value in fields.items():
+            execute(f"UPDATE {table(place)} SET {name} = %s WHERE id = %s", value, id)
+
+
+def table(place: Path) -> str:
+    return f'"{schema_of(place)}".onceward_records'
+
+
+@pytest.mark.usefixtures("postgres")
+@pytest.mark.mission("B4")
+class TestPostgresStore(Hooks, StoreConformance):
+    examples = None if SOAKING else 30
+
+
+@pytest.mark.usefixtures("pgbouncer")
+@pytest.mark.mission("B4")
+@pytest.mark.fault("F65")
+class TestPostgresStoreBehindPgBouncer(Hooks, StoreConformance):
+    """Each transaction on another connection of the server, and no prepared statements."""
+
+    url = pgbouncer.URL
+    table = InBatches
+    examples = None if SOAKING else 10
+
+
+@pytest.mark.usefixtures("postgres")
+@pytest.mark.fault("F43")
+class TestPostgresStoreOnItsOwnClock(Hooks, FencingChecks, ReplyChecks):
+    """Nobody here knows what time it is: the server says."""
+
+    fake_clock = False

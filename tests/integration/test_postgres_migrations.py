@@ -1,0 +1,170 @@
+"""Schemas of PostgreSQL: the first one is frozen, later ones only add, and both work beside one another."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from onceward import Once
+from onceward.bridge import run
+from onceward.stores.postgres import PostgresStore, schema
+from onceward.stores.postgres.statements import Statements, migration
+from onceward.worlds.threads import Threads
+from tests.cli.calls import as_json, call
+from tests.servers.postgres import URL, Postgres, execute
+
+pytestmark = [pytest.mark.fault("F67"), pytest.mark.usefixtures("postgres")]
+
+FROZEN = (Path(__file__).parent / "postgres_schema_1.sql").read_text()
+
+A_LATER_ONE = """
+ALTER TABLE {schema}onceward_records ADD COLUMN colour text NOT NULL DEFAULT 'blue'
+;
+CREATE INDEX onceward_colour ON {schema}onceward_records (colour) WHERE colour <> 'blue'
+"""
+
+WRITERS = 8
+
+
+@pytest.fixture
+def name(postgres: Postgres) -> Iterator[str]:
+    """A schema of the test's own, without tables."""
+    name = f"versions_{os.getpid()}"
+    execute(f'DROP SCHEMA IF EXISTS "{name}" CASCADE')
+    yield name
+    execute(f'DROP SCHEMA IF EXISTS "{name}" CASCADE')
+
+
+def version_1(name: str) -> None:
+    """As the first Onceward with PostgreSQL has made it."""
+    execute(f'CREATE SCHEMA "{name}"')
+    for statement in Statements(name).filled(without_comments(FROZEN)).split("\n;\n"):
+        execute(statement)
+    execute(f"""INSERT INTO "{name}".onceward_meta VALUES ('schema_version', 1), ('min_reader', 1)""")
+
+
+def without_comments(text: str) -> str:
+    return "\n".join(line for line in text.splitlines() if not line.startswith("--"))
+
+
+def test_the_first_version_is_what_it_was_when_it_was_released() -> None:
+    assert migration(1) == without_comments(FROZEN), "never edit a migration that was released: add another one"
+
+
+def test_every_migration_only_adds() -> None:
+    for number in range(1, schema.LATEST + 1):
+        text = migration(number).upper()
+        assert not any(word in text for word in ("DROP ", "RENAME ", "ALTER COLUMN", "DELETE ", "TRUNCATE"))
+
+
+def test_a_store_works_on_the_frozen_first_version(name: str) -> None:
+    version_1(name)
+    with Once(PostgresStore(os.environ[URL], schema=name)) as once:
+        assert [once.run("k", lambda: "value"), once.run("k", lambda: "value")] == ["value"] * 2
+
+
+def test_a_later_migration_is_applied_while_eight_writers_work_on_the_first_version(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version_1(name)
+    done: Counter[int] = Counter()
+    errors: list[BaseException] = []
+    halfway, stop = threading.Barrier(WRITERS + 1), threading.Event()
+
+    def write(writer: int) -> None:
+        try:
+            with Once(PostgresStore(os.environ[URL], schema=name), lease="20s") as once:
+                number = writer
+                while not stop.is_set() or number < 20 * WRITERS:
+                    once.run(f"k{number}", done.update, [number])
+                    once.run(f"k{number}", done.update, [number])
+                    if number == writer + 2 * WRITERS:
+                        halfway.wait(60)
+                    number += WRITERS
+        except BaseException as error:
+            errors.append(error)
+
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(WRITERS)]
+    for one in writers:
+        one.start()
+    halfway.wait(60)
+    both = (migration(1), A_LATER_ONE)
+    with monkeypatch.context() as newer:
+        newer.setattr(schema, "migrations", lambda: both)
+        run(PostgresStore(os.environ[URL], schema=name).migrate(Threads()))
+    stop.set()
+    for one in writers:
+        one.join(60)
+    assert errors == []
+    assert set(done.values()) == {1}
+    assert len(done) >= 20 * WRITERS
+    rows = execute(f"""SELECT state, colour, count(*) FROM "{name}".onceward_records GROUP BY state, colour""")
+    assert rows == [("COMPLETED", "blue", len(done))]
+    with Once(PostgresStore(os.environ[URL], schema=name)) as older:
+        assert older.run("later", lambda: "works") == "works"
+
+
+def test_a_migration_behind_a_long_transaction_holds_up_nobody(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    version_1(name)
+    both = (migration(1), A_LATER_ONE)
+    monkeypatch.setattr(schema, "SOON", 50)
+    monkeypatch.setattr(schema, "PAUSE", 0.05)
+    with Once(PostgresStore(os.environ[URL], schema=name), lease="20s") as once:
+        once.run("ready", lambda: None)
+        with psycopg.connect(os.environ[URL]) as long:
+            long.execute(f'SELECT count(*) FROM "{name}".onceward_records')
+            with monkeypatch.context() as newer:
+                newer.setattr(schema, "migrations", lambda: both)
+                migrating = threading.Thread(
+                    target=lambda: run(PostgresStore(os.environ[URL], schema=name).migrate(Threads()))
+                )
+                migrating.start()
+                for number in range(20):
+                    once.run(f"k{number}", lambda: None)
+                long.commit()
+                migrating.join(30)
+    assert execute(f"""SELECT value FROM "{name}".onceward_meta WHERE name = 'schema_version'""") == [(2,)]
+
+
+def test_two_who_migrate_at_once_do_it_once(name: str) -> None:
+    stores = [PostgresStore(os.environ[URL], schema=name) for _ in range(4)]
+    threads = [threading.Thread(target=lambda store=store: run(store.migrate(Threads()))) for store in stores]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    found = run(stores[0].schema(Threads(), timeout=5))
+    assert (found.version, found.statements) == (schema.LATEST, ())
+
+
+# ── the command ──
+
+
+def test_the_command_shows_prints_and_makes_the_tables(name: str) -> None:
+    url = f"{os.environ[URL]}?schema={name}"
+    shown = as_json("--store", url, "migrate", "--dry-run")
+    assert (shown["version"], shown["done"]) == (0, False)
+    assert execute("SELECT to_regnamespace(%s)", name) == [(None,)], "it only looked"
+    script = call("--store", url, "migrate", "--sql").stdout
+    assert script.count("CREATE TABLE") == 3
+    made = json.loads(call("--store", url, "migrate", "--yes").stdout)
+    assert (made["version"], made["done"]) == (schema.LATEST, True)
+    with Once(url) as once:
+        assert once.run("k", lambda: "value") == "value"
+    assert '"k"' in call("--store", url, "ls").stdout
+    assert call("--store", url, "doctor").exit_code == 0
+
+
+def test_what_the_command_prints_can_be_executed_by_somebody_else(name: str) -> None:
+    url = f"{os.environ[URL]}?schema={name}"
+    script = call("--store", url, "migrate", "--sql").stdout
+    with psycopg.connect(os.environ[URL], autocommit=True) as theirs:
+        theirs.execute(script.encode())
+    assert as_json("--store", url, "migrate", "--dry-run")["statements"] == []

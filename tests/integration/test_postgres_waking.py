@@ -1,0 +1,96 @@
+"""Waiters on PostgreSQL are woken by the server, if that was asked for; nothing depends on it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from onceward.bridge import run
+from onceward.model.record import Complete
+from onceward.stores.postgres import PostgresStore
+from onceward.testing.conformance.stage import id_of, wanting
+from onceward.worlds.threads import Threads
+from tests.servers.pgbouncer import PgBouncer
+from tests.servers.postgres import URL, Postgres, execute
+
+pytestmark = [pytest.mark.fault("F69")]
+
+TOO_LONG = 20.0
+
+
+def opened(url: str, schema: str) -> PostgresStore:
+    store = PostgresStore(f"{url}?notify=1", schema=schema, migrate=True)
+    run(store.open(Threads()))
+    return store
+
+
+@pytest.fixture
+def two(postgres: Postgres, schema: str) -> Iterator[tuple[PostgresStore, PostgresStore]]:
+    stores = opened(os.environ[URL], schema), opened(os.environ[URL], schema)
+    yield stores
+    for store in stores:
+        run(store.close())
+
+
+def settle(store: PostgresStore, key: str) -> None:
+    record = run(store.claim([wanting(key)], timeout=5))[0].record
+    assert record is not None
+    run(store.settle([Complete(record.id, record.token, record.nonce, b"", b"")], timeout=5))
+
+
+def listens(store: PostgresStore) -> bool:
+    assert store._listener is not None
+    return store._listener.is_listening.wait(TOO_LONG)
+
+
+def test_who_waits_elsewhere_is_woken_by_the_key_that_is_settled_and_by_no_other(
+    two: tuple[PostgresStore, PostgresStore],
+) -> None:
+    worker, waiter = two
+    woken, other = threading.Event(), threading.Event()
+    stop = [waiter.watch(id_of("key"), woken.set), waiter.watch(id_of("another"), other.set)]
+    assert listens(waiter)
+    settle(worker, "key")
+    assert woken.wait(TOO_LONG)
+    assert not other.is_set()
+    for one in stop:
+        one()
+
+
+def test_a_listener_that_was_cut_off_listens_again(two: tuple[PostgresStore, PostgresStore]) -> None:
+    worker, waiter = two
+    woken = threading.Event()
+    stop = waiter.watch(id_of("key"), woken.set)
+    assert listens(waiter)
+    assert waiter._listener is not None
+    waiter._listener.is_listening.clear()
+    execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
+    assert listens(waiter)
+    settle(worker, "key")
+    assert woken.wait(TOO_LONG)
+    stop()
+
+
+def test_behind_a_pooler_it_says_so_once_and_all_else_works(
+    schema: str, pgbouncer: PgBouncer, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = opened(pgbouncer.url, schema)
+    stop = store.watch(id_of("key"), lambda: None)
+    settle(store, "key")
+    assert store._listener is not None
+    thread = store._listener._thread
+    assert thread is not None
+    thread.join(TOO_LONG)
+    assert [record.message for record in caplog.records if "not woken" in record.message] != []
+    stop()
+    run(store.close())
+
+
+def test_nobody_listens_while_nobody_waits(two: tuple[PostgresStore, PostgresStore]) -> None:
+    worker, waiter = two
+    settle(worker, "key")
+    assert waiter._listener is not None
+    assert waiter._listener._thread is None

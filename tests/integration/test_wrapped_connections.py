@@ -1,0 +1,179 @@
+"""Joining what Django and SQLAlchemy make of a connection: on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import django
+import pytest
+import sqlalchemy
+from django.conf import settings
+from django.db import connections, transaction
+from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy.pool import NullPool
+
+from onceward import AsyncOnce, ConfigurationError, Once
+from onceward.stores.postgres import PostgresStore
+from tests.integration.postgres_connections import make_effects
+from tests.servers.postgres import URL
+
+if not settings.configured:
+    settings.configure(DATABASES={"default": {}}, USE_TZ=True)
+    django.setup()
+
+
+class Stop(Exception):
+    pass
+
+
+def effect_of(connection: Any, table: str, word: str) -> Callable[[], str]:
+    """A handler that writes by the caller's own means."""
+
+    def effect() -> str:
+        if hasattr(connection, "cursor"):
+            with connection.cursor() as cursor:
+                cursor.execute(f"INSERT INTO {table} VALUES (%s)", [word])
+        else:
+            connection.execute(sqlalchemy.text(f"INSERT INTO {table} VALUES (:word)"), {"word": word})
+        return word
+
+    return effect
+
+
+# ── Django ──
+
+
+@pytest.fixture
+def django_on_postgres(postgres: Any, schema: str) -> Iterator[tuple[Once, Any, str]]:
+    make_effects(schema)
+    place = urlsplit(os.environ[URL])
+    database = {"ENGINE": "django.db.backends.postgresql", "NAME": "postgres", "USER": "postgres"}
+    where = {"HOST": place.hostname, "PORT": place.port}
+    connections.databases["theirs"] = {**connections["default"].settings_dict, **database, **where}
+    with Once(PostgresStore(os.environ[URL], schema=schema, migrate=True), lease="10s") as once:
+        once.run("ready", lambda: None)
+        yield once, connections["theirs"], f'"{schema}".effects'
+    connections["theirs"].close()
+    del connections["theirs"]
+    del connections.databases["theirs"]
+
+
+@pytest.fixture
+def django_on_sqlite(tmp_path: Path) -> Iterator[tuple[Once, Any, str]]:
+    path = tmp_path / "once.db"
+    database = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(path)}
+    connections.databases["theirs"] = {**connections["default"].settings_dict, **database}
+    with Once(f"sqlite:///{path}", lease="10s") as once:
+        once.run("ready", lambda: None)
+        connections["theirs"].cursor().execute("CREATE TABLE effects (word TEXT)")
+        yield once, connections["theirs"], "effects"
+    connections["theirs"].close()
+    del connections["theirs"]
+    del connections.databases["theirs"]
+
+
+@pytest.fixture(params=["django_on_postgres", "django_on_sqlite"])
+def in_django(request: pytest.FixtureRequest) -> tuple[Once, Any, str]:
+    found: tuple[Once, Any, str] = request.getfixturevalue(request.param)
+    return found
+
+
+def words(connection: Any, table: str) -> list[str]:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT word FROM {table} ORDER BY word")
+        return [word for (word,) in cursor.fetchall()]
+
+
+@pytest.mark.mission("E2")
+def test_a_view_of_django_claims_and_writes_in_its_own_transaction(in_django: tuple[Once, Any, str]) -> None:
+    once, theirs, table = in_django
+    for word in ("first", "second"):
+        with transaction.atomic(using="theirs"), once.within(theirs) as tx:
+            assert tx.run("k", effect_of(theirs, table, word)) == "first"
+    assert words(theirs, table) == ["first"]
+
+
+@pytest.mark.fault("F57")
+def test_a_rollback_by_django_takes_the_claim_along(in_django: tuple[Once, Any, str]) -> None:
+    once, theirs, table = in_django
+    with pytest.raises(Stop), transaction.atomic(using="theirs"), once.within(theirs) as tx:
+        tx.run("k", effect_of(theirs, table, "undone"))
+        raise Stop
+    assert words(theirs, table) == []
+    assert once.read("k") is None
+
+
+def test_complete_in_a_transaction_of_django(in_django: tuple[Once, Any, str]) -> None:
+    once, theirs, table = in_django
+    with once.claim("k") as claim, transaction.atomic(using="theirs"):
+        effect_of(theirs, table, "done")()
+        claim.complete_in(theirs, "value")
+    assert words(theirs, table) == ["done"]
+    assert once.run("k", lambda: "not again") == "value"
+
+
+def test_outside_of_atomic_there_is_nothing_to_join(in_django: tuple[Once, Any, str]) -> None:
+    once, theirs, _ = in_django
+    with pytest.raises(ConfigurationError, match=r"transaction\.atomic"), once.within(theirs) as tx:
+        tx.run("k", lambda: None)
+
+
+# ── SQLAlchemy on SQLite ──
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[sqlalchemy.Engine]:
+    engine = sqlalchemy.create_engine(f"sqlite:///{tmp_path / 'once.db'}", poolclass=NullPool)
+    yield engine
+    engine.dispose()
+
+
+@pytest.mark.mission("E2")
+@pytest.mark.parametrize("kind", ["Session", "Connection"])
+def test_sqlalchemy_on_sqlite_commits_effect_and_record_together(
+    engine: sqlalchemy.Engine, tmp_path: Path, kind: str
+) -> None:
+    with Once(f"sqlite:///{tmp_path / 'once.db'}", lease="10s") as once:
+        once.run("ready", lambda: None)
+        with engine.begin() as connection:
+            connection.execute(sqlalchemy.text("CREATE TABLE effects (word TEXT)"))
+        for word in ("first", "second"):
+            with begun(engine, kind) as theirs, once.within(theirs) as tx:
+                assert tx.run("k", effect_of(theirs, "effects", word)) == "first"
+        with pytest.raises(Stop), begun(engine, kind) as theirs, once.within(theirs) as tx:
+            tx.run("undone", effect_of(theirs, "effects", "undone"))
+            raise Stop
+        with engine.connect() as connection:
+            assert [row.word for row in connection.execute(sqlalchemy.text("SELECT word FROM effects"))] == ["first"]
+        assert once.read("undone") is None
+
+
+def begun(engine: sqlalchemy.Engine, kind: str) -> Any:
+    return sessionmaker(engine).begin() if kind == "Session" else engine.begin()
+
+
+@pytest.mark.usefixtures("postgres")
+def test_what_is_not_sqlalchemy_s_session_or_connection_is_refused(schema: str, engine: sqlalchemy.Engine) -> None:
+    with Once(PostgresStore(os.environ[URL], schema=schema, migrate=True)) as once:
+        once.run("ready", lambda: None)
+        with pytest.raises(ConfigurationError, match="Session or a Connection"), once.within(engine):
+            pass
+        made = sqlalchemy.create_engine(os.environ[URL].replace("://", "+psycopg://"), isolation_level="AUTOCOMMIT")
+        alone = pytest.raises(ConfigurationError, match="commits every statement by itself")
+        with made.connect() as theirs, alone, once.within(theirs) as tx:
+            tx.run("k", lambda: None)
+        made.dispose()
+
+
+@pytest.mark.usefixtures("postgres")
+async def test_a_blocking_session_is_refused_on_an_event_loop(schema: str) -> None:
+    async with AsyncOnce(PostgresStore(os.environ[URL], schema=schema, migrate=True)) as once:
+        made = sqlalchemy.create_engine(os.environ[URL].replace("://", "+psycopg://"))
+        with Session(made) as theirs, pytest.raises(ConfigurationError, match="AsyncSession"):
+            async with once.within(theirs):
+                pass
+        made.dispose()
