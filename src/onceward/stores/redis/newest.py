@@ -15,7 +15,7 @@ from onceward.model.newest import Delivery, Keep, Ruled, Ruling, Standing
 from onceward.model.record import READER
 
 from .calls import BATCH, Calls
-from .records import EXACT, TIME, text
+from .records import TIME, text
 from .resp import Refusal
 from .upkeep import SIZE
 
@@ -44,7 +44,7 @@ class RedisNewest(Calls):
     async def keep_newest(self, deliveries: Sequence[Delivery], keep: Keep, *, timeout: float) -> list[Ruled]:
         """In calls of about 256, so that others pass in between; those of one entity are never in two."""
         deadline = time.monotonic() + timeout
-        kept = [TIME.pack(min(one, EXACT)) for one in (keep.marks, keep.deleted)]
+        kept = [TIME.pack(keep.marks), TIME.pack(keep.deleted)]
         if len(deliveries) <= BATCH:
             return await self._ruled(deliveries, kept, timeout) if deliveries else []
         answers: dict[int, Ruled] = {}
@@ -104,8 +104,7 @@ def _chunks(deliveries: Sequence[Delivery]) -> Iterator[list[int]]:
 
 def _delivery(one: Delivery) -> bytes:
     trace, scope, entity, value = text(one.trace), text(one.scope), text(one.entity), one.value
-    not_before = min(max(one.not_before, 0), EXACT)
-    head = HEAD.pack(not_before, one.message != b"", one.event != b"", len(trace))
+    head = HEAD.pack(max(one.not_before, 0), one.message != b"", one.event != b"", len(trace))
     rest = REST.pack(value is not None, len(one.order), 0, len(scope), len(entity))
     return b"".join((head, trace, rest, one.order, scope, entity, value or b""))
 

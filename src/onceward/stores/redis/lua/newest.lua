@@ -21,7 +21,6 @@ local APPLIES, CONFLICT, ERROR = 16, 32, 255
 local STATE, STATE_SIZE = '<BI8I8BI2I2I4I4', 30
 local CONTENT, MARK_SIZE = 16, 32
 local GLIMPSE = 256  -- bytes: nearly every order is in there, and hardly a value
-local FOREVER = 9007199254740991
 
 local byte, char = string.byte, string.char
 
@@ -34,11 +33,7 @@ local function is_higher(a, b)
   return #a > #b
 end
 
-local function end_of(keep)
-  return math.min(now + number(keep), FOREVER)
-end
-
-local MARKS_END, DELETED_END = end_of(ARGV[2]), end_of(ARGV[3])
+local MARKS_END, DELETED_END = now + number(ARGV[2]), now + number(ARGV[3])  -- beyond 2^53 rounded by some µs
 
 local function put(key, s, ends)
   if ends and is_real then
