@@ -81,6 +81,7 @@ def late(name: str, seconds: float) -> StoreUnavailable:
 def unreachable(error: BaseException, name: str, seconds: float) -> OncewardError:
     """Connecting failed. What the server refuses is told apart from a server that is not there."""
     import redis  # here, because most calls never fail
+    from redis.exceptions import NoPermissionError
 
     if isinstance(error, redis.TimeoutError | TimeoutError):
         return late(name, seconds)
@@ -88,7 +89,7 @@ def unreachable(error: BaseException, name: str, seconds: float) -> OncewardErro
         text = str(error)
         if isinstance(error, redis.BusyLoadingError):
             text = f"LOADING {text}"
-        elif isinstance(error, redis.exceptions.NoPermissionError):
+        elif isinstance(error, NoPermissionError):
             text = f"NOPERM {text}"
         elif isinstance(error, redis.AuthenticationError):
             text = f"{'NOAUTH' if 'required' in text else 'WRONGPASS'} {text}"

@@ -66,7 +66,7 @@ class Single:
 
 def read(name: str) -> str:
     """One of the Lua files."""
-    return files(__package__).joinpath("lua", f"{name}.lua").read_text("utf-8")
+    return files("onceward.stores.redis").joinpath("lua", f"{name}.lua").read_text("utf-8")
 
 
 def assemble(*texts: str) -> Script:

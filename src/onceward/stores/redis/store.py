@@ -124,10 +124,10 @@ class RedisStore(RedisNewest):
 
     # ── the verbs ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> Answers:
+    def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> Answers:  # pyright: ignore[reportIncompatibleMethodOverride]  # awaitable all the same
         return self._at_once(requests, timeout)
 
-    def settle(
+    def settle(  # pyright: ignore[reportIncompatibleMethodOverride]  # awaitable all the same
         self, settlements: Sequence[AnySettlement], *, timeout: float, signed: Signature | None = None
     ) -> Answers:
         return self._at_once(settlements, timeout) if signed is None else self._judged(settlements, timeout, signed)
