@@ -37,7 +37,7 @@ from onceward import (
 )
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing import FakeClock
-from tests.faces import Face
+from tests.faces import Face, Place, place_of
 
 
 class Kept:
@@ -50,6 +50,11 @@ class Kept:
     def __getattr__(self, name: str) -> Any:
         verb = getattr(self.state, name)
         return lambda *args, **kwargs: self._face._wait(verb(*args, **kwargs))
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Place:
+    return place_of(request, tmp_path, clock)
 
 
 @pytest.fixture
