@@ -72,7 +72,7 @@ def test_the_frozen_first_version_is_brought_up_to_date_and_keeps_its_records(
         older.setattr(schema, "migrations", lambda: (migration(1),))
         with Once(PostgresStore(os.environ[URL], schema=name)) as once:
             assert once.run("k", lambda: "value") == "value"
-    with pytest.raises(StoreBroken, match="schema version 1.*onceward migrate"):
+    with pytest.raises(StoreBroken, match=r"schema version 1.*onceward migrate"):
         Once(PostgresStore(os.environ[URL], schema=name)).read("k")
     with Once(PostgresStore(os.environ[URL], schema=name, migrate=True)) as once:
         assert once.run("k", lambda: "other") == "value"

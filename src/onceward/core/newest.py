@@ -156,7 +156,8 @@ def _keeper(engine: Engine) -> KeepsNewest:
 
 def _unable(engine: Engine) -> ConfigurationError:
     return ConfigurationError(
-        f"{engine.store.name} cannot keep the newest state of entities", hint="use memory://, sqlite:///… or postgresql://…"
+        f"{engine.store.name} cannot keep the newest state of entities",
+        hint="use memory://, sqlite:///… or postgresql://…",
     )
 
 
