@@ -8,12 +8,23 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import cases_crowd, cases_keys, cases_many, cases_memory, cases_postgres, cases_sqlite, imports, loop, newest
+from bench import (
+    cases_crowd,
+    cases_keys,
+    cases_many,
+    cases_memory,
+    cases_postgres,
+    cases_redis,
+    cases_sqlite,
+    imports,
+    loop,
+    newest,
+)
 from bench.case import QUICK, THOROUGH, Case, Cases, Plan
 from bench.paired import compare
 from bench.report import HEADER, LEGEND, Finding, document, row
 
-SUBJECTS = (cases_memory, cases_sqlite, cases_crowd, cases_keys, cases_many, newest, cases_postgres)
+SUBJECTS = (cases_memory, cases_sqlite, cases_crowd, cases_keys, cases_many, newest, cases_postgres, cases_redis)
 
 ALONE = {"import": imports.main, "loop": loop.main}
 """What is compared with nothing: run by its name only."""

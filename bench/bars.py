@@ -76,6 +76,20 @@ BARS: dict[str, Bar] = {
     "postgres 64 tasks, replay, against bare asyncpg": at_least(3),
     "postgres 8 threads, against bare psycopg": at_least(1),
     "postgres 64 threads, against bare psycopg": at_least(2.5),
+    "redis, fresh, against bare redis-py": at_most(1.0),
+    "redis, replay, against bare redis-py": at_most(1.0),
+    "redis 8 threads, fresh, against bare redis-py": at_least(2),
+    "redis 64 tasks, fresh, against bare redis.asyncio": at_least(7),
+    **{
+        f"redis{crowd}, {kind}, against {peer}": at_least(1)
+        for kind in ("fresh", "replay")
+        for crowd, peers in (
+            ("", ("idemkit", "powertools", "dogpile redis")),
+            (" 64 threads", ("powertools", "dogpile redis")),
+            (" 64 tasks", ("idemkit",)),
+        )
+        for peer in peers
+    },
 }
 
 WITHOUT_BAR = (
@@ -86,6 +100,8 @@ WITHOUT_BAR = (
     "sqlite NORMAL, replay, against a lean table",
     "sqlite FULL, newest of events with message ids, against a bare upsert",
     "sqlite NORMAL, newest of events with message ids, against a bare upsert",
+    "redis 8 threads, replay, against bare redis-py",
+    "redis 64 tasks, replay, against bare redis.asyncio",
 )
 """Measured and shown all the same: a replay takes no lease, and a table of six columns keeps none of our promises."""
 

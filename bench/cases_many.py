@@ -17,7 +17,7 @@ from bench.case import Call, Case, Cases, Plan, calling, fresh
 from bench.paired import Block, Pace, Run
 from onceward import MemoryStore, Once, open_store
 from onceward.bridge import run
-from onceward.client import Function
+from onceward.function import Function
 from onceward.model.record import ClaimRequest, Complete
 from onceward.ports import Store
 from onceward.worlds.nonce import nonce

@@ -44,9 +44,11 @@ def cases(plan: Plan) -> Cases:
             pace = plan.effort.disk if kind == "fresh" else plan.effort.calls
             yield from _case(name, plan, pace, partial(alone, server.url, kind), partial(bare, server.url, kind))
         for kind, name in TASKS.items():
-            ours, theirs = partial(by_tasks, server.url, kind), partial(by_asyncpg, server.url, kind)
+            callers = plan.effort.callers
+            ours, theirs = (partial(side, server.url, kind, callers) for side in (by_tasks, by_asyncpg))
             yield from _case(name, plan, plan.effort.crowd, ours, theirs)
-        for number, name in THREADS.items():
+        for most, name in THREADS.items():
+            number = min(most, plan.effort.callers)
             crowd, bares = partial(by_threads, server.url, number), partial(by_bare_threads, server.url, number)
             yield from _case(name, plan, plan.effort.crowd, crowd, bares)
     finally:
@@ -111,7 +113,7 @@ def by_bare_threads(url: str, number: int) -> Iterator[Block]:
 
 
 @contextmanager
-def by_tasks(url: str, kind: str) -> Iterator[Block]:
+def by_tasks(url: str, kind: str, callers: int) -> Iterator[Block]:
     with asyncio.Runner() as runner:
         once = AsyncOnce(PostgresStore(url, schema=new_schema(url)), window="forever")
 
@@ -120,22 +122,22 @@ def by_tasks(url: str, kind: str) -> Iterator[Block]:
             return work(key)
 
         try:
-            yield KINDS[kind](call, loop=partial(together, runner))
+            yield KINDS[kind](call, loop=partial(together, runner, callers))
         finally:
             runner.run(once.close())
 
 
 @contextmanager
-def by_asyncpg(url: str, kind: str) -> Iterator[Block]:
+def by_asyncpg(url: str, kind: str, callers: int) -> Iterator[Block]:
     with asyncio.Runner() as runner:
-        call, end = runner.run(bare_postgres.by_asyncpg(url, new_schema(url), work, MANY, looks=kind == "replay"))
+        call, end = runner.run(bare_postgres.by_asyncpg(url, new_schema(url), work, callers, looks=kind == "replay"))
         try:
-            yield KINDS[kind](call, loop=partial(together, runner))
+            yield KINDS[kind](call, loop=partial(together, runner, callers))
         finally:
             runner.run(end())
 
 
-def together(runner: asyncio.Runner, call: Callable[..., Any], keys: Sequence[str]) -> Run:
+def together(runner: asyncio.Runner, callers: int, call: Callable[..., Any], keys: Sequence[str]) -> Run:
     """So many tasks take the next key each as soon as they are done with one."""
 
     async def caller(left: Iterator[str]) -> None:
@@ -145,7 +147,7 @@ def together(runner: asyncio.Runner, call: Callable[..., Any], keys: Sequence[st
     async def all_callers() -> None:
         left = iter(keys)
         async with asyncio.TaskGroup() as group:
-            for _ in range(MANY):
+            for _ in range(callers):
                 group.create_task(caller(left))
 
     return lambda: runner.run(all_callers())

@@ -29,10 +29,12 @@ from onceward import AsyncOnce, AuditEntry, Event, MemoryStore, Once, StoreUnava
 from onceward.bridge import run
 from onceward.ports import Store
 from onceward.stores.postgres import PostgresStore
+from onceward.stores.redis import RedisStore
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing.clock import FakeClock
 from tests.moved_time import TOO_LONG, LoopThread, MovedLoop, MovedThreads, RealClock, in_thread
 from tests.servers.postgres import URL, schema_of
+from tests.servers.redis import shared
 
 __all__ = ["TOO_LONG", "AsyncFace", "Colour", "Face", "Pause", "Place", "RealClock", "place_of"]
 
@@ -52,6 +54,8 @@ class Place:
         if self.kind == "postgres":
             schema = schema_of(self.path.parent)
             return PostgresStore(os.environ[URL], schema=schema, migrate=True, clock=self.clock)
+        if self.kind == "valkey":
+            return RedisStore(shared().url(), prefix=f"faces/{self.path.parent.name}", clock=self.clock)
         return self._memory if self.kind == "memory" else SQLiteStore(self.path, clock=self.clock)
 
 
@@ -379,7 +383,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture(params=["memory", "sqlite", *os.environ.get("ONCEWARD_TEST_PLACES", "").split()])
 def place(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Place:
-    """The data, on each store; ONCEWARD_TEST_PLACES=postgres adds a server (the soak does)."""
+    """The data, on each store; ONCEWARD_TEST_PLACES="postgres valkey" adds servers (the soak does)."""
     return place_of(request, tmp_path, clock)
 
 

@@ -15,6 +15,7 @@ import shlex
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from datetime import UTC, datetime
@@ -27,6 +28,7 @@ from examples.demo.crew import Trouble
 from examples.demo.run import Plan, run
 from tests.chaos.barrage import barrage
 from tests.chaos.calendar import AUTUMN, YEAR, complaints, in_words, simulated
+from tests.chaos.test_redis_kill import disturbed_run
 from tests.evidence import histories
 from tests.evidence.races import RACES
 from tests.evidence.schedules import BOUND, explore
@@ -40,7 +42,15 @@ MOST_ORDERS = 5_000  # of one race, about ten minutes
 THREE_ENDINGS = 3  # one for each of the three that race
 
 PROPERTIES = ("-m", "hypothesis", "--hypothesis-show-statistics", "tests")
-HISTORIES = ("-k", "random_histories", "tests/conformance/test_memory.py", "tests/conformance/test_sqlite.py")
+HISTORIES = (
+    "-k",
+    "random_histories",
+    "tests/conformance/test_memory.py",
+    "tests/conformance/test_sqlite.py",
+    "tests/conformance/test_redis.py",
+)
+ON_A_SERVER = ("-k", "valkey", "tests/integration", "tests/unit")
+"""What both faces promise, on a server too: the usual run has it on memory and SQLite."""
 ON_POSTGRESQL = ("-k", "random_histories or crew", "tests/conformance/test_postgres.py", "tests/chaos")
 
 
@@ -53,16 +63,18 @@ class Section(NamedTuple):
     figures: list[tuple[str, object]]
 
 
-def suite(title: str, arguments: tuple[str, ...], profile: str) -> Section:
-    """A part of the test suite under a profile of Hypothesis."""
+def suite(title: str, arguments: tuple[str, ...], profile: str, **settings: str) -> Section:
+    """A part of the test suite under a profile of Hypothesis, with these variables of the environment."""
     command = [sys.executable, "-m", "pytest", "-q", "-n", "2", f"--timeout={A_TEST}", *arguments]
-    environment = {**os.environ, "ONCEWARD_HYPOTHESIS_PROFILE": profile}
+    settings = {"ONCEWARD_HYPOTHESIS_PROFILE": profile, **settings}
+    environment = {**os.environ, **settings}
     started = time.monotonic()
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         print(done.stdout, done.stderr, sep="\n", file=sys.stderr)
     figures = [*pytest_figures(done.stdout), ("seconds", round(time.monotonic() - started))]
-    shown = f"ONCEWARD_HYPOTHESIS_PROFILE={profile} python {shlex.join(command[1:])}"
+    variables = " ".join(f"{name}={value}" for name, value in settings.items())
+    shown = f"{variables} python {shlex.join(command[1:])}"
     return Section(title, shown, done.returncode == 0, figures)
 
 
@@ -148,6 +160,20 @@ def kills(*, small: bool, minutes: float) -> Section:
     return Section(
         "Killed at every call", f"python -m tests.chaos.barrage {options} --seed {SEED}", not report.wrong, figures
     )
+
+
+def killed_server(*, small: bool) -> Section:
+    """Eight workers on a Redis that is killed, restarted and stopped under them."""
+    size = {"keys": 80, "kills": 1, "pauses": 1} if small else {"keys": 4_000, "kills": 20, "pauses": 10}
+    wrong = ""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            disturbed_run(Path(folder), **size)
+        except AssertionError as error:
+            wrong = str(error)
+            print(wrong, file=sys.stderr)
+    figures: list[tuple[str, object]] = [*size.items(), ("violations", int(bool(wrong)))]
+    return Section("A server killed under its workers", "tests/chaos/test_redis_kill.py", not wrong, figures)
 
 
 def schedules(*, small: bool) -> Section:
@@ -237,6 +263,9 @@ def main(arguments: list[str]) -> int:
         sections.append(suite(title, tests, profile))
     print("Killed at every call …", flush=True)
     sections.append(kills(small=chosen.small, minutes=chosen.minutes / 2))
+    print("On a server …", flush=True)
+    sections.append(suite("Every promise on a server", ON_A_SERVER, profile, ONCEWARD_TEST_PLACES="valkey"))
+    sections.append(killed_server(small=chosen.small))
     print("Every order of a race …", flush=True)
     sections.append(schedules(small=chosen.small))
     print("Schedules …", flush=True)

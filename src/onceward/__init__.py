@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
 from .claims import AsyncClaim, Claim, current_async_claim, current_claim
-from .client import Function, Once
+from .client import Once
 from .errors import (
     AlreadyCompleted,
     AlreadyDone,
@@ -38,6 +38,7 @@ from .errors import (
     VersionSkew,
     WrongWorld,
 )
+from .function import Function
 from .model.audit import AuditEntry
 from .model.content import content_key
 from .model.key import Key, Scope
@@ -51,7 +52,8 @@ from .observe.events import Event
 from .stores.registry import open_store
 
 if TYPE_CHECKING:
-    from .aio import AsyncFunction, AsyncOnce
+    from .aio import AsyncOnce
+    from .async_function import AsyncFunction
     from .locks import AsyncHeldLock, AsyncLock, HeldLock, Lock
     from .model.ordering import Ordering
     from .model.schedule import Missed, Ran
@@ -60,7 +62,11 @@ if TYPE_CHECKING:
     from .schedules import AsyncScheduled, Scheduled
     from .stores.memory import MemoryStore
 
-_LATER = {"AsyncFunction": "onceward.aio", "AsyncOnce": "onceward.aio", "MemoryStore": "onceward.stores.memory"}
+_LATER = {
+    "AsyncFunction": "onceward.async_function",
+    "AsyncOnce": "onceward.aio",
+    "MemoryStore": "onceward.stores.memory",
+}
 _LATER |= dict.fromkeys(("AsyncHeldLock", "AsyncLock", "HeldLock", "Lock"), "onceward.locks")
 _LATER["Operations"] = "onceward.operations"
 _LATER |= dict.fromkeys(("Current", "StateEvent", "deleted"), "onceward.model.state_event")

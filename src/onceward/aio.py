@@ -7,8 +7,9 @@ import functools
 import inspect
 from collections.abc import Callable, Coroutine, Iterable
 from datetime import datetime
-from typing import Any, Concatenate, Literal, Protocol, Self, Unpack, overload
+from typing import Any, Literal, Self, Unpack, overload
 
+from .async_function import AsyncDecorator, AsyncFunction, SkippingAsyncDecorator
 from .blocks import AsyncClaimBlock
 from .bridge import run
 from .core import inspect as records
@@ -16,7 +17,7 @@ from .core.bulk import execute_all
 from .core.engine import Engine
 from .core.execute import execute
 from .core.schedule import Watcher, keep
-from .decorator import Guarded, Item, P, Rest, T, answer_of
+from .decorator import Item, P, T, answer_of
 from .errors import ConfigurationError
 from .face import Face, by_text
 from .locks import AsyncHeldLock, AsyncLock, lock_job, tried_async
@@ -33,68 +34,13 @@ from .operation import KeySource, TenantSource
 from .operations import OperationsSource, declared
 from .person import signed
 from .ports import Store
-from .prepare import given_key, is_quick, job_of, job_under, jobs_of, key_of
+from .prepare import given_key, is_quick, job_under, jobs_of
 from .schedules import AsyncScheduled, AsyncScheduleDecorator, AsyncTickBlock, plan, read_pattern, watches
 from .states import AsyncState
 from .stores.cached import CachedStore
 from .transactions import AsyncWithin
 from .worlds.aio import EventLoop, LoopCrew
 from .worlds.threads import Threads
-
-
-class AsyncFunction(Guarded[P, T]):
-    """A coroutine function that is done once per key."""
-
-    _is_coroutine = getattr(asyncio.coroutines, "_is_coroutine", None)  # how 3.11's asyncio.iscoroutinefunction knows
-
-    def __init__(self, face: Any, operation: Any, receiver: tuple[Any, ...] = ()) -> None:
-        super().__init__(face, operation, receiver)
-        mark = getattr(inspect, "markcoroutinefunction", None)  # how 3.12's inspect knows
-        if mark is not None:
-            mark(self)
-
-    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        job = await job_of(self, args, kwargs)
-        value: T = answer_of(await execute(self.engine, job), self.operation.policy)
-        return value
-
-    async def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
-        """Call it and get the `Outcome` instead of the value: what happened, under which key, in which attempt."""
-        return await execute(self.engine, await job_of(self, args, kwargs))
-
-    async def read(self, *args: P.args, **kwargs: P.kwargs) -> Entry | None:
-        """The record of a call with these arguments, or None. Nothing is run."""
-        return await records.read(self.engine, await key_of(self, args, kwargs), self.operation.codec)
-
-    async def forget(self, *args: P.args, **kwargs: P.kwargs) -> bool:
-        """Make the next call with these arguments run again."""
-        return await records.forget(self.engine, await key_of(self, args, kwargs), force=False)
-
-    async def resolve(self, finding: applied | Finding, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Say how the PARKED attempt with these arguments ended: `applied(value)`, `not_applied` or `abandon`."""
-        operation = self.operation
-        await records.resolve(self.engine, await key_of(self, args, kwargs), finding, operation.codec, operation.policy)
-
-    @overload
-    def __get__(self, instance: None, owner: type) -> AsyncFunction[P, T]: ...
-    @overload
-    def __get__(
-        self: AsyncFunction[Concatenate[Any, Rest], T], instance: object, owner: type
-    ) -> AsyncFunction[Rest, T]: ...
-    def __get__(self, instance: Any, owner: type) -> Any:
-        return self._bound(instance)
-
-
-class AsyncDecorator(Protocol):
-    """`@once(…)`: keeps the function's types."""
-
-    def __call__(self, fn: Callable[P, Coroutine[Any, Any, T]]) -> AsyncFunction[P, T]: ...
-
-
-class SkippingAsyncDecorator(Protocol):
-    """`@once(…)` with `skip`: the call may return None."""
-
-    def __call__(self, fn: Callable[P, Coroutine[Any, Any, T]]) -> AsyncFunction[P, T | None]: ...
 
 
 class AsyncOnce(Face):

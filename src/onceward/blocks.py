@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from .bridge import run
 from .claims import AsyncClaim, Claim
-from .core.block import enter, leave, left
+from .core.block import abandon, enter, leave, left, refused, unentered
 from .core.engine import Engine
 from .core.held import Held
 from .core.job import Job
@@ -15,30 +15,37 @@ from .errors import ConfigurationError, Reentrant
 
 
 class OneUse:
-    """One owner at a time in a block: a second one would end the claim of the first."""
+    """One owner at a time in a block: a second one would end the claim of the first.
+
+    A signal may raise wherever a function begins, so the claim stands here before it is asked for. What nobody can end
+    any more, because the end itself was interrupted, lapses with the block.
+    """
+
+    held: Held | None = None
 
     def __init__(self) -> None:
         self._busy = threading.Lock()
-        self._held: Held | None = None
 
-    def __enter__(self) -> None:
+    def occupy(self) -> None:
         if not self._busy.acquire(blocking=False):
             raise Reentrant("this block is entered already", hint="call once.claim(key) for each `with`")
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if self._held is None:  # it was not granted
+    def begin(self, engine: Engine, job: Job) -> Held:
+        self.occupy()
+        self.held = held = unentered(engine, job)
+        return held
+
+    def end(self) -> None:
+        self.held = None
+        if self._busy.locked():
             self._busy.release()
 
-    def begin(self, held: Held) -> Held:
-        self._held = held
-        return held
+    def refuse(self) -> Held:
+        raise ConfigurationError("this block was not entered", hint="with once.claim(key) as claim: …")
 
-    def end(self) -> Held:
-        held, self._held = self._held, None
-        if held is None:
-            raise ConfigurationError("this block was not entered", hint="with once.claim(key) as claim: …")
-        self._busy.release()
-        return held
+    def __del__(self) -> None:
+        if self.held is not None:
+            abandon(self.held)
 
 
 class ClaimBlock:
@@ -50,16 +57,24 @@ class ClaimBlock:
         self._use = OneUse()
 
     def __enter__(self) -> Claim:
-        with self._use:
-            return Claim(self._use.begin(run(enter(self._engine, self._job))))
+        held = self._use.begin(self._engine, self._job)
+        try:
+            run(enter(held))
+            return Claim(held)
+        except BaseException as error:
+            self._use.end()
+            run(refused(held, error))
+            raise
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        held = self._use.end()
+        held = self._use.held or self._use.refuse()
         try:
             run(leave(held, error))
         except BaseException as interrupt:
             run(left(held, error, interrupt))
             raise
+        finally:
+            self._use.end()
 
 
 class AsyncClaimBlock:
@@ -74,14 +89,22 @@ class AsyncClaimBlock:
         self._use = OneUse()
 
     async def __aenter__(self) -> AsyncClaim:
-        with self._use:
-            job = self._job if isinstance(self._job, Job) else await self._engine.world.think(self._job)
-            return AsyncClaim(self._use.begin(await enter(self._engine, job)))
+        job = self._job if isinstance(self._job, Job) else await self._engine.world.think(self._job)
+        held = self._use.begin(self._engine, job)
+        try:
+            await enter(held)
+            return AsyncClaim(held)
+        except BaseException as error:
+            self._use.end()
+            await refused(held, error)
+            raise
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        held = self._use.end()
+        held = self._use.held or self._use.refuse()
         try:
             await leave(held, error)
         except BaseException as interrupt:
             await left(held, error, interrupt)
             raise
+        finally:
+            self._use.end()

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine, Iterable
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, Protocol, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from .blocks import ClaimBlock
 from .bridge import run
 from .core import inspect as records
 from .core.engine import Engine
-from .core.execute import at_a_glance, unseen
-from .core.job import Job
-from .decorator import Guarded, Item, P, Rest, T, answer_of
+from .decorator import Item, P, T, answer_of
 from .errors import ConfigurationError
 from .face import Face, by_text
+from .function import Decorator, Function, SkippingDecorator, do
 from .model.audit import AuditEntry
 from .model.cipher import Cipher
 from .model.duration import Duration, microseconds
@@ -29,7 +28,8 @@ from .worlds.threads import Threads
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from .aio import AsyncFunction, AsyncOnce
+    from .aio import AsyncOnce
+    from .async_function import AsyncFunction
     from .core.schedule import Watcher
     from .locks import HeldLock, Lock
     from .model.newest import StateChoices
@@ -38,62 +38,6 @@ if TYPE_CHECKING:
     from .schedules import ScheduleDecorator, TickBlock
     from .states import State
     from .transactions import Within
-
-
-def do(engine: Engine, job: Job) -> Outcome[Any]:
-    """`execute`, driven by the bridge from where it might wait."""
-    done = at_a_glance(engine, job)
-    return run(unseen(engine, job)) if done is None else done
-
-
-class Function(Guarded[P, T]):
-    """A plain function that is done once per key."""
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        value: T = answer_of(do(self.engine, self.job(args, kwargs)), self.operation.policy)
-        return value
-
-    def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
-        """Call it and get the `Outcome` instead of the value: what happened, under which key, in which attempt."""
-        return do(self.engine, self.job(args, kwargs))
-
-    def read(self, *args: P.args, **kwargs: P.kwargs) -> Entry | None:
-        """The record of a call with these arguments, or None. Nothing is run."""
-        return run(records.read(self.engine, self.key(*args, **kwargs), self.operation.codec))
-
-    def forget(self, *args: P.args, **kwargs: P.kwargs) -> bool:
-        """Make the next call with these arguments run again."""
-        return run(records.forget(self.engine, self.key(*args, **kwargs), force=False))
-
-    def resolve(self, finding: applied | Finding, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Say how the PARKED attempt with these arguments ended: `applied(value)`, `not_applied` or `abandon`."""
-        operation = self.operation
-        run(records.resolve(self.engine, self.key(*args, **kwargs), finding, operation.codec, operation.policy))
-
-    @overload
-    def __get__(self, instance: None, owner: type) -> Function[P, T]: ...
-    @overload
-    def __get__(self: Function[Concatenate[Any, Rest], T], instance: object, owner: type) -> Function[Rest, T]: ...
-    def __get__(self, instance: Any, owner: type) -> Any:
-        return self._bound(instance)
-
-
-class Decorator(Protocol):
-    """`@once(…)`: keeps the function's types."""
-
-    @overload
-    def __call__(self, fn: Callable[P, Coroutine[Any, Any, T]]) -> AsyncFunction[P, T]: ...  # type: ignore[overload-overlap]  # the first match is the one meant
-    @overload
-    def __call__(self, fn: Callable[P, T]) -> Function[P, T]: ...
-
-
-class SkippingDecorator(Protocol):
-    """`@once(…)` with `skip`: the call may return None."""
-
-    @overload
-    def __call__(self, fn: Callable[P, Coroutine[Any, Any, T]]) -> AsyncFunction[P, T | None]: ...  # type: ignore[overload-overlap]  # the first match is the one meant
-    @overload
-    def __call__(self, fn: Callable[P, T]) -> Function[P, T | None]: ...
 
 
 class Once(Face):

@@ -9,7 +9,7 @@ from .bridge import run
 from .core.engine import Engine
 from .core.held import Held
 from .core.job import Job
-from .core.lock import held_here, is_over, leave, left, take
+from .core.lock import held_here, is_over, leave, left, refused, take, untaken
 from .errors import AlreadyRunning, ClaimError, ConfigurationError
 from .face import Face
 from .model.codec import PLAIN
@@ -122,15 +122,11 @@ class Named(Generic[Owned]):
         self._job = job
         self._entered: list[Owned] = []
 
-    async def _take(self) -> Held:
-        job = self._job if isinstance(self._job, Job) else await self._engine.world.think(self._job)
-        return await take(self._engine, job)
+    def __del__(self) -> None:
+        for lock in getattr(self, "_entered", ()):  # struck before its end began, and nobody can end it any more
+            lock._held.let_lapse()  # noqa: SLF001 (part of this module)
 
-    def _begin(self, lock: Owned) -> Owned:
-        self._entered.append(lock)
-        return lock
-
-    def _end(self) -> Owned:
+    def _ending(self) -> Owned:
         """The ownership that this `with` began: that of this thread or task, innermost first."""
         here = held_here()
         mine = [lock for lock in self._entered if lock._held in here] or self._entered  # noqa: SLF001 (part of this module)
@@ -138,9 +134,11 @@ class Named(Generic[Owned]):
             raise ConfigurationError(
                 "this lock was not entered here", hint="leave its block in the thread or task that entered it"
             )
-        lock = mine[-1]
-        self._entered.remove(lock)
-        return lock
+        return mine[-1]
+
+    def _end(self, lock: Owned) -> None:
+        if lock in self._entered:
+            self._entered.remove(lock)
 
 
 class Lock(Named[HeldLock]):
@@ -148,13 +146,38 @@ class Lock(Named[HeldLock]):
 
     def acquire(self) -> HeldLock:
         """Own it, or raise AlreadyRunning (StillRunning after the wait). Whoever acquires has to release."""
-        return HeldLock(run(self._take()))
+        return self._acquired([])
+
+    def _acquired(self, entered: list[HeldLock]) -> HeldLock:
+        """A signal may raise wherever a function begins, so the lock stands there before it is asked for."""
+        job = self._job if isinstance(self._job, Job) else self._job()
+        held = untaken(self._engine, job)
+        lock = HeldLock(held)
+        try:
+            entered.append(lock)
+            run(take(held))
+            return lock
+        except BaseException as error:
+            if lock in entered:
+                entered.remove(lock)
+            run(refused(held, error))
+            raise
 
     def __enter__(self) -> HeldLock:
-        return self._begin(self.acquire())
+        return self._acquired(self._entered)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._end().__exit__(kind, error, trace)
+        lock = None
+        try:
+            lock = self._ending()
+            lock.__exit__(kind, error, trace)
+        except BaseException as interrupt:
+            lock = lock or self._ending()
+            run(left(lock._held, interrupt))  # noqa: SLF001 (part of this module)
+            raise
+        finally:
+            if lock is not None:
+                self._end(lock)
 
 
 class AsyncLock(Named[AsyncHeldLock]):
@@ -162,13 +185,38 @@ class AsyncLock(Named[AsyncHeldLock]):
 
     async def acquire(self) -> AsyncHeldLock:
         """Own it, or raise AlreadyRunning (StillRunning after the wait). Whoever acquires has to release."""
-        return AsyncHeldLock(await self._take())
+        return await self._acquired([])
+
+    async def _acquired(self, entered: list[AsyncHeldLock]) -> AsyncHeldLock:
+        """A signal may raise wherever a function begins, so the lock stands there before it is asked for."""
+        job = self._job if isinstance(self._job, Job) else await self._engine.world.think(self._job)
+        held = untaken(self._engine, job)
+        lock = AsyncHeldLock(held)
+        try:
+            entered.append(lock)
+            await take(held)
+            return lock
+        except BaseException as error:
+            if lock in entered:
+                entered.remove(lock)
+            await refused(held, error)
+            raise
 
     async def __aenter__(self) -> AsyncHeldLock:
-        return self._begin(await self.acquire())
+        return await self._acquired(self._entered)
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        await self._end().__aexit__(kind, error, trace)
+        lock = None
+        try:
+            lock = self._ending()
+            await lock.__aexit__(kind, error, trace)
+        except BaseException as interrupt:
+            lock = lock or self._ending()
+            await left(lock._held, interrupt)  # noqa: SLF001 (part of this module)
+            raise
+        finally:
+            if lock is not None:
+                self._end(lock)
 
 
 def tried(lock: Lock) -> HeldLock | None:

@@ -121,8 +121,11 @@ class World(Protocol):
         ...
 
     def gate(self) -> Gate: ...
-    def lane(self, send: Send) -> Lane:
-        """Group commit for a store that takes requests of any kind in one call."""
+    def lane(self, send: Send, *, flights: int = 1) -> Lane:
+        """Group commit for a store that takes requests of any kind in one call.
+
+        `flights`: how many calls may be under way at once, where calls do not block each other.
+        """
         ...
 
     async def sleep(self, seconds: float) -> None: ...
@@ -343,3 +346,18 @@ class KeepsNewest(AppliesNewest, Protocol):
 @runtime_checkable
 class JoinsNewest(AppliesNewest, Protocol):
     """A `JoinedStore` that does so inside the caller's transaction."""
+
+
+class Remark(Struct, frozen=True):
+    """What a store says about itself, for people: whether that is as it should be, and the facts."""
+
+    name: str
+    well: bool
+    detail: str
+
+
+@runtime_checkable
+class Examines(Protocol):
+    """A store that can tell how safe it is what it holds."""
+
+    async def examine(self, *, timeout: float) -> list[Remark]: ...

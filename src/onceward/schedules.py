@@ -192,20 +192,37 @@ class Tick:
     def _job(self, slot: int) -> Job:
         return Job(self._schedule.key(slot), self._schedule.policy, self._codec)
 
-    def _enter(self) -> Coroutine[Any, Any, tuple[Held, runs.Run]]:
-        return runs.enter(self._engine, self._schedule, self._slot, self._job, rerun=self._rerun)
+    def _begun(self, run: runs.Run, held: Held) -> None:
+        self._run, self._use.held = run, held
 
-    def _end(self, error: BaseException | None) -> Coroutine[Any, Any, None]:
-        return runs.end(self._use.end(), cast("runs.Run", self._run), error)
+    async def _enter(self) -> tuple[Held, runs.Run]:
+        await runs.enter(self._engine, self._schedule, self._slot, self._job, self._begun, rerun=self._rerun)
+        return cast("Held", self._use.held), cast("runs.Run", self._run)
+
+    async def _refused(self, error: BaseException) -> None:
+        held = self._use.held
+        self._use.end()
+        if held is not None:
+            await runs.refused(held, cast("runs.Run", self._run), error)
+
+    async def _end(self, error: BaseException | None) -> None:
+        held = self._use.held or self._use.refuse()
+        try:
+            await runs.end(held, cast("runs.Run", self._run), error)
+        finally:
+            self._use.end()
 
 
 class TickBlock(Tick):
     """`with once.tick(name, …) as run:` the run of one slot. Raises NotAcquired if it is not ours to do."""
 
     def __enter__(self) -> SlotClaim:
-        with self._use:
-            held, self._run = run(self._enter())
-            return SlotClaim(self._use.begin(held), self._run)
+        self._use.occupy()
+        try:
+            return SlotClaim(*run(self._enter()))
+        except BaseException as error:
+            run(self._refused(error))
+            raise
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         run(self._end(error))
@@ -215,9 +232,12 @@ class AsyncTickBlock(Tick):
     """`async with once.tick(name, …) as run:` the run of one slot, or NotAcquired."""
 
     async def __aenter__(self) -> AsyncSlotClaim:
-        with self._use:
-            held, self._run = await self._enter()
-            return AsyncSlotClaim(self._use.begin(held), self._run)
+        self._use.occupy()
+        try:
+            return AsyncSlotClaim(*await self._enter())
+        except BaseException as error:
+            await self._refused(error)
+            raise
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         await self._end(error)

@@ -15,8 +15,10 @@ from .ports import JoinedStore, RemembersCommits
 from .prepare import job_of, job_under
 
 if TYPE_CHECKING:
-    from .aio import AsyncFunction, AsyncOnce
-    from .client import Function, Once
+    from .aio import AsyncOnce
+    from .async_function import AsyncFunction
+    from .client import Once
+    from .function import Function
 
 DECIDED = 30.0  # seconds for a transaction whose end nobody saw to end
 

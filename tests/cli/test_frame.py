@@ -110,7 +110,7 @@ def test_passwords_are_shown_nowhere(url: str) -> None:
     assert "***" in masked(url)
     shown = call("config", "--store", url)
     refused = call("ls", "--store", url)
-    assert refused.exit_code == 2  # no such driver here
+    assert refused.exit_code in (2, 69)  # no such driver here, or no such server
     assert "hunter2" not in shown.output + refused.output
     assert "***" in shown.stdout
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.docs.pages import ROOT, blocks, expected_output, files, name_of, pages, program
 from tests.servers.postgres import new_database
+from tests.servers.redis import shared
 
 WITH_CODE = [page for page in pages() if program(page)]
 
@@ -27,6 +28,8 @@ def test_the_examples_of_a_page_run_and_print_what_it_says(
     environment = {name: value for name, value in os.environ.items() if name != "ONCEWARD_STORE_URL"}
     if "DATABASE_URL" in program(page):
         environment["DATABASE_URL"] = new_database(request.getfixturevalue("postgres"), f"docs_{page.stem}")
+    if "REDIS_URL" in program(page):
+        environment["REDIS_URL"] = shared().url()
     run = subprocess.run(
         [sys.executable, "-W", "error", "-X", "utf8", script.name],
         cwd=tmp_path,

@@ -177,13 +177,15 @@ async def test_an_async_generator_that_is_closed_inside_its_claim_settles_it(sto
 @pytest.mark.fault("F27")
 def test_work_whose_loop_was_torn_down_is_not_kept_alive_for_ever(place: Place) -> None:
     """Nobody can settle it any more, so its lease must lapse: after that `after_crash` decides."""
-    once = AsyncOnce(place.open())
+    once = AsyncOnce(place.open(), fingerprint="none")
 
     async def begin() -> None:
-        once.waiting = asyncio.create_task(once.run("order 7", forever))  # type: ignore[attr-defined]
-        await asyncio.sleep(0.05)
+        begun = asyncio.Event()
+        once.waiting = asyncio.create_task(once.run("order 7", forever, begun))  # type: ignore[attr-defined]
+        await begun.wait()
 
-    async def forever() -> None:
+    async def forever(begun: asyncio.Event) -> None:
+        begun.set()
         await asyncio.Event().wait()
 
     loop = asyncio.new_event_loop()

@@ -69,6 +69,14 @@ class Unencodable:
     pass
 
 
+class Unbound:
+    """As a lazy proxy does that has lost what it stands for: whoever looks at it gets an error."""
+
+    @property
+    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]  # it is not meant to be useful
+        raise RuntimeError("nothing is bound here any more")
+
+
 async def _coroutine() -> int:
     return 1
 
@@ -76,8 +84,16 @@ async def _coroutine() -> int:
 @pytest.mark.fault("F21")
 @pytest.mark.parametrize(
     "make",
-    [Unencodable, lambda: (number for number in range(3)), _coroutine, lambda: [1, object()], lambda: print],
-    ids=["object", "generator", "coroutine", "nested", "function"],
+    [
+        Unencodable,
+        lambda: (number for number in range(3)),
+        _coroutine,
+        lambda: [1, object()],
+        lambda: print,
+        Unbound,
+        lambda: {"in": [Unbound()]},
+    ],
+    ids=["object", "generator", "coroutine", "nested", "function", "cannot be looked at", "nor what it is in"],
 )
 def test_a_result_that_cannot_be_stored_is_done_all_the_same_and_never_run_again(
     face: Face, make: Callable[[], Any]

@@ -12,7 +12,7 @@ import textwrap
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -37,6 +37,7 @@ from onceward import (
     verify,
 )
 from onceward.core.held import current
+from onceward.model.lock import OPERATION
 from onceward.ports import Store
 from tests.faces import Face, Place
 from tests.faulty import FaultyStore, Wire
@@ -53,7 +54,9 @@ class AlarmError(Exception):
     """The same, of a kind that `except Exception` catches."""
 
 
-def interrupted_at(step: int, call: Callable[[], Any], alarm: type[BaseException], behind: str = "") -> bool:
+def interrupted_at(
+    step: int, call: Callable[[], Any], alarm: type[BaseException], behind: str = "", ours: Collection[str] = OURS
+) -> bool:
     """Call it, and raise at that step of our own code, as a signal handler would; tells whether it got that far.
 
     `behind`: count the steps from the first line of that function on.
@@ -62,7 +65,7 @@ def interrupted_at(step: int, call: Callable[[], Any], alarm: type[BaseException
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal steps
-        if frame.f_code.co_filename not in OURS:
+        if frame.f_code.co_filename not in ours or frame.f_code.co_name == "__del__":  # nothing gets out of there
             return None
         if event == "line" and steps < 0:
             steps += frame.f_code.co_name == behind
@@ -137,6 +140,44 @@ def test_an_interrupt_at_any_step_leaves_no_key_locked(store: Store, way: str, a
         step += 1
     assert step > 100
     assert len(done) == len(set(done)) or way == "map"
+    once.close()
+
+
+BLOCKS = {str(HOME / name) for name in ("blocks.py", "claims.py", "locks.py")}
+
+
+def locked(once: Once, key: str, work: Callable[[], None]) -> None:
+    with once.lock(key):
+        work()
+
+
+@pytest.mark.fault("F27")
+@pytest.mark.usefixtures("unheard")
+@pytest.mark.parametrize("way", [block, locked])
+def test_an_interrupt_at_any_step_of_a_block_itself_keeps_no_lease(
+    store: Store, way: Callable[[Once, str, Callable[[], None]], None]
+) -> None:
+    """Before the work the key is given back. What strikes the end before it begins is as a crash: the lease lapses."""
+    once = Once(store, lease="1h", fingerprint="none")
+    once.run("first", int)
+    step, begun, lapsed = 1, set(), 0
+    while True:
+        key, here = f"order {step}", contextvars.Context()
+
+        def call(key: str = key) -> None:
+            way(once, key, lambda: begun.add(key))
+
+        if not here.run(interrupted_at, step, call, Alarm, ours=BLOCKS):
+            break
+        assert not once.keeper._holds, f"step {step}"
+        assert here.run(current) is None, f"step {step}"
+        entry = once.read(key, name=OPERATION if way is locked else None)
+        if entry is not None and entry.state is State.PENDING:
+            assert key in begun, f"step {step}"
+            lapsed += 1
+        step += 1
+    assert step > 15
+    assert lapsed < 4
     once.close()
 
 

@@ -532,6 +532,17 @@ def test_a_key_is_a_lock_or_work_but_never_both(face: Face) -> None:
         pytest.fail("nobody gets here")
 
 
+@pytest.mark.parametrize("fails", [0, 1], ids=["done", "failed"])
+def test_a_lock_never_wipes_out_work_without_a_payload_that_has_its_name(face: Face, fails: int) -> None:
+    """Nothing tells the two apart but the mark of a lock: here no clock was set back, the work is in its way."""
+    with contextlib.suppress(ZeroDivisionError), face.claim("sync", name=OPERATION, final=(ZeroDivisionError,)):
+        assert 1 // (1 - fails)
+    before = face.read("sync", name=OPERATION).record
+    with pytest.raises(PayloadMismatch, match="is no lock"), locked(face, "sync"):
+        pytest.fail("it was locked")
+    assert face.read("sync", name=OPERATION).record == before
+
+
 @pytest.mark.fault("F46")
 def test_a_lease_that_cannot_work_and_a_name_that_names_nothing_are_refused(face: Face) -> None:
     with pytest.raises(ConfigurationError, match="lease"):

@@ -94,6 +94,22 @@ def test_complete_in_renews_what_else_is_due_in_the_same_transaction(
     assert sqlite_face.read("k").state is State.COMPLETED
 
 
+@pytest.mark.mission("A4")
+def test_work_that_goes_on_after_its_result_was_committed_is_not_told_that_it_lost_its_key(
+    sqlite_face: Face, connection: sqlite3.Connection
+) -> None:
+    """Nobody else owns it: the record is COMPLETED under its own token."""
+    with sqlite_face.claim("k", lease="3s") as claim:
+        with connection:
+            claim.complete_in(connection, "value")
+        for _ in range(3):
+            sqlite_face.clock.advance("2s")  # a renewal is due
+            sqlite_face.heartbeat()
+            claim.check()
+    assert not sqlite_face.told("lost")
+    assert sqlite_face.read("k").state is State.COMPLETED
+
+
 def test_complete_in_does_not_renew_the_claim_that_it_completes(
     sqlite_face: Face, connection: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from onceward import Executed, State
 from onceward.core.held import Held
-from onceward.core.lock import give_up, take
+from onceward.core.lock import give_up, take, untaken
 from onceward.core.slot import Run
 from onceward.model.due import Agenda
 from onceward.model.schedule import Ran
@@ -462,7 +462,8 @@ def test_a_late_run_waits_for_its_turn_where_one_on_time_is_skipped(face: Face, 
 def turn_of_another(other: Face, runner: Runner) -> Held:
     """Somebody else's run is still going."""
     job = Run(runner.planned.schedule, 0, runner.planned.job(0)).turn_job()
-    lock: Held = contextvars.Context().run(other.drive, take(other.once.engine, job))
+    lock = untaken(other.once.engine, job)
+    contextvars.Context().run(other.drive, take(lock))
     return lock
 
 

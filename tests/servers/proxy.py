@@ -139,6 +139,10 @@ class Proxy:
         self._listener = listener
         threading.Thread(target=self._serve, args=(listener,), name="proxy", daemon=True).start()
 
+    def point_to(self, port: int) -> None:
+        """New connections lead to another server of the same host, as after a failover."""
+        self._server = (self._server[0], port)
+
     def close(self) -> None:
         self.refuse()
         self.release()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from asyncio import Task
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -296,3 +296,25 @@ def test_two_loops_in_two_threads_do_not_wait_for_each_other() -> None:
     stuck[0].call_soon_threadsafe(gate.set)
     assert one.result(TOO_LONG) == answer_to(request("stuck"))
     assert noted.calls == [["stuck"], ["free"]]
+
+
+async def test_several_flights_are_in_the_air_together_each_with_few_aboard() -> None:
+    in_the_air, most = 0, 0
+    sizes: list[int] = []
+    landing = asyncio.Event()
+
+    async def send(requests: Sequence[AnyRequest], timeout: float) -> list[Answer]:
+        nonlocal in_the_air, most
+        sizes.append(len(requests))
+        in_the_air += 1
+        most = max(most, in_the_air)
+        if in_the_air == 3:
+            landing.set()
+        await landing.wait()
+        in_the_air -= 1
+        return [answer_to(one) for one in requests]
+
+    lane = LoopLane(send, 3)
+    requests = [request(f"key {number}") for number in range(100)]
+    assert await all_of(await start(lane, *requests)) == [answer_to(one) for one in requests]
+    assert (sizes, most) == ([32, 32, 32, 4], 3)

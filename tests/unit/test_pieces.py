@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import hashlib
 import random
+import struct
 import tracemalloc
 import zlib
 from decimal import Decimal
@@ -26,8 +27,8 @@ from onceward.errors import InvalidKey, ResultCorrupt, ResultError
 from onceward.model import canonical as canonical_module
 from onceward.model.canonical import canonical, pieces
 from onceward.model.codec import COMPRESSED, PLAIN, Codec
-from onceward.model.extensions import EXACT
-from onceward.model.frames import MARK
+from onceward.model.extensions import EXACT, Tag, int_bytes, pack
+from onceward.model.frames import ENTRIES, ITEMS, MARK, VALUE
 from onceward.model.results import ResultType, Unstorable
 from onceward.model.runs import LIGHT, in_order, is_plain, weigh
 from onceward.model.writer import Writer
@@ -337,6 +338,40 @@ def test_frames_that_nobody_wrote_are_called_corrupt_and_nothing_else(place: int
         for cut in (data[:place], data + change + b"\0"):
             with pytest.raises(ResultCorrupt):
                 ANYTHING.decode(cut)
+
+
+def part(number: int) -> Any:
+    return ormsgpack.Ext(Tag.PART, int_bytes(number))
+
+
+def forged(*frames: tuple[int, int, Any]) -> bytes:
+    """Frames as a forger would have them: kind, part, content."""
+    packed = [(kind, number, pack(content)) for kind, number, content in frames]
+    return MARK + b"".join(struct.pack(">BII", kind, number, len(data)) + data for kind, number, data in packed)
+
+
+def twice_each(levels: int) -> list[tuple[int, int, Any]]:
+    """Each level is twice the one below, which doubles the time that hashing takes."""
+    pair = [[ormsgpack.Ext(Tag.TUPLE, pack(part(level)))] * 2 for level in range(levels)]
+    return [(ITEMS, 0, [1, 2]), *((ITEMS, level + 1, content) for level, content in enumerate(pair))]
+
+
+@pytest.mark.fault("F25")
+@pytest.mark.parametrize(
+    "data",
+    [
+        forged(*twice_each(60), (VALUE, 0, ormsgpack.Ext(Tag.SET, pack(part(60))))),
+        forged((ITEMS, 0, [1]), (VALUE, 0, [part(0), part(0)])),
+        forged((ITEMS, 0, [1]), (ITEMS, 0, [part(0)]), (VALUE, 0, part(0))),
+        forged((ENTRIES, 0, {"a": 1}), (ENTRIES, 0, {"b": part(0)}), (VALUE, 0, part(0))),
+        forged((ITEMS, 0, [1]), (VALUE, 0, part(-1))),
+    ],
+    ids=["would hash for ages", "shares a part", "contains itself", "contains itself, as a dict", "from behind"],
+)
+def test_a_part_stands_in_one_place_only(data: bytes) -> None:
+    """As it is written: else a few bytes could make a value that nobody can hash, or one that contains itself."""
+    with pytest.raises(ResultCorrupt):
+        ANYTHING.decode(data)
 
 
 # ── the envelope ──

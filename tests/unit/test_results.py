@@ -708,6 +708,12 @@ def test_bytes_that_are_no_result_are_corrupt(data: bytes) -> None:
         ANYTHING.decode(data)
 
 
+@pytest.mark.fault("F25")
+def test_a_fraction_of_a_few_bytes_cannot_take_hours() -> None:
+    with pytest.raises(ResultCorrupt):
+        ANYTHING.decode(ormsgpack.packb(ormsgpack.Ext(18, b"1e99999999")))
+
+
 def test_an_interrupt_while_rebuilding_is_not_swallowed() -> None:
     class Interrupting(msgspec.Struct):
         a: int

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -146,6 +148,39 @@ def test_an_exception_inside_a_transaction_leaves_nothing_behind(store: SQLiteSt
         store._link.turn(link.Allowance.of(5), lambda cursor: store._link.write(cursor, interrupted))
     assert look(path, "SELECT count(*) FROM onceward_records") == [(0,)]
     assert claim(store, "a").verdict is Verdict.ACQUIRED
+
+
+@pytest.mark.fault("F27")
+@pytest.mark.parametrize("strike", [1, 2])
+def test_a_second_interrupt_while_the_first_is_dealt_with_leaves_no_transaction_open(
+    store: SQLiteStore, path: Path, strike: int
+) -> None:
+    """Else the next claim would be written into it, be granted, and never be committed."""
+    owned = held(store, "a")
+    calls = 0
+
+    def profile(frame: FrameType, event: str, _: Any) -> None:
+        """Where a function begins, Python looks for signals: the second comes there, while the first is raised."""
+        nonlocal calls
+        if event == "call" and frame.f_back is not None and frame.f_back.f_code is link.Link.write.__code__:
+            calls += 1
+            if calls == strike:
+                raise KeyboardInterrupt
+
+    def interrupted(cursor: sqlite3.Cursor) -> None:
+        cursor.execute("DELETE FROM onceward_records")
+        sys.setprofile(profile)
+        raise KeyboardInterrupt
+
+    before = sys.getprofile()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            store._link.turn(link.Allowance.of(5), lambda cursor: store._link.write(cursor, interrupted))
+    finally:
+        sys.setprofile(before)
+    assert claim(store, "b").verdict is Verdict.ACQUIRED
+    assert look(path, "SELECT key FROM onceward_records ORDER BY key") == [("a",), ("b",)]
+    assert complete(store, owned).verdict is Verdict.OK
 
 
 def test_settling_and_forgetting_wake_those_who_watch(store: SQLiteStore) -> None:

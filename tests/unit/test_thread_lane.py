@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -193,6 +194,34 @@ def test_a_signal_that_strikes_whoever_sends_for_others_is_its_own_affair(raised
 
 
 @pytest.mark.fault("F27")
+class Striking(deque[Sleeper]):
+    """A signal comes as the n-th of the waiting is handed out, and nobody gets that one."""
+
+    strikes_in = 0
+
+    def popleft(self) -> Sleeper:
+        self.strikes_in -= 1
+        one = super().popleft() if self else None
+        if one is None or not self.strikes_in:
+            if self.strikes_in:
+                raise IndexError
+            raise Interrupted
+        return one
+
+
+@pytest.mark.fault("F27")
+@pytest.mark.parametrize("place", [1, 2, 3, 4])
+def test_a_signal_that_strikes_while_the_waiting_are_collected_keeps_none_of_them_waiting(place: int) -> None:
+    with under_way() as (lane, send):
+        lane._queue._waiting = striking = Striking()
+        leader, *others = start(lane, request("leads"), request("a"), request("b"))
+        striking.strikes_in = place
+        send.go()
+        with pytest.raises(Interrupted):
+            leader.result(TOO_LONG)
+        assert [one.result(TOO_LONG) for one in others] == [answer_to(request("a")), answer_to(request("b"))]
+
+
 def test_an_interrupted_thread_that_waits_is_not_sent_and_disturbs_nobody() -> None:
     with under_way() as (lane, send), on_signal(strike):
         others = start(lane, request("a"))

@@ -11,14 +11,14 @@ import click
 from onceward.bridge import run
 from onceward.model.record import State
 from onceward.model.transitions import Row, row_of
-from onceward.ports import Filter, Store
+from onceward.ports import Examines, Filter, Store
 from onceward.stores.sqlite.schema import LATEST
 from onceward.stores.sqlite.url import parse
 
 from . import display
 from .codes import Exit
 from .finding import each
-from .place import SEARCH, file_facts, is_sqlite, opened
+from .place import SEARCH, TIMEOUT, file_facts, is_sqlite, opened
 from .program import common, program, store_url, wants_json
 from .settings import retry_spans
 from .spans import Finding, findings, parsed
@@ -65,7 +65,7 @@ def doctor(declared: tuple[str, ...]) -> int:
     checks = _durability(url) if is_sqlite(url) else []
     begun = time.monotonic()
     with opened(url) as store:
-        checks = [*_clock(store, begun), *checks, *_records(store, spans)]
+        checks = [*_clock(store, begun), *checks, *_remarks(store), *_records(store, spans)]
     if wants_json():
         display.print_json([check._asdict() for check in checks])
     else:
@@ -87,6 +87,13 @@ def _durability(url: str) -> list[Check]:
         ),
         Check("synchronous", OK if synchronous != "NORMAL" else NOTE, f"{synchronous}: survives {kept}"),
     ]
+
+
+def _remarks(store: Store) -> list[Check]:
+    if not isinstance(store, Examines):
+        return []
+    said = run(store.examine(timeout=TIMEOUT))
+    return [Check(one.name, OK if one.well else NOTE, one.detail) for one in said]
 
 
 def _clock(store: Store, begun: float) -> list[Check]:

@@ -16,29 +16,40 @@ from .job import Job
 from .unclaimed import Unclaimed
 
 
-async def enter(engine: Engine, job: Job) -> Held:
+def unentered(engine: Engine, job: Job) -> Held:
+    """The claim before it is asked for: whatever interrupts the asking, it can be given back."""
+    return Unclaimed(engine, job) if switch.off else Held(engine, job)
+
+
+async def enter(held: Held) -> None:
     """Own the key, or raise what stands in the way: a result that is there already is no grant."""
-    if switch.off:
-        return Unclaimed(engine, job).__enter__()
-    held = Held(engine, job)
-    try:
-        return await _enter(held)
-    except BaseException as error:
-        await recover(engine, [held], error)
-        raise
-
-
-async def _enter(held: Held) -> Held:
+    if isinstance(held, Unclaimed):
+        held.__enter__()
+        return
     await held.engine.ready()
     found = await acquire(held)
     if not isinstance(found, Held):
         raise refusal(found)
-    found.__enter__()
-    settled = await ask_first(found) if found.record.ask_first else None
+    held.__enter__()
+    settled = await ask_first(held) if held.record.ask_first else None
     if settled is not None:
         raise refusal(settled)
-    found.begin()
-    return found
+    held.begin()
+
+
+async def refused(held: Held, error: BaseException) -> None:
+    """`enter` raised, or what followed it: the block does not begin."""
+    held.begun = False
+    if isinstance(held, Unclaimed):
+        held.leave()
+    else:
+        await recover(held.engine, [held], error)
+
+
+def abandon(held: Held) -> None:
+    """The end of its block was struck before it began, and nobody holds the block any more: as after a crash."""
+    held.leave()
+    held.let_lapse()
 
 
 async def leave(held: Held, error: BaseException | None) -> None:

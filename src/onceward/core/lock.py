@@ -26,7 +26,7 @@ from onceward.errors import (
     StoreUnavailable,
     VersionSkew,
 )
-from onceward.model.lock import given_up
+from onceward.model.lock import given_up, is_lock
 from onceward.model.outcome import Failed, Mismatch, Outcome, Replayed
 from onceward.model.policy import SECOND
 from onceward.model.record import Answer, Seen, State, Verdict
@@ -61,33 +61,35 @@ class LockedKey(Held):
         return await super()._surely(settlement)
 
 
-async def take(engine: Engine, job: Job) -> Held:
+def untaken(engine: Engine, job: Job) -> Held:
+    """The lock before it is asked for: whatever interrupts the asking, it can be given back."""
+    return Unclaimed(engine, job) if switch.off else LockedKey(engine, job)
+
+
+async def take(lock: Held) -> None:
     """Own the lock, or raise what stands in the way."""
-    if switch.off:
-        return _entered(Unclaimed(engine, job))
-    refuse_reentry(engine, job)
-    lock = LockedKey(engine, job)
-    try:
-        return await _take(lock)
-    except BaseException as error:
-        _held_here.set(tuple(one for one in held_here() if one is not lock))
-        await recover(engine, [lock], error)
-        raise
-
-
-async def _take(lock: LockedKey) -> Held:
+    if not isinstance(lock, LockedKey):
+        _entered(lock)
+        return
+    refuse_reentry(lock.engine, lock.job)
     await lock.engine.ready()
     found = await granted(lock)
     if not isinstance(found, Held):
         raise _refusal(found)
     if lock.job.policy.on_lost == "cancel":
         lock.cancel_if_lost()
-    return _entered(lock)
+    _entered(lock)
 
 
-def _entered(lock: Held) -> Held:
+async def refused(lock: Held, error: BaseException) -> None:
+    """`take` raised, or what followed it: nobody has it."""
+    _held_here.set(tuple(one for one in held_here() if one is not lock))
+    if isinstance(lock, LockedKey):
+        await recover(lock.engine, [lock], error)
+
+
+def _entered(lock: Held) -> None:
     _held_here.set((*(one for one in held_here() if not is_over(one)), lock))
-    return lock
 
 
 def is_over(lock: Held) -> bool:
@@ -99,14 +101,19 @@ async def granted(lock: LockedKey) -> Held | Outcome[object]:
     """The grant, or who has it.
 
     A lock that was given up still seems to answer for its key if the store's clock was set back since. It answers for
-    nothing, so whoever meets it frees it, if it is still what was seen.
+    nothing, so whoever meets it frees it, if it is still what was seen. Work that has no payload to tell it from a lock
+    does answer for its key.
     """
     engine, job = lock.engine, lock.job
     deadline = engine.world.monotonic() + job.policy.wait / SECOND
     found = await acquire(lock)
     while isinstance(found, Replayed | Failed):
+        id, timeout = job.key.id, job.policy.call_timeout
+        record = (await engine.store.read([id], timeout=timeout))[0].record
+        if record is not None and not is_lock(record):
+            raise _no_lock(found.key)
         seen = Seen(found.token, State.COMPLETED if isinstance(found, Replayed) else State.FAILED)
-        await engine.store.forget([job.key.id], force=False, timeout=job.policy.call_timeout, seen={job.key.id: seen})
+        await engine.store.forget([id], force=False, timeout=timeout, seen={id: seen})
         left = max(0.0, deadline - engine.world.monotonic())
         lock.job = replace(job, policy=replace(job.policy, wait=round(left * SECOND)))
         found = await acquire(lock)
@@ -125,9 +132,11 @@ def refuse_reentry(engine: Engine, job: Job) -> None:
 
 
 def _refusal(found: Outcome[object]) -> BaseException:
-    if isinstance(found, Mismatch):
-        return PayloadMismatch("this key is no lock: other work was claimed under it", key=found.key)
-    return refusal(found)
+    return _no_lock(found.key) if isinstance(found, Mismatch) else refusal(found)
+
+
+def _no_lock(key: str) -> PayloadMismatch:
+    return PayloadMismatch("this key is no lock: other work was claimed under it", key=key)
 
 
 async def give_up(lock: Held) -> None:

@@ -24,7 +24,7 @@ from onceward.model.schedule import SKIPPED, Schedule
 
 from . import switch
 from .acquire import acquire
-from .block import leave, left, refusal
+from .block import leave, left, refusal, unentered
 from .engine import Engine
 from .execute import ask_first, disabled, perform
 from .held import Held
@@ -188,33 +188,47 @@ async def ask_again(engine: Engine, schedule: Schedule, slot: int) -> None:
         await engine.store.settle([request], timeout=timeout)
 
 
-async def enter(engine: Engine, schedule: Schedule, slot: int | None, job: MakeJob, *, rerun: bool) -> tuple[Held, Run]:
-    """As `tick`, for a block that does the work itself. Raises what stands in the way."""
+async def enter(
+    engine: Engine,
+    schedule: Schedule,
+    slot: int | None,
+    job: MakeJob,
+    begun: Callable[[Run, Held], None],
+    *,
+    rerun: bool,
+) -> None:
+    """As `tick`, for a block that does the work itself. Raises what stands in the way.
+
+    `begun` gets the run and its claim before that is asked for: from then on, whatever interrupts us, the block can
+    call `refused`.
+    """
     await engine.ready()
     found = await meant(engine, schedule, slot, rerun=rerun)
     if not isinstance(found, int):
         raise NotAcquired(f"this fire is {found.reason}", key=found.key, hint=OF_FIRES.get(found.reason))
     run = Run(schedule, found, job(found))
-    if switch.off:
-        return Unclaimed(engine, run.job).__enter__(), run
-    entered = Held(engine, run.job)
-    try:
-        return await _enter(engine, run, entered), run
-    except BaseException as error:
-        await run.torn_open(engine, entered, error)
-        raise
-
-
-async def _enter(engine: Engine, run: Run, slot: Held) -> Held:
-    held = await _begin(engine, run, slot)
-    if not isinstance(held, Held):
-        raise refusal(held)
+    held = unentered(engine, run.job)
+    begun(run, held)
+    if isinstance(held, Unclaimed):
+        held.__enter__()
+        return
+    outcome = await _begin(engine, run, held)
+    if not isinstance(outcome, Held):
+        raise refusal(outcome)
     held.__enter__()
     settled = await ask_first(held) if held.record.ask_first else None
     if settled is not None:
         raise refusal(settled)
     held.begin()
-    return held
+
+
+async def refused(held: Held, run: Run, error: BaseException) -> None:
+    """`enter` raised, or what followed it: the block does not begin."""
+    held.begun = False
+    if isinstance(held, Unclaimed):
+        held.leave()
+    else:
+        await run.torn_open(held.engine, held, error)
 
 
 async def end(held: Held, run: Run, error: BaseException | None) -> None:

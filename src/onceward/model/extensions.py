@@ -129,6 +129,11 @@ def _build_address(data: bytes) -> Any:
     return getattr(import_module("ipaddress"), _ADDRESSES[data[0]])(data[1:].decode())
 
 
+def _build_fraction(data: bytes) -> Any:
+    """By whole numbers, as it was written: `1e99999999` would be one too, after hours."""
+    return import_module("fractions").Fraction(*map(int, data.split(b"/", 1)))
+
+
 def _timezone(zone: dt.timezone) -> bytes:
     offset, *name = zone.__getinitargs__()  # type: ignore[attr-defined]  # what copy and pickle ask for
     return pack([offset.days, offset.seconds, offset.microseconds, *name])
@@ -198,7 +203,7 @@ BUILDERS: Final[dict[int, Callable[[bytes], Any]]] = {
     Tag.PYDANTIC_ZONE: _build_pydantic_zone,
     Tag.UUID: lambda data: uuid.UUID(bytes=data),
     Tag.DECIMAL: lambda data: decimal.Decimal(data.decode()),
-    Tag.FRACTION: lambda data: import_module("fractions").Fraction(data.decode()),
+    Tag.FRACTION: _build_fraction,
     Tag.PATH: _build_path,
     Tag.ADDRESS: _build_address,
 }

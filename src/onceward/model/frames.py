@@ -8,9 +8,9 @@
     ENTRIES     a map: further entries of a dict
     BYTES       as they are
 
-The frames of a kind other than VALUE make up the parts, numbered from 0 as they begin; wherever a part belongs stands
-its number, as an extension. A part is complete before the frame that refers to it. How a value is cut depends on
-nothing but the value: equal results are equal bytes.
+The frames of a kind other than VALUE make up the parts, numbered from 0 as they begin; where a part belongs, in one
+place, stands its number, as an extension. A part is complete before the frame that refers to it. How a value is cut
+depends on nothing but the value: equal results are equal bytes.
 """
 
 from __future__ import annotations
@@ -127,6 +127,17 @@ def _put(parts: list[Any], part: int, made: Any) -> None:
         parts[part].update(made)
     else:
         raise ValueError("a frame of no part")
+
+
+def take(parts: list[Any], part: int) -> Any:
+    """A part, for the one place where it belongs: shared ones could make much of a few bytes, or contain themselves."""
+    made, parts[part] = parts[part], _TAKEN
+    if made is _TAKEN:
+        raise ValueError("a part in two places")
+    return made
+
+
+_TAKEN: Final = object()
 
 
 def _bytes(content: memoryview) -> bytes:

@@ -11,7 +11,7 @@ import ormsgpack
 
 from onceward.errors import ResultCorrupt, UnknownCodec
 from onceward.model.extensions import BUILDERS, Tag
-from onceward.model.frames import MARK, read
+from onceward.model.frames import MARK, read, take
 from onceward.model.pace import current_pause
 from onceward.model.rebuild import FieldsChanged, Shape
 
@@ -54,7 +54,7 @@ class Reader:
         if tag == Tag.OBJECT:
             return self._object(*ormsgpack.unpackb(data, ext_hook=self.hook))
         if tag == Tag.PART:
-            return self._parts[int.from_bytes(data, "big", signed=True)]
+            return take(self._parts, int.from_bytes(data, "big"))
         raise UnknownCodec(f"the stored result has a part of kind {tag}", hint="it needs a newer Onceward to read it")
 
     def _object(self, name: str, state: dict[str, Any]) -> Any:

@@ -7,6 +7,8 @@ import decimal
 import uuid
 from typing import Any, Final
 
+from onceward.model.signals import came_by_signal
+
 LIGHT_BYTES: Final = 16 * 1024  # encoded, compressed and hashed in well under a millisecond
 _PIECES: Final = 64  # of a container and all that it contains
 _SCALARS: Final = frozenset(
@@ -53,5 +55,10 @@ def _inside(kind: type, value: Any) -> Any:
     """What a container holds, or an instance in its attributes; None if that cannot be seen at a glance."""
     if kind is dict or kind in _CONTAINERS:
         return value
-    held = getattr(value, "__dict__", None)
+    try:
+        held = getattr(value, "__dict__", None)
+    except Exception as error:  # a lazy proxy that has lost what it stands for: its effect is done all the same
+        if came_by_signal(error):
+            raise
+        return None
     return held if type(held) is dict else None

@@ -20,6 +20,8 @@ _BUILT_IN = {
     "postgresql": "onceward.stores.postgres",
     "postgres": "onceward.stores.postgres",
 }
+_BUILT_IN |= dict.fromkeys(("redis", "rediss", "unix"), "onceward.stores.redis")
+_EXTRAS = dict.fromkeys(("redis", "rediss", "unix"), "redis")
 
 
 def open_store(url: str | None = None) -> Store:
@@ -49,9 +51,15 @@ def _factory(scheme: str) -> Callable[[str], Store]:
     except ModuleNotFoundError as error:
         raise MissingExtra(
             f"the store for {scheme}:// needs the module {error.name!r}, which is not installed",
-            hint=f"install the driver, or the extra of the package that brings {scheme}://",
+            hint=_how_to_get(scheme),
         ) from error
     return factory
+
+
+def _how_to_get(scheme: str) -> str:
+    if scheme in _EXTRAS:
+        return f"install onceward[{_EXTRAS[scheme]}]"
+    return f"install the driver, or the extra of the package that brings {scheme}://"
 
 
 def _load(scheme: str) -> Any:

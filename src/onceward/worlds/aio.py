@@ -103,8 +103,8 @@ class EventLoop:
     def gate(self) -> LoopGate:
         return LoopGate()
 
-    def lane(self, send: Send) -> LoopLane:
-        return LoopLane(send)
+    def lane(self, send: Send, *, flights: int = 1) -> LoopLane:
+        return LoopLane(send, flights)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

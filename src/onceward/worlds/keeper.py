@@ -21,7 +21,7 @@ from onceward.bridge import run
 from onceward.core.lease import Lease
 from onceward.errors import ConfigurationError
 from onceward.model.policy import RENEWALS_PER_LEASE, SECOND
-from onceward.model.record import Renewal, Verdict
+from onceward.model.record import Record, Renewal, State, Verdict
 from onceward.observe.events import Bus, Event
 from onceward.ports import Store
 
@@ -174,11 +174,13 @@ class Keeper:
                 self._not_renewed(hold, repr(error))
             return
         for hold, answer in answered:
-            if answer.verdict is Verdict.OK:
+            renewed = answer.verdict is Verdict.OK
+            if renewed or _completed_by(hold, answer.record):
                 hold.renew_at = asked_at + interval(hold)
                 hold.ends = asked_at + hold.lease / SECOND
                 hold.overdue = False
-                self._tell("renewed", hold)
+                if renewed:
+                    self._tell("renewed", hold)
             elif answer.verdict is Verdict.LOST:
                 self._lost(hold)
             else:
@@ -236,6 +238,15 @@ class Keeper:
             hold.inherited = hold.lost = True
         _inherited.append(self._twin)
         self._reset()
+
+
+def _completed_by(hold: Lease, record: Record | None) -> bool:
+    """Its owner wrote the result in a transaction of its own (`complete_in`), and may be at work still."""
+    return (
+        record is not None
+        and record.state is State.COMPLETED
+        and (record.token, record.nonce) == (hold.record.token, hold.nonce)
+    )
 
 
 _keepers: weakref.WeakSet[Keeper] = weakref.WeakSet()

@@ -22,13 +22,14 @@ OVERHEAD = 500  # bytes of a request without its result: names, marks, a note
 class Waiting:
     """A request with somebody who waits for its answer. Marked `taken` first and then asked whether it has `left`."""
 
-    __slots__ = ("_deadline", "left", "request", "taken")
+    __slots__ = ("_deadline", "left", "request", "taken", "taker")
 
     def __init__(self, request: AnyRequest, deadline: float) -> None:
         self.request = request
         self._deadline = deadline
         self.left = False  # nobody waits any more: it is not to be sent
         self.taken = False  # it is being sent
+        self.taker: Waiting | None = None  # by whose hand; one that has left sends nothing any more
 
     def remaining(self) -> float:
         """Seconds until its time is over."""
@@ -72,20 +73,29 @@ class Queue(Generic[W]):
             with suppress(ValueError):  # not `popleft`: if somebody else took it, that would drop the next one
                 self._waiting.remove(one)
 
-    def take(self) -> list[W]:
+    def take(self, most: int = MOST, taker: Waiting | None = None) -> list[W]:
         """What goes with the next call. A request that is too large for any batch goes alone.
 
         Whose time is over does not go: a call is as short as the most hurried of its requests wants it.
         """
+        later: list[W] = []
+        try:
+            return self._take(most, taker, later)
+        finally:  # also if a signal raises
+            for one in later:
+                one.taken = False
+            self._waiting.extendleft(reversed(later))
+
+    def _take(self, most: int, taker: Waiting | None, later: list[W]) -> list[W]:
         taken: list[W] = []
         ids: set[bytes] = set()
-        later: list[W] = []
         size = 0
-        while len(taken) < MOST:
+        while len(taken) < most:
             try:
                 one = self._waiting.popleft()
             except IndexError:
                 break
+            one.taker, one.taken = taker, True  # before anything else: a signal may raise
             if one.request.id in ids:
                 later.append(one)
                 continue
@@ -93,7 +103,6 @@ class Queue(Generic[W]):
             if taken and size > MOST_BYTES:
                 later.append(one)
                 break
-            one.taken = True
             if one.left:
                 continue
             if not one.remaining():
@@ -101,5 +110,4 @@ class Queue(Generic[W]):
                 continue
             ids.add(one.request.id)
             taken.append(one)
-        self._waiting.extendleft(reversed(later))
         return taken

@@ -1,8 +1,10 @@
 """Group commit among the tasks of an event loop: what arrives while a call is under way flies with the next.
 
 A flight belongs to no passenger: whoever is cancelled disturbs nobody. The first call takes off in the loop's next
-turn, so that what was started together goes together. A flight that fails is repeated, each request alone, with the
-same nonce: one bad item fails alone. Whose time is over leaves the queue; whoever is in the air has to land.
+turn, so that what was started together goes together. A store whose calls follow each other on the wire may have
+several flights in the air, each with fewer aboard: while one is answered, the next is served. A flight that fails is
+repeated, each request alone, with the same nonce: one bad item fails alone. Whose time is over leaves the queue;
+whoever is in the air has to land.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from onceward.errors import StoreUnavailable
 from onceward.model.record import Answer
 from onceward.ports import AnyRequest, Send
 
-from .lane import Queue, Waiting
+from .lane import MOST, Queue, Waiting
+
+SEATS = 32  # of a flight that is not alone: enough to share the cost of a call, few enough to overlap
 
 
 class Passenger(Waiting):
@@ -37,54 +41,73 @@ class Passenger(Waiting):
 class LoopLane:
     """A client may be used by several loops, one after the other or each in its thread: each has a runway."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, flights: int = 1) -> None:
         self._send = send
+        self._flights = flights
         self._runways: weakref.WeakKeyDictionary[AbstractEventLoop, Runway] = weakref.WeakKeyDictionary()
 
     def __call__(self, request: AnyRequest, timeout: float) -> Future[list[Answer]]:
         loop = asyncio.get_running_loop()
         runway = self._runways.get(loop)
         if runway is None:
-            runway = self._runways[loop] = Runway(self._send)
+            runway = self._runways[loop] = Runway(self._send, self._flights)
         return runway.board(Passenger(request, loop.create_future(), time.monotonic() + timeout))
 
 
 class Runway:
-    """One flight at a time."""
+    """One flight at a time, or a few."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, most: int = 1) -> None:
         self._send = send
+        self._most = most
+        self._seats = MOST if most == 1 else SEATS
         self._queue: Queue[Passenger] = Queue()
-        self._aboard: list[Passenger] = []
-        self._flight: Task[None] | None = None
+        self._aboard: list[list[Passenger]] = []
+        self._flights: set[Task[None]] = set()
+        self._boarding = False  # a flight was called, and has not taken its passengers yet
         self._alarm: TimerHandle | None = None
 
     def board(self, one: Passenger) -> Future[list[Answer]]:
         self._queue.add(one)
-        if self._flight is None:
-            self._take_off()
-        else:
+        if self._boarding or len(self._flights) >= self._most:
             self._mind(one)
+        else:
+            self._take_off()
         return one.future
 
     def _take_off(self) -> None:
+        self._boarding = True
         flight = asyncio.ensure_future(self._fly())
-        self._flight = None if flight.done() else flight  # an eager one may be over already
+        if not flight.done():  # an eager one may be over already
+            self._flights.add(flight)
+            flight.add_done_callback(self._flights.discard)
 
     async def _fly(self) -> None:
+        aboard: list[Passenger] = []
+        self._aboard.append(aboard)
         try:
             while self._queue.first() is not None:
-                self._aboard = [one for one in self._queue.take() if not one.future.done()]
-                await self._serve(self._aboard)
+                aboard[:] = [one for one in self._queue.take(self._seats) if not one.future.done()]
+                self._boarding = False
+                if len(self._flights) < self._most and self._queue.first() is not None:
+                    self._take_off()
+                await self._serve(aboard)
         except asyncio.CancelledError:  # by whoever ends all tasks, and waits until they have cleaned up
-            self._queue.put_back([one for one in self._aboard if not one.future.done()])
-            self._aboard = []
+            self._queue.put_back([one for one in aboard if not one.future.done()])
+            self._land(aboard)
             if self._queue.first() is not None:
                 self._take_off()
             raise
-        self._aboard = []
-        self._flight = None
-        self._silence()
+        self._land(aboard)
+
+    def _land(self, aboard: list[Passenger]) -> None:
+        task = asyncio.current_task()
+        if task is not None:
+            self._flights.discard(task)
+        self._boarding = False
+        self._aboard = [others for others in self._aboard if others is not aboard]
+        if not self._aboard:
+            self._silence()
 
     async def _serve(self, batch: list[Passenger]) -> None:
         if not batch or await self._carry(batch):
@@ -121,7 +144,8 @@ class Runway:
 
     def _ring(self) -> None:
         self._alarm = None
-        waiting = [one for one in (*self._aboard, *self._queue) if not (one.taken or one.future.done())]
+        aboard = (one for flight in self._aboard for one in flight)
+        waiting = [one for one in (*aboard, *self._queue) if not (one.taken or one.future.done())]
         for one in waiting:
             if one.remaining():
                 self._mind(one)

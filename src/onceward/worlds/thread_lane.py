@@ -6,7 +6,8 @@
     that call fails  each of its requests is sent again alone, with the same nonce: one bad item fails alone
 
 The lane only saves calls; the store keeps order by itself. So a baton that was lost because a signal raised at a bad
-moment is taken up again by whoever finds that its holder is not in here any more.
+moment is taken up again by whoever finds that its holder is not in here any more. A request that was lost so is sent by
+its own thread, or queues up again.
 """
 
 from __future__ import annotations
@@ -75,8 +76,7 @@ class ThreadLane:
                 self._holder = ident
                 return await self._send([request], timeout)
             me = Sleeper(request, time.monotonic() + timeout, ident)
-            self._queue.add(me)
-            me.leads = self._baton.acquire(blocking=False)  # its holder may have left without having seen us
+            self._line_up(me)
             return [await self._answered(me)]
         finally:
             if me is not None:
@@ -85,16 +85,22 @@ class ThreadLane:
             if leads:
                 self._hand_on()
 
+    def _line_up(self, me: Sleeper) -> None:
+        self._queue.add(me)
+        me.leads = self._baton.acquire(blocking=False)  # its holder may have left without having seen us
+
     async def _answered(self, me: Sleeper) -> Answer:
         while True:
             if not me.leads:
                 me.nap()
             if me.answer is not None:
                 return me.answer
-            if me.alone:
+            if me.alone or self._is_abandoned(me):
                 return (await self._send([me.request], me.remaining()))[0]
             if me.leads or self._is_lost(me):
                 await self._lead(me)
+            elif not me.taken and me not in self._queue:  # dropped by whoever was to take it
+                self._line_up(me)
             elif not me.remaining():
                 raise StoreUnavailable("other calls of this process kept the store busy for too long")
 
@@ -103,7 +109,7 @@ class ThreadLane:
         me.leads, self._holder = True, me.ident
         batch: list[Sleeper] = []
         try:
-            batch = self._queue.take()
+            batch = self._queue.take(taker=me)
             requests = [one.request for one in batch]
             answers = await self._send(requests, min(one.remaining() for one in batch)) if batch else []
             if len(answers) != len(batch):
@@ -125,7 +131,7 @@ class ThreadLane:
     def _leave(self, me: Sleeper) -> None:
         """Not to be sent any more. If it is under way, wait for that: whoever cleans up has to see what came of it."""
         me.left = True
-        while me.taken and me.answer is None and not me.alone and me.remaining():
+        while me.taken and me.answer is None and not (me.alone or self._is_abandoned(me)) and me.remaining():
             me.nap()
 
     def _hand_on(self) -> None:
@@ -141,6 +147,10 @@ class ThreadLane:
                 self._baton.release()
             if self._queue.first() is None or not self._baton.acquire(blocking=False):
                 return  # else somebody came between the look and the release
+
+    def _is_abandoned(self, me: Sleeper) -> bool:
+        """Whether a signal struck whoever took it, before it was sent, and nobody will tell."""
+        return me.taken and me.taker is not None and me.taker.left and me.answer is None
 
     def _is_lost(self, me: Sleeper) -> bool:
         """Whether nobody will hand the baton on: its holder has left, or is this very thread, one call further out."""

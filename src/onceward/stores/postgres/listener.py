@@ -10,22 +10,16 @@ import logging
 import os
 import select
 import threading
-import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from typing import Any
 
 import psycopg
-
-from onceward.bridge import run
-from onceward.errors import StoreUnavailable
-from onceward.worlds.threads import Threads
-
-from .faults import Refused
-from .wire import Wire
+from psycopg import sql
 
 logger = logging.getLogger("onceward.postgres")
 
-CONNECTING = 5.0  # seconds
+CONNECTING = 5  # seconds
 AGAIN = 1.0  # seconds before the next try
 IN_VAIN = "%s: those who wait are not woken: a pooler stands between us and the server; leave out notify=1"
 
@@ -34,7 +28,7 @@ class Listener:
     """One for each store. `wake` is called from its thread."""
 
     def __init__(self, conninfo: str, name: str, channel: str, wake: Callable[[Iterable[bytes]], None]) -> None:
-        self._conninfo = conninfo.encode()
+        self._conninfo = conninfo
         self._name = name
         self._channel = channel
         self._wake = wake
@@ -71,33 +65,29 @@ class Listener:
 
     def _run(self, bell: int) -> None:
         while True:
-            wire: Wire | None = None
             try:
-                wire = run(Wire.connect(self._conninfo, Threads(), self._name, time.monotonic() + CONNECTING))
-                if self._listen(wire, bell):
-                    return
-            except (StoreUnavailable, Refused, psycopg.Error):
+                with psycopg.connect(self._conninfo, autocommit=True, connect_timeout=CONNECTING) as connection:
+                    if self._listen(connection, bell):
+                        return
+            except psycopg.Error:
                 self.is_listening.clear()
-            finally:
-                if wire is not None:
-                    wire.close()
             if select.select([bell], [], [], AGAIN)[0]:
                 return
 
-    def _listen(self, wire: Wire, bell: int) -> bool:
+    def _listen(self, connection: psycopg.Connection[Any], bell: int) -> bool:
         """True if it was told to stop, or is of no use here."""
-        deadline = time.monotonic() + CONNECTING
-        [(pid,)] = run(wire.ask("SELECT pg_backend_pid()", deadline))
-        if pid != wire.pgconn.backend_pid:
+        own = connection.pgconn
+        [(pid,)] = connection.execute("SELECT pg_backend_pid()").fetchall()
+        if pid != own.backend_pid:
             logger.warning(IN_VAIN, self._name)
             return True
-        run(wire.command(f'LISTEN "{self._channel}"', deadline))
+        connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
         self.is_listening.set()
         while True:
-            told, _, _ = select.select([wire.pgconn.socket, bell], [], [])
+            told, _, _ = select.select([own.socket, bell], [], [])
             if bell in told:
                 return True
-            wire.pgconn.consume_input()
-            while (notice := wire.pgconn.notifies()) is not None:
+            own.consume_input()
+            while (notice := own.notifies()) is not None:
                 with suppress(ValueError):  # somebody else's word on our channel
                     self._wake([bytes.fromhex(notice.extra.decode())])

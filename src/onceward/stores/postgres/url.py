@@ -17,6 +17,8 @@ CONNECTIONS: Final = 4
 """Calls are grouped, so that one connection carries most of them; the others are for who asks for many records."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+_PLACE: Final = r"(?:\[[0-9A-Fa-f:.%]+\]|[^:,\[\]]*)(?::\d*)?"
+_PLACES: Final = re.compile(rf"{_PLACE}(?:,{_PLACE})*")
 _SWITCH: Final = {"0": False, "false": False, "no": False, "1": True, "true": True, "yes": True}
 
 
@@ -35,6 +37,11 @@ class Settings(Struct, frozen=True):
 def parse(url: str) -> Settings:
     """Our settings out of the URL; the rest is libpq's business."""
     parts = urlsplit(url)
+    if "@" in parts.path or not _PLACES.fullmatch(parts.netloc.rpartition("@")[2]):
+        raise ConfigurationError(  # which quotes nothing of it: libpq would show the password as a port
+            "this PostgreSQL URL cannot be read: behind the user there must be host or host:port",
+            hint=f"{EXAMPLE}; in a password write %40 for @, %2F for /, %3A for :, %23 for #, %3F for ?",
+        )
     if parts.scheme not in SCHEMES or parts.fragment:
         raise ConfigurationError(f"{hidden(url)!r} is not a PostgreSQL URL", hint=EXAMPLE)
     pairs = parse_qsl(parts.query, keep_blank_values=True)

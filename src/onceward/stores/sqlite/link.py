@@ -221,16 +221,14 @@ class Link:
         return cursor
 
     def write(self, cursor: Cursor, work: Work[T], *arguments: Any) -> T:
-        """Run `work` in a write transaction of its own: all of it, or nothing and an error."""
-        try:
+        """Run `work` in a write transaction of its own: all of it, or nothing and an error.
+
+        The block commits or rolls back in C, where no signal can raise: what a transaction that was left open is given
+        afterwards would be answered for, and never be committed.
+        """
+        with cursor.connection:
             cursor.execute("BEGIN IMMEDIATE")
             result = work(cursor, *arguments)
-            cursor.execute("COMMIT")
-        except BaseException:
-            if cursor.connection.in_transaction:
-                with contextlib.suppress(sqlite3.Error):
-                    cursor.execute("ROLLBACK")
-            raise
         self.look_after_writing()
         return result
 

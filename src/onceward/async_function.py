@@ -1,0 +1,71 @@
+"""Decorated functions in the async colour."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, Protocol, overload
+
+from .core import inspect as records
+from .core.execute import execute
+from .decorator import Guarded, P, Rest, T, answer_of
+from .model.outcome import Outcome
+from .model.policy import Finding, applied
+from .model.view import Entry
+from .prepare import job_of, key_of
+
+
+class AsyncFunction(Guarded[P, T]):
+    """A coroutine function that is done once per key."""
+
+    _is_coroutine = getattr(asyncio.coroutines, "_is_coroutine", None)  # how 3.11's asyncio.iscoroutinefunction knows
+
+    def __init__(self, face: Any, operation: Any, receiver: tuple[Any, ...] = ()) -> None:
+        super().__init__(face, operation, receiver)
+        mark = getattr(inspect, "markcoroutinefunction", None)  # how 3.12's inspect knows
+        if mark is not None:
+            mark(self)
+
+    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        job = await job_of(self, args, kwargs)
+        value: T = answer_of(await execute(self.engine, job), self.operation.policy)
+        return value
+
+    async def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
+        """Call it and get the `Outcome` instead of the value: what happened, under which key, in which attempt."""
+        return await execute(self.engine, await job_of(self, args, kwargs))
+
+    async def read(self, *args: P.args, **kwargs: P.kwargs) -> Entry | None:
+        """The record of a call with these arguments, or None. Nothing is run."""
+        return await records.read(self.engine, await key_of(self, args, kwargs), self.operation.codec)
+
+    async def forget(self, *args: P.args, **kwargs: P.kwargs) -> bool:
+        """Make the next call with these arguments run again."""
+        return await records.forget(self.engine, await key_of(self, args, kwargs), force=False)
+
+    async def resolve(self, finding: applied | Finding, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Say how the PARKED attempt with these arguments ended: `applied(value)`, `not_applied` or `abandon`."""
+        operation = self.operation
+        await records.resolve(self.engine, await key_of(self, args, kwargs), finding, operation.codec, operation.policy)
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> AsyncFunction[P, T]: ...
+    @overload
+    def __get__(
+        self: AsyncFunction[Concatenate[Any, Rest], T], instance: object, owner: type
+    ) -> AsyncFunction[Rest, T]: ...
+    def __get__(self, instance: Any, owner: type) -> Any:
+        return self._bound(instance)
+
+
+class AsyncDecorator(Protocol):
+    """`@once(…)`: keeps the function's types."""
+
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, T]]) -> AsyncFunction[P, T]: ...
+
+
+class SkippingAsyncDecorator(Protocol):
+    """`@once(…)` with `skip`: the call may return None."""
+
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, T]]) -> AsyncFunction[P, T | None]: ...

@@ -1,0 +1,75 @@
+"""Decorated functions in the blocking colour."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Concatenate, Protocol, overload
+
+from .bridge import run
+from .core import inspect as records
+from .core.engine import Engine
+from .core.execute import at_a_glance, unseen
+from .core.job import Job
+from .decorator import Guarded, P, Rest, T, answer_of
+from .model.outcome import Outcome
+from .model.policy import Finding, applied
+from .model.view import Entry
+
+if TYPE_CHECKING:
+    from .async_function import AsyncFunction
+
+
+def do(engine: Engine, job: Job) -> Outcome[Any]:
+    """`execute`, driven by the bridge from where it might wait."""
+    done = at_a_glance(engine, job)
+    return run(unseen(engine, job)) if done is None else done
+
+
+class Function(Guarded[P, T]):
+    """A plain function that is done once per key."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        value: T = answer_of(do(self.engine, self.job(args, kwargs)), self.operation.policy)
+        return value
+
+    def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
+        """Call it and get the `Outcome` instead of the value: what happened, under which key, in which attempt."""
+        return do(self.engine, self.job(args, kwargs))
+
+    def read(self, *args: P.args, **kwargs: P.kwargs) -> Entry | None:
+        """The record of a call with these arguments, or None. Nothing is run."""
+        return run(records.read(self.engine, self.key(*args, **kwargs), self.operation.codec))
+
+    def forget(self, *args: P.args, **kwargs: P.kwargs) -> bool:
+        """Make the next call with these arguments run again."""
+        return run(records.forget(self.engine, self.key(*args, **kwargs), force=False))
+
+    def resolve(self, finding: applied | Finding, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Say how the PARKED attempt with these arguments ended: `applied(value)`, `not_applied` or `abandon`."""
+        operation = self.operation
+        run(records.resolve(self.engine, self.key(*args, **kwargs), finding, operation.codec, operation.policy))
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Function[P, T]: ...
+    @overload
+    def __get__(self: Function[Concatenate[Any, Rest], T], instance: object, owner: type) -> Function[Rest, T]: ...
+    def __get__(self, instance: Any, owner: type) -> Any:
+        return self._bound(instance)
+
+
+class Decorator(Protocol):
+    """`@once(…)`: keeps the function's types."""
+
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, T]]) -> AsyncFunction[P, T]: ...  # type: ignore[overload-overlap]  # the first match is the one meant
+    @overload
+    def __call__(self, fn: Callable[P, T]) -> Function[P, T]: ...
+
+
+class SkippingDecorator(Protocol):
+    """`@once(…)` with `skip`: the call may return None."""
+
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, T]]) -> AsyncFunction[P, T | None]: ...  # type: ignore[overload-overlap]  # the first match is the one meant
+    @overload
+    def __call__(self, fn: Callable[P, T]) -> Function[P, T | None]: ...

@@ -1,0 +1,14 @@
+"""The Redis and Valkey store: `redis://host:6379/0`, `rediss://…` over TLS, `unix:///path/to/socket?db=0`."""
+
+from __future__ import annotations
+
+from .place import from_client, parse
+from .store import RedisStore
+
+__all__ = ["RedisStore", "from_client", "from_url"]
+
+
+def from_url(url: str) -> RedisStore:
+    """For `open_store`."""
+    place, settings = parse(url)
+    return RedisStore(place, **settings)

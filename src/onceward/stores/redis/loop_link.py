@@ -1,0 +1,204 @@
+"""Connections for an event loop: one a loop, on which calls follow each other without waiting for replies.
+
+redis-py connects (TLS, credentials, database); then its transport gets a protocol of ours, which hands each reply to
+the call that has waited longest: Redis answers in order. Only the async face imports this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import weakref
+from asyncio import AbstractEventLoop, Future, Transport
+from collections import deque
+from typing import Any
+
+import redis
+import redis.asyncio.connection
+
+from . import faults
+from .faults import Cut
+from .link import Trouble, inherit_nothing
+from .place import Place
+from .resp import Garbage, Replies, Reply
+
+
+class Line(asyncio.Protocol):
+    """One connection."""
+
+    def __init__(self, place: Place, connection: Any) -> None:
+        self._name = place.name
+        self._connection = connection  # kept alive: its writer closes the transport when it goes
+        self._transport: Transport = connection._writer.transport  # noqa: SLF001 (there is no other way to it)
+        self._waiting: deque[Future[Reply]] = deque()
+        self._replies = Replies()
+        self._used = False
+        self.is_open = True
+        self._transport.set_protocol(self)
+
+    async def exchange(self, payload: bytes, seconds: float) -> Reply:
+        if not self.is_open:
+            raise Cut("it ended while it lay idle", stale=True)
+        loop = asyncio.get_running_loop()
+        answer: Future[Reply] = loop.create_future()
+        self._waiting.append(answer)
+        self._transport.write(payload)
+        alarm = loop.call_later(seconds, self._late, answer, seconds)
+        try:
+            return await answer
+        finally:
+            alarm.cancel()
+
+    def _late(self, answer: Future[Reply], seconds: float) -> None:
+        """Whoever is late makes everybody late who came after: the connection ends."""
+        if not answer.done():
+            answer.set_exception(faults.late(self._name, seconds))
+        self.close(f"a call got no answer within {seconds:.3g} s")
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            replies = self._replies.feed(data)
+        except (Garbage, ValueError) as error:
+            self.close(str(error))
+            return
+        for reply in replies:
+            self._used = True
+            if not self._waiting:
+                self.close("a reply came that nobody had asked for")
+                return
+            answer = self._waiting.popleft()
+            if not answer.done():
+                answer.set_result(reply)
+
+    def eof_received(self) -> None:
+        self.close("the server closed it")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.close(str(exc or "the server closed it"))
+
+    def close(self, why: str) -> None:
+        if not self.is_open:
+            return
+        self.is_open = False
+        try:
+            self._transport.abort()
+        except RuntimeError:  # its loop is closed, and calls nobody back
+            _bury(self._transport)
+        self._connection._reader = self._connection._writer = None  # noqa: SLF001 (so that it does not close once more)
+        while self._waiting:
+            answer = self._waiting.popleft()
+            if not answer.done():
+                answer.set_exception(Cut(why, stale=self._used))
+
+
+class LoopWire:
+    """Calls of the async world. A client may be used by several loops: each has a line of its own."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._trouble = Trouble(place.name)
+        self._closed = False
+        self._reset()
+        inherit_nothing(self)
+
+    def _reset(self) -> None:
+        self._lines: weakref.WeakKeyDictionary[AbstractEventLoop, Line] = weakref.WeakKeyDictionary()
+        self._dials: weakref.WeakKeyDictionary[AbstractEventLoop, asyncio.Lock] = weakref.WeakKeyDictionary()
+
+    async def call(self, payload: bytes, seconds: float, *, again: bool) -> Reply:
+        """The server's reply. `again`: may be sent twice, if the connection had ended while it lay idle."""
+        deadline = time.monotonic() + seconds
+        try:
+            return await (await self._line(seconds)).exchange(payload, seconds)
+        except Cut as error:
+            self._trouble.gone(error)
+            left = deadline - time.monotonic()
+            if not (again and error.stale) or left <= 0:
+                raise faults.cut(error, self._place.name) from error
+        try:
+            return await (await self._line(left)).exchange(payload, left)
+        except Cut as error:
+            raise faults.cut(error, self._place.name) from error
+
+    async def _line(self, seconds: float) -> Line:
+        loop = asyncio.get_running_loop()
+        line = self._lines.get(loop)
+        if line is not None and line.is_open:
+            return line
+        self._bury_the_dead()
+        async with self._dials.setdefault(loop, asyncio.Lock()):
+            line = self._lines.get(loop)
+            if line is None or not line.is_open:
+                line = self._lines[loop] = await self._dial(seconds)
+            if self._closed:  # meanwhile
+                line.close("the store was closed")
+            return line
+
+    async def _dial(self, seconds: float) -> Line:
+        connection = self._place.connection(redis.asyncio.connection, seconds)
+        try:
+            async with asyncio.timeout(seconds):
+                await connection.connect()
+        except BaseException as error:
+            _discard(connection)
+            if isinstance(error, redis.RedisError | OSError):
+                self._trouble.gone(error)
+                raise faults.unreachable(error, self._place.name, seconds) from error
+            raise
+        self._trouble.back()
+        return Line(self._place, connection)
+
+    def drop(self) -> None:
+        """Close the line of this loop: the next call connects anew."""
+        line = self._lines.pop(asyncio.get_running_loop(), None)
+        if line is not None:
+            line.close("it leads to a replica")
+
+    async def close(self) -> None:
+        """Also lines of other loops, and from outside of any: the blocking face may close what the async one used."""
+        self._closed = True
+        here = _running()
+        for loop, line in tuple(self._lines.items()):
+            if loop is here or loop.is_closed():
+                line.close("the store was closed")
+            else:
+                with contextlib.suppress(RuntimeError):  # it was closed in between
+                    loop.call_soon_threadsafe(line.close, "the store was closed")
+        self._lines.clear()
+
+    def _bury_the_dead(self) -> None:
+        """A loop may end without a word to us, as `asyncio.run` does."""
+        for loop, line in tuple(self._lines.items()):
+            if loop.is_closed():
+                line.close("its loop was closed")
+                self._lines.pop(loop, None)
+
+    def after_fork_in_child(self) -> None:
+        from .link import _abandoned
+
+        _abandoned.extend(self._lines.values())
+        self._reset()
+
+
+def _discard(connection: Any) -> None:
+    """It got stuck half-way: redis-py would leave the socket open."""
+    writer, connection._reader, connection._writer = connection._writer, None, None  # noqa: SLF001 (as above)
+    if writer is not None:
+        writer.transport.abort()
+
+
+def _running() -> AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _bury(transport: Any) -> None:
+    """Close the socket of a transport whose loop will not do it any more. Else Python warns about it at the end."""
+    plain = getattr(getattr(transport, "_ssl_protocol", None), "_transport", transport)
+    finish = getattr(plain, "_call_connection_lost", None)
+    if finish is not None:
+        with contextlib.suppress(Exception):  # whatever it is, nobody uses it any more
+            finish(None)

@@ -1,0 +1,227 @@
+-- The state table of model/transitions.py: what each verb makes of a record in each row. The names are the same there.
+--
+-- A cell gets the record `r` (nil if there is none) and the request `q`. It returns the verdict and, if it changed
+-- anything, true. What it says about owners holds for token and nonce together, and never for time alone.
+
+local function next_token(r)
+  return r.token < now and now or r.token + 1
+end
+
+local function differs(stored, given)
+  return stored ~= '' and given ~= '' and sub(stored, 1, 1) == sub(given, 1, 1) and stored ~= given
+end
+
+-- Notes are JSON objects of texts; what is said later counts.
+local function merged(old, new)
+  if new == '' then return old end
+  if old == '' then return new end
+  local all = cjson.decode(old)
+  for name, text in pairs(cjson.decode(new)) do all[name] = text end
+  return cjson.encode(all)
+end
+
+-- When the window ends, as bytes; nil for ever.
+local function ends(q)
+  if q.window == 0 then return nil end
+  if q.window == 2 then return q.validity end
+  return bytes(now + number(q.validity))
+end
+
+local function free(r)
+  r.token = next_token(r)
+  r.min_reader = READER
+  r.state, r.nonce, r.attempt, r.created_at, r.claimed_at, r.updated_at, r.renewed_at = FREE, '', 0, now, 0, now, 0
+  r.lease_until, r.retry_at, r.valid_until, r.slide = nil, nil, nil, ZERO
+  r.after_crash, r.max_attempts, r.fingerprint, r.arguments, r.owner, r.note = RERUN, 0, '', '', '', ''
+  r.ask_first, r.released, r.stored, r.final, r.has_result = false, false, true, false, false
+  r.result, r.digest, r.error_type, r.error = '', '', '', ''
+end
+
+local function acquire_again(r, q, after_crash, ask_first)
+  r.state, r.token, r.nonce, r.attempt = PENDING, next_token(r), q.nonce, r.attempt + 1
+  r.claimed_at, r.updated_at, r.renewed_at = now, now, now
+  r.lease_until = q.leased and now + q.duration or nil
+  r.after_crash, r.max_attempts, r.ask_first, r.released = after_crash, q.max_attempts, ask_first, false
+  if r.fingerprint == '' then r.fingerprint = q.fingerprint end
+  if r.arguments == '' then r.arguments = q.arguments end
+  r.retry_at, r.valid_until, r.owner, r.note = nil, nil, q.owner, merged(r.note, q.note)
+  return 'ACQUIRED', true
+end
+
+local function parked(r, error_type, error_text, note)
+  r.state, r.updated_at, r.lease_until = PARKED, now, nil
+  r.error_type, r.error, r.note = error_type, error_text, merged(r.note, note)
+  return 'PARKED', true
+end
+
+local function take_over(r, q)
+  local after_crash = math.max(r.after_crash, q.choice)
+  if after_crash == PARK then
+    if r.released then r.nonce = '' end
+    return parked(r, 'Lapsed', 'the owner fell silent; nobody knows whether the effect happened', '')
+  end
+  if after_crash == VERIFY then return acquire_again(r, q, after_crash, true) end
+  if used_up(r.attempt, q.max_attempts) then
+    return parked(r, 'AttemptsUsedUp', string.format(
+      'the owner of attempt %.0f fell silent, and it was the last one allowed', r.attempt), '')
+  end
+  return acquire_again(r, q, after_crash, false)
+end
+
+local function retry(r, q)
+  if (r.retry_at and now < r.retry_at) or used_up(r.attempt, q.max_attempts) then return 'FAILED' end
+  return acquire_again(r, q, q.choice, false)
+end
+
+local function replay(r)
+  local slide = number(r.slide)
+  if slide > 0 and r.valid_until and now >= number(r.valid_until) - slide + math.floor(slide / 8) then
+    r.valid_until, r.updated_at = bytes(now + slide), now
+    return 'REPLAY', true
+  end
+  return 'REPLAY'
+end
+
+local function regrant(r, q)
+  if r.state == COMPLETED then return 'REPLAY' end
+  if r.state ~= PENDING or r.released then return 'SETTLED' end
+  if q.leased and r.lease_until and now >= r.lease_until then
+    r.lease_until, r.renewed_at, r.updated_at = now + q.duration, now, now
+    return 'ACQUIRED', true
+  end
+  return 'ACQUIRED'
+end
+
+local function completed(r, q)
+  r.state, r.updated_at, r.lease_until, r.ask_first = COMPLETED, now, nil, false
+  r.result, r.has_result, r.digest, r.stored = q.result, q.has_result, q.digest, q.stored
+  r.error_type, r.error, r.final, r.retry_at = '', '', false, nil
+  r.valid_until, r.slide, r.note = ends(q), q.slide, merged(r.note, q.note)
+  return 'OK', true
+end
+
+local function failed(r, q)
+  if r.after_crash == VERIFY and not (q.known or q.final) then
+    return parked(r, q.error_type, q.error, q.note)
+  end
+  local final = q.final or used_up(r.attempt, q.max_attempts)
+  r.state, r.updated_at, r.lease_until, r.ask_first = FAILED, now, nil, false
+  r.error_type, r.error, r.final, r.slide = q.error_type, q.error, final, ZERO
+  if final then
+    r.retry_at, r.valid_until = nil, ends(q)
+  else
+    r.retry_at, r.valid_until = now + q.duration, bytes(now + q.duration + KEEP_UNFINISHED)
+  end
+  r.note = merged(r.note, q.note)
+  return 'OK', true
+end
+
+local function hand_back(r)
+  if r.ask_first then
+    r.lease_until, r.attempt, r.released, r.updated_at = now, r.attempt - 1, true, now
+  elseif r.attempt <= 1 and r.token == r.cycle then  -- the first of its cycle: nobody has used its derived keys
+    local token, nonce = r.token, r.nonce
+    free(r)
+    r.token, r.nonce, r.released = token, nonce, true
+  else
+    r.state, r.attempt, r.updated_at, r.lease_until, r.released = FAILED, r.attempt - 1, now, nil, true
+    r.final, r.retry_at, r.valid_until = false, now, bytes(now + KEEP_UNFINISHED)
+  end
+  return 'OK', true
+end
+
+-- ── the verbs ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+local VERBS = {}
+
+-- In this order: newer layout (looked at before), own nonce, window over, fingerprint, state.
+function VERBS.claim(r, q)
+  if r.nonce == q.nonce then return regrant(r, q) end
+  if r.state == FREE or ((r.state == COMPLETED or r.state == FAILED) and is_over(r, now)) then
+    return 'AFRESH', true
+  end
+  if differs(r.fingerprint, q.fingerprint) then return 'MISMATCH' end
+  if r.state == COMPLETED then return replay(r) end
+  if r.state == PARKED then return 'PARKED' end
+  if r.state == FAILED then
+    if r.final then return 'FAILED' end
+    return retry(r, q)
+  end
+  if not r.released and (r.lease_until == nil or now < r.lease_until) then return 'RUNNING' end
+  return take_over(r, q)
+end
+
+local function owned(verb)
+  return function(r, q)
+    if r.token ~= q.token or r.nonce ~= q.nonce then return 'LOST' end
+    return verb(r, q)
+  end
+end
+
+local function held(r)
+  return r.state == PENDING and not r.released
+end
+
+VERBS.renew = owned(function(r, q)
+  if not held(r) then return 'LOST' end
+  if r.lease_until then r.lease_until = now + q.duration end
+  r.renewed_at, r.updated_at, r.note = now, now, merged(r.note, q.note)
+  return 'OK', true
+end)
+
+VERBS.complete = owned(function(r, q)
+  if held(r) or r.state == PARKED then return completed(r, q) end
+  if r.state ~= COMPLETED then return 'LOST' end
+  if r.digest == q.digest then return 'OK' end
+  return is_over(r, now) and 'LOST' or 'CONFLICT'
+end)
+
+VERBS.fail = owned(function(r, q)
+  if held(r) then return failed(r, q) end
+  return r.state == FAILED and 'OK' or 'LOST'
+end)
+
+VERBS.park = owned(function(r, q)
+  if held(r) then
+    parked(r, q.error_type, q.error, q.note)
+    return 'OK', true
+  end
+  return r.state == PARKED and 'OK' or 'LOST'
+end)
+
+VERBS.release = owned(function(r)
+  if held(r) then return hand_back(r) end
+  if r.state == PENDING then return 'OK' end
+  if r.released and (r.state == FREE or (r.state == FAILED and not r.final)) then return 'OK' end
+  return 'LOST'
+end)
+
+function VERBS.resolve(r, q)
+  local resolvable = held(r) or r.state == PARKED or (r.state == FAILED and not is_over(r, now))
+  if not resolvable or r.token ~= q.token or r.state ~= q.state then return 'LOST' end
+  if r.state == PENDING then
+    if not q.force and (r.lease_until == nil or now < r.lease_until) then return 'REFUSED' end
+    r.error_type, r.error = 'Released', 'its owner was cut off: somebody knew how it ended'
+  end
+  r.token, r.nonce, r.lease_until, r.ask_first, r.released = next_token(r), '', nil, false, false
+  if q.choice == 0 then return completed(r, q) end
+  local abandoned = q.choice == 2
+  if not abandoned and used_up(r.attempt, r.max_attempts) then
+    r.attempt = r.max_attempts - 1  -- whoever says "not applied" wants it run: one attempt must be left
+  end
+  r.state, r.updated_at, r.final, r.note = FAILED, now, abandoned, merged(r.note, q.note)
+  if abandoned then
+    r.retry_at, r.valid_until = nil, ends(q)
+  else
+    r.retry_at, r.valid_until = now, bytes(now + KEEP_UNFINISHED)
+  end
+  return 'OK', true
+end
+
+function VERBS.forget(r, q)
+  if r.state == FREE then return 'OK' end
+  if q.seen and (r.token ~= q.token or r.state ~= q.state) then return 'LOST' end
+  if held(r) and not q.force and (r.lease_until == nil or now < r.lease_until) then return 'REFUSED' end
+  free(r)
+  return 'OK', true
+end

@@ -1,0 +1,333 @@
+"""Records and requests as the bytes that `lua/record.lua` and `lua/apply.lua` describe, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from struct import Struct, error
+from typing import Any, Final
+
+import msgspec
+
+from onceward.errors import StoreBroken
+from onceward.model.record import (
+    READER,
+    AfterCrash,
+    Answer,
+    ClaimRequest,
+    Complete,
+    Fail,
+    Park,
+    Record,
+    Release,
+    Renewal,
+    Resolution,
+    Resolve,
+    Seen,
+    State,
+    Validity,
+    Verdict,
+)
+from onceward.ports import AnyRequest
+
+STATES: Final = (State.FREE, State.PENDING, State.COMPLETED, State.FAILED, State.PARKED)
+NUMBERS: Final = {state: number for number, state in enumerate(STATES)}
+VERDICTS: Final = (
+    Verdict.ACQUIRED, Verdict.REPLAY, Verdict.RUNNING, Verdict.MISMATCH, Verdict.FAILED, Verdict.PARKED,
+    Verdict.SETTLED, Verdict.OK, Verdict.LOST, Verdict.CONFLICT, Verdict.REFUSED, Verdict.ABSENT, Verdict.SKEW,
+)  # fmt: skip
+AFTER_CRASH: Final = (AfterCrash.RERUN, AfterCrash.VERIFY, AfterCrash.PARK)
+RESOLUTIONS: Final = {Resolution.APPLIED: 0, Resolution.NOT_APPLIED: 1, Resolution.ABANDON: 2}
+CLAIM, RENEW, COMPLETE, FAIL, PARK, RELEASE, RESOLVE, FORGET = range(8)
+
+ASK_FIRST, RELEASED, STORED, FINAL, LEASED, RETRIES, ENDS, RESULT = (1 << bit for bit in range(8))
+KNOWN = SEEN = ASK_FIRST
+FORCE = RELEASED
+
+RECORD: Final = Struct("<4B2Q2I8Q4H8I")
+REQUEST: Final = Struct("<5B2QI2Q4H8I")
+ITEM: Final = Struct("<BcI")
+TIME: Final = Struct("<Q")
+
+EXACT: Final = 2**53 - 1
+"""Lua counts in floating point: beyond this it rounds. In µs that is the year 2255, and as a duration 285 years."""
+
+LARGEST: Final = 2**63 - 1
+MOST_ATTEMPTS: Final = 2**32 - 1
+
+_json = msgspec.json.Encoder().encode
+_mapping = msgspec.json.Decoder(dict[str, str]).decode
+
+
+# ── requests ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def text(words: str) -> bytes:
+    """Lone surrogates are spelled out: an error's text may hold anything, and what is done must be recorded."""
+    return words.encode("utf-8", "backslashreplace")
+
+
+def mapping(words: dict[str, str]) -> bytes:
+    if not words:
+        return b""
+    try:
+        return _json(words)
+    except UnicodeEncodeError:
+        return _json({text(name).decode(): text(value).decode() for name, value in words.items()})
+
+
+def _claim(one: ClaimRequest) -> bytes:
+    scope, key, owner = text(one.scope), text(one.key), text(one.owner)
+    arguments, note = mapping(one.arguments), mapping(one.note)
+    flags, lease = (0, 0) if one.lease is None else (LEASED, min(one.lease, EXACT))
+    head = REQUEST.pack(
+        CLAIM, flags, one.after_crash, 0, 0, 0, lease, min(one.max_attempts, MOST_ATTEMPTS), 0, 0,
+        len(one.nonce), len(one.fingerprint), 0, 0,
+        len(scope), len(key), len(owner), len(arguments), len(note), 0, 0, 0,
+    )  # fmt: skip
+    return b"".join((head, one.nonce, one.fingerprint, scope, key, owner, arguments, note))
+
+
+def _asking(
+    verb: int,
+    *,
+    flags: int = 0,
+    choice: int = 0,
+    state: int = 0,
+    token: int = 0,
+    duration: int = 0,
+    max_attempts: int = 0,
+    validity: Validity | None = None,
+    nonce: bytes = b"",
+    digest: bytes = b"",
+    note: bytes = b"",
+    error_type: bytes = b"",
+    error: bytes = b"",
+    result: bytes = b"",
+) -> bytes:
+    window, value, slide = _window(validity)
+    head = REQUEST.pack(
+        verb, flags, choice, window, state, min(max(token, 0), EXACT), min(max(duration, 0), EXACT),
+        min(max_attempts, MOST_ATTEMPTS), value, slide,
+        len(nonce), 0, len(digest), 0, 0, 0, 0, 0, len(note), len(error_type), len(error), len(result),
+    )  # fmt: skip
+    return b"".join((head, nonce, digest, note, error_type, error, result))
+
+
+def _window(validity: Validity | None) -> tuple[int, int, int]:
+    """For ever, for a while, or until an instant; its length, and how far it slides."""
+    if validity is None:
+        return 0, 0, 0
+    slide = min(validity.slide, LARGEST)
+    if validity.until is not None:
+        return 2, min(max(validity.until, 0), LARGEST), slide
+    if validity.lasting is not None:
+        return 1, min(max(validity.lasting, 0), EXACT), slide
+    return 0, 0, slide
+
+
+def _renew(one: Renewal) -> bytes:
+    return _asking(RENEW, token=one.token, nonce=one.nonce, duration=one.lease, note=mapping(one.note))
+
+
+def _complete(one: Complete) -> bytes:
+    return _asking(
+        COMPLETE,
+        flags=STORED * one.stored + RESULT * (one.result is not None),
+        token=one.token,
+        nonce=one.nonce,
+        validity=one.validity,
+        digest=one.digest,
+        note=mapping(one.note),
+        result=one.result or b"",
+    )
+
+
+def _fail(one: Fail) -> bytes:
+    return _asking(
+        FAIL,
+        flags=FINAL * one.final + KNOWN * one.known,
+        token=one.token,
+        nonce=one.nonce,
+        duration=one.retry_in,
+        max_attempts=one.max_attempts,
+        validity=one.validity,
+        note=mapping(one.note),
+        error_type=text(one.error_type),
+        error=text(one.error),
+    )
+
+
+def _park(one: Park) -> bytes:
+    return _asking(
+        PARK,
+        token=one.token,
+        nonce=one.nonce,
+        note=mapping(one.note),
+        error_type=text(one.error_type),
+        error=text(one.error),
+    )
+
+
+def _release(one: Release) -> bytes:
+    return _asking(RELEASE, token=one.token, nonce=one.nonce)
+
+
+def _resolve(one: Resolve) -> bytes:
+    return _asking(
+        RESOLVE,
+        flags=STORED * one.stored + RESULT * (one.result is not None) + FORCE * one.force,
+        choice=RESOLUTIONS[one.resolution],
+        state=NUMBERS[one.state_seen],
+        token=one.token_seen,
+        validity=one.validity,
+        digest=one.digest,
+        note=mapping(one.note),
+        result=one.result or b"",
+    )
+
+
+_ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
+    ClaimRequest: _claim,
+    Renewal: _renew,
+    Complete: _complete,
+    Fail: _fail,
+    Park: _park,
+    Release: _release,
+    Resolve: _resolve,
+}
+
+
+def request(one: AnyRequest) -> bytes:
+    return _ENCODERS[type(one)](one)
+
+
+def forgetting(seen: Seen | None, *, force: bool) -> bytes:
+    if seen is None:
+        return _asking(FORGET, flags=FORCE * force)
+    return _asking(FORGET, flags=SEEN + FORCE * force, token=seen.token, state=NUMBERS[seen.state])
+
+
+# ── answers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def record(id: bytes, data: bytes, at: int = 0, result: bytes | None = None) -> Record:
+    """The record whose bytes begin there. Its `result` may come from elsewhere, if those bytes lack it."""
+    try:
+        (
+            min_reader, state, after_crash, flags, token, cycle, attempt, max_attempts, created_at, claimed_at,
+            updated_at, renewed_at, lease_until, retry_at, valid_until, slide,
+            nonce, fingerprint, digest, more, scope, key, owner, arguments, note, error_type, why, size,
+        ) = RECORD.unpack_from(data, at)  # fmt: skip
+        a = at + RECORD.size
+        b = a + nonce
+        c = b + fingerprint
+        d = c + digest + more
+        e = d + scope
+        f = e + key
+        g = f + owner
+        h = g + arguments
+        i = h + note
+        j = i + error_type
+        k = j + why
+        if result is None and flags & RESULT:
+            result = data[k : k + size]
+        return Record(
+            id,
+            data[d:e].decode(),
+            data[e:f].decode(),
+            STATES[state],
+            token,
+            data[a:b],
+            cycle,
+            attempt,
+            created_at,
+            claimed_at,
+            updated_at,
+            renewed_at,
+            lease_until if flags & LEASED else None,
+            AFTER_CRASH[after_crash],
+            max_attempts,
+            data[b:c],
+            _mapping(data[g:h]) if arguments else {},
+            data[f:g].decode(),
+            _mapping(data[h:i]) if note else {},
+            flags & ASK_FIRST != 0,
+            flags & RELEASED != 0,
+            result if flags & RESULT else None,
+            data[c : c + digest],
+            flags & STORED != 0,
+            data[i:j].decode(),
+            data[j:k].decode(),
+            flags & FINAL != 0,
+            retry_at if flags & RETRIES else None,
+            valid_until if flags & ENDS else None,
+            slide,
+            min_reader,
+        )
+    except (IndexError, UnicodeDecodeError, msgspec.DecodeError, error) as broken:
+        return _stranger(id, data, at, broken)
+
+
+def _stranger(id: bytes, data: bytes, at: int, broken: Exception) -> Record:
+    """A newer layout may hold what we cannot read. It is left alone anyway; PENDING without a lease means held."""
+    if len(data) > at and data[at] > READER:
+        token = TIME.unpack_from(data, at + 4)[0] if len(data) >= at + 12 else 0
+        return Record(id, "", "", State.PENDING, token, min_reader=data[at])
+    raise StoreBroken(
+        "a record holds what no Onceward of its version writes", key=id.hex(), hint="was it edited by hand?"
+    ) from broken
+
+
+def granted(one: ClaimRequest, token: int, now: int) -> Record:
+    """A new claim as it was asked for: what `cells.acquire_afresh` makes."""
+    lease_until = None if one.lease is None else now + min(one.lease, EXACT)
+    return Record(
+        one.id, _kept(one.scope), _kept(one.key), State.PENDING, token, one.nonce, token, 1, now, now, now, now,
+        lease_until, one.after_crash, min(one.max_attempts, MOST_ATTEMPTS), one.fingerprint, one.arguments,
+        _kept(one.owner), one.note,
+    )  # fmt: skip
+
+
+def _kept(words: str) -> str:
+    return words if words.isascii() else text(words).decode()
+
+
+def answer(one: Any, data: bytes) -> Answer | None:
+    """What the short script says to a single request; None if it has to be asked at length."""
+    [now] = TIME.unpack_from(data)
+    verdict, form, _ = ITEM.unpack_from(data, TIME.size)
+    at = TIME.size + ITEM.size
+    if form == b"A":
+        return Answer(Verdict.ACQUIRED, granted(one, TIME.unpack_from(data, at)[0], now), now)
+    if form == b"C":
+        return Answer(VERDICTS[verdict], record(one.id, data, at, one.result), now)
+    return Answer(VERDICTS[verdict], record(one.id, data, at), now) if form == b"R" else None
+
+
+def answers(ids: Sequence[bytes], requests: Sequence[Any], data: bytes) -> tuple[list[Answer | None], str]:
+    """What the server says to each, None where it has to be asked at length; and the first error, if there was any."""
+    [now] = TIME.unpack_from(data)
+    at, found, wrong = TIME.size, [], ""
+    for id, one in zip(ids, requests, strict=True):
+        verdict, form, size = ITEM.unpack_from(data, at)
+        at += ITEM.size
+        answer = None
+        if form == b"A":
+            answer = Answer(Verdict.ACQUIRED, granted(one, TIME.unpack_from(data, at)[0], now), now)
+        elif form == b"R":
+            answer = Answer(VERDICTS[verdict], record(id, data, at), now)
+        elif form == b"C":
+            answer = Answer(VERDICTS[verdict], record(id, data, at, one.result), now)
+        elif form == b"N":
+            answer = Answer(VERDICTS[verdict], None, now)
+        elif form == b"E":
+            wrong = wrong or data[at : at + size].decode("utf-8", "replace")
+        found.append(answer)
+        at += size
+    return found, wrong
+
+
+def is_usual(one: AnyRequest) -> bool:
+    """Whether the short script may know what to do with it."""
+    kind = type(one)
+    return kind is ClaimRequest or (kind is Complete and not one.note)  # type: ignore[union-attr]

@@ -1,0 +1,114 @@
+"""What must be so on a server before claims can be trusted to it. Looked at once, when a store is opened."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from msgspec import Struct
+
+from onceward.errors import ConfigurationError
+from onceward.ports import Remark
+
+from .faults import explain
+from .resp import Refusal, Reply, command
+
+OLDEST: Final = (6, 2)
+SAFE_EVICTION: Final = "noeviction"
+EVICTION: Final = "unsafe_eviction"
+PERSISTENCE: Final = "unsafe_persistence"
+
+logger = logging.getLogger("onceward.redis")
+
+Ask = Callable[[bytes], Awaitable[Reply]]
+
+
+class Facts(Struct, frozen=True):
+    """What the server says about itself. None: it does not tell."""
+
+    version: str
+    eviction: str | None
+    appends: bool | None
+    snapshots: bool | None
+
+
+async def examine(ask: Ask, name: str) -> Facts:
+    info = await ask(command([b"INFO"]))
+    if isinstance(info, Refusal):
+        if info.code != "NOPERM":
+            raise explain(info, name)
+        return Facts("", None, None, None)
+    said = dict(line.split(":", 1) for line in info.decode("utf-8", "replace").splitlines() if ":" in line)
+    if said.get("loading") == "1":  # it then says that it appends to no file
+        raise explain(Refusal("LOADING"), name)
+    appends = {"1": True, "0": False}.get(said.get("aof_enabled", ""))
+    return Facts(
+        version=said.get("redis_version", ""),
+        eviction=said.get("maxmemory_policy"),
+        appends=appends,
+        snapshots=None if appends else await _snapshots(ask),
+    )
+
+
+async def _snapshots(ask: Ask) -> bool | None:
+    reply = await ask(command([b"CONFIG", b"GET", b"save"]))
+    if isinstance(reply, Refusal) or not isinstance(reply, list) or len(reply) != 2:  # noqa: PLR2004 (name and value)
+        return None
+    return bool(reply[1].strip())
+
+
+def remarks(facts: Facts) -> list[Remark]:
+    """For people."""
+    kept = {True: "appends to a file", False: "takes snapshots only" if facts.snapshots else "keeps nothing"}
+    persistence = "is not told" if facts.appends is None else kept[facts.appends]
+    return [
+        Remark("server", well=True, detail=facts.version or "of a version that is not told"),
+        Remark("eviction", facts.eviction == SAFE_EVICTION, facts.eviction or "the policy is not told"),
+        Remark("persistence", facts.appends is True, f"{persistence}; see appendonly and appendfsync"),
+    ]
+
+
+def require(facts: Facts, name: str, *, unsafe_eviction: bool, unsafe_persistence: bool) -> None:
+    """Raise if claims could vanish here. Each choice can be overridden, by name."""
+    version = tuple(int(part) for part in facts.version.split(".")[:2] if part.isdecimal())
+    if version and version < OLDEST:
+        raise ConfigurationError(
+            f"{name} is Redis {facts.version}", hint="Onceward needs Redis 6.2 or newer, or Valkey"
+        )
+    if not unsafe_eviction:
+        _require_no_eviction(facts.eviction, name)
+    if not unsafe_persistence:
+        _require_persistence(facts, name)
+
+
+def _require_no_eviction(policy: str | None, name: str) -> None:
+    if policy is None:
+        raise ConfigurationError(
+            f"{name} does not tell its maxmemory-policy; one that evicts would drop live claims",
+            hint=f"allow +info to this user, or say ?{EVICTION}=allow if you know that it is {SAFE_EVICTION}",
+        )
+    if policy != SAFE_EVICTION:
+        raise ConfigurationError(
+            f"{name} has maxmemory-policy {policy}: when memory is short it drops live claims, and work runs twice",
+            hint=f"set it to {SAFE_EVICTION}, or say ?{EVICTION}=allow to take that risk",
+        )
+
+
+def _require_persistence(facts: Facts, name: str) -> None:
+    if facts.appends:
+        return
+    if facts.snapshots is None:
+        raise ConfigurationError(
+            f"{name} does not tell whether it keeps its data through a restart",
+            hint=f"allow +info and +config|get to this user, or say ?{PERSISTENCE}=allow if you know that it does",
+        )
+    if not facts.snapshots:
+        raise ConfigurationError(
+            f"{name} keeps nothing through a restart (appendonly no, save ''): all claims and results would be gone",
+            hint=f"set appendonly yes, or say ?{PERSISTENCE}=allow to take that risk",
+        )
+    logger.warning(
+        "%s: a crash loses what was written since the last snapshot (appendonly no); set appendonly yes to keep it",
+        name,
+    )

@@ -1,0 +1,225 @@
+"""RedisStore: records on a Redis or Valkey server, judged there by the state table in Lua, one call a batch.
+
+A claim, a replay, a renewal and a settlement are one round trip each, and those that arrive together share one. What
+changes nothing writes nothing. The time is the server's. Records expire by the server's hand once they answer for
+nothing any more.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from onceward.errors import ConfigurationError, StoreUnavailable
+from onceward.model.audit import AuditEntry, AuditFilter, Signature
+from onceward.model.record import Answer, ClaimRequest, Seen, State
+from onceward.ports import AnyRequest, AnySettlement, Clock, Filter, Order, Page, Remark, World
+
+from . import records, safety, upkeep
+from .calls import BATCH, Calls, Wire, signature
+from .place import Place, from_client, parse
+from .resp import Reply
+
+if TYPE_CHECKING:
+    from .bell import Bell
+
+Answers = Coroutine[Any, Any, list[Answer]]
+
+PREFIX = "onceward"
+LONGEST_PREFIX = 200
+FLIGHTS = 3
+"""Calls under way on the one connection of an event loop: the server works on one while we work on the others."""
+
+OPENING = 10.0  # seconds
+
+
+class RedisStore(Calls):
+    """Records on one server: `where` is a URL, or your own `redis.Redis` or `redis.asyncio.Redis`.
+
+    A server that evicts keys, or keeps nothing through a restart, is refused; `unsafe_eviction=True` and
+    `unsafe_persistence=True` take that risk. `clock` is for tests: else the server's own time counts.
+    """
+
+    inline = False
+
+    def __init__(
+        self,
+        where: Any,
+        *,
+        prefix: str = PREFIX,
+        unsafe_eviction: bool = False,
+        unsafe_persistence: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        if isinstance(where, str):
+            where, settings = parse(where)
+            prefix = settings.get("prefix", prefix)
+            unsafe_eviction = settings.get(safety.EVICTION, unsafe_eviction)
+            unsafe_persistence = settings.get(safety.PERSISTENCE, unsafe_persistence)
+        self._place: Place = where if isinstance(where, Place) else from_client(where)
+        self._prefix = _checked(prefix)
+        name = self._place.name + ("" if prefix == PREFIX else f" ({prefix})")
+        super().__init__(name, b"{%b}:" % self._prefix.encode(), clock)
+        self._unsafe_eviction = unsafe_eviction
+        self._unsafe_persistence = unsafe_persistence
+        self._examined = False
+        self._world: World | None = None
+        self._opening = threading.Lock()
+        self._bell: Bell | None = None
+
+    def twin(self) -> RedisStore:
+        other = _with_settings(*self._settings())
+        other._examined = self._examined  # noqa: SLF001 (one of us)
+        return other
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Only the settings travel: the other process opens connections of its own."""
+        return _with_settings, self._settings()
+
+    def _settings(self) -> tuple[Place, str, bool, bool, Clock | None]:
+        return self._place, self._prefix, self._unsafe_eviction, self._unsafe_persistence, self.clock
+
+    async def open(self, world: World) -> None:
+        with self._opening:  # several may open at once; the last world holds
+            former, moves = self._wire, self._wire is None or world is not self._world
+            if moves:
+                self._wire, self._world = _wire(self._place, world), world
+                self._lane = world.lane(self.send, flights=FLIGHTS)
+        if moves and former is not None:
+            await former.close()
+        if not self._examined:
+            safety.require(
+                await self._facts(OPENING),
+                self.name,
+                unsafe_eviction=self._unsafe_eviction,
+                unsafe_persistence=self._unsafe_persistence,
+            )
+            self._examined = True
+
+    async def close(self) -> None:
+        wire, self._wire, self._lane = self._wire, None, None
+        bell, self._bell = self._bell, None
+        if bell is not None:
+            bell.close()
+        if wire is not None:
+            await wire.close()
+
+    def watch(self, id: bytes, wake: Callable[[], None]) -> Callable[[], None]:
+        """Woken by settlements of this process at once, and by those of others by way of the server."""
+        from .bell import Bell
+
+        stop = super().watch(id, wake)
+        if self._bell is None:
+            self._bell = Bell(self._place, self._channels, lambda settled: self.wake([settled]))
+        leave = self._bell.listen(id)
+
+        def stop_both() -> None:
+            stop()
+            leave()
+
+        return stop_both
+
+    # ── the verbs ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> Answers:  # pyright: ignore[reportIncompatibleMethodOverride]  # awaitable all the same
+        return self._at_once(requests, timeout)
+
+    def settle(  # pyright: ignore[reportIncompatibleMethodOverride]  # awaitable all the same
+        self, settlements: Sequence[AnySettlement], *, timeout: float, signed: Signature | None = None
+    ) -> Answers:
+        return self._at_once(settlements, timeout) if signed is None else self._judged(settlements, timeout, signed)
+
+    def _at_once(self, requests: Sequence[AnyRequest], timeout: float) -> Answers:
+        """On an event loop the lane's own future: a coroutine around it would cost a task a call."""
+        try:
+            return cast("Answers", self._sent(requests, timeout))
+        except RuntimeError:  # no loop runs here: it is asked now and awaited elsewhere
+            return self._later(requests, timeout)
+
+    async def _later(self, requests: Sequence[AnyRequest], timeout: float) -> list[Answer]:
+        return await self._sent(requests, timeout)
+
+    async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
+        deadline = time.monotonic() + timeout
+        answers: list[Answer] = []
+        for start in range(0, len(ids), BATCH):
+            some = ids[start : start + BATCH]
+            keys = (self._ids, *[self._record + id for id in some])
+            data = await self.run("look", keys, (self._time(),), deadline - time.monotonic())
+            answers += upkeep.looked(some, data)
+        return answers
+
+    async def forget(
+        self,
+        ids: Sequence[bytes],
+        *,
+        force: bool,
+        timeout: float,
+        seen: Mapping[bytes, Seen] | None = None,
+        signed: Signature | None = None,
+    ) -> list[Answer]:
+        sights = seen or {}
+        requests = [records.forgetting(sights.get(id), force=force) for id in ids]
+        answers = await self._applied(list(ids), ids, requests, timeout, again=False, signed=signed) if ids else []
+        self.wake(ids)
+        return answers
+
+    async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
+        return await upkeep.scan(self, wanted, cursor, limit, timeout)
+
+    async def first(self, wanted: Filter, *, order: Order, limit: int, timeout: float) -> Page:
+        return await upkeep.first(self, wanted, order, limit, timeout)
+
+    async def counts(self, *, timeout: float) -> dict[tuple[str, State], int]:
+        return await upkeep.counts(self, timeout)
+
+    async def purge(self, limit: int, *, timeout: float, signed: Signature | None = None) -> int:
+        return await upkeep.purge(self, limit, timeout, signature(signed))
+
+    async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
+        return await upkeep.audit(self, wanted, limit, timeout)
+
+    async def examine(self, *, timeout: float) -> list[Remark]:
+        """For `onceward doctor`."""
+        return safety.remarks(await self._facts(timeout))
+
+    async def _facts(self, seconds: float) -> safety.Facts:
+        async def ask(payload: bytes) -> Reply:
+            if self._wire is None:
+                raise StoreUnavailable(f"{self.name} is not open")
+            return await self._wire.call(payload, seconds, again=True)
+
+        return await safety.examine(ask, self.name)
+
+
+def _wire(place: Place, world: World) -> Wire:
+    if world.cancels:  # calls are tasks of an event loop
+        from .loop_link import LoopWire
+
+        return LoopWire(place)
+    from .link import SocketWire
+
+    return SocketWire(place)
+
+
+def _checked(prefix: str) -> str:
+    """Braces would end the hash tag that keeps all keys of a store in one slot."""
+    if not prefix or len(prefix) > LONGEST_PREFIX or not prefix.isprintable() or set(prefix) & set("{}"):
+        raise ConfigurationError(
+            f"{prefix!r} cannot be a prefix", hint=f"up to {LONGEST_PREFIX} printable characters, without braces"
+        )
+    return prefix
+
+
+def _with_settings(
+    place: Place,
+    prefix: str,
+    unsafe_eviction: bool,  # noqa: FBT001 (pickled)
+    unsafe_persistence: bool,  # noqa: FBT001 (pickled)
+    clock: Clock | None,
+) -> RedisStore:
+    return RedisStore(
+        place, prefix=prefix, unsafe_eviction=unsafe_eviction, unsafe_persistence=unsafe_persistence, clock=clock
+    )

@@ -1,0 +1,71 @@
+"""Conformance classes on real Redis and Valkey servers: how they open, look past the store, and plant."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import redis
+
+from onceward.ports import Clock
+from onceward.stores.clock import WallClock
+from onceward.stores.redis import RedisStore
+from onceward.stores.redis.records import record
+from onceward.testing.conformance import StoreConformance
+from tests.servers.redis import RedisServer, shared
+
+MIN_READER = 0  # where in a record that byte lies
+
+
+class OnRedis(StoreConformance):
+    """A prefix for each place. Children of a test find the server by its port."""
+
+    kind: ClassVar[str] = "valkey"
+
+    def open(self, place: Path, clock: Clock) -> RedisStore:
+        own_time = isinstance(clock, WallClock)
+        return RedisStore(url(self.kind), prefix=prefix(place), clock=None if own_time else clock)
+
+    def raw(self, place: Path, id: bytes) -> Mapping[str, object] | None:
+        with client(self.kind) as raw:
+            data: Any = raw.get(name(place, id))
+        if data is None:
+            return None
+        found = record(id, data)
+        return {name: getattr(found, name) for name in found.__struct_fields__}
+
+    def writes(self, place: Path) -> int:
+        with client(self.kind) as raw:
+            info: Any = raw.info("persistence")
+        changes: int = info["rdb_changes_since_last_save"]
+        return changes
+
+    def plant(self, place: Path, id: bytes, **fields: Any) -> None:
+        assert list(fields) == ["min_reader"], f"{fields}: only the version can be planted"
+        with client(self.kind) as raw:
+            raw.setrange(name(place, id), MIN_READER, bytes([fields["min_reader"]]))
+
+
+def prefix(place: Path) -> str:
+    return f"{place.parent.name}/{place.name}"
+
+
+def name(place: Path, id: bytes) -> bytes:
+    return b"{%b}:r:%b" % (prefix(place).encode(), id)
+
+
+def url(kind: str) -> str:
+    """Of the server of this test process, or of its parent's if that has one."""
+    variable = f"ONCEWARD_TEST_{kind.upper()}"
+    if variable not in os.environ:
+        os.environ[variable] = shared(kind).url()
+    return os.environ[variable]
+
+
+def client(kind: str) -> redis.Redis:
+    return redis.Redis.from_url(url(kind).partition("?")[0])
+
+
+__all__ = ["OnRedis", "RedisServer"]

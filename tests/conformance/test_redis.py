@@ -1,0 +1,40 @@
+"""The whole kit on Valkey, in fake time and in the server's own; the table, fencing and values on older servers too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.conformance.on_redis import OnRedis
+
+
+class TestValkey(OnRedis):
+    """In fake time, so that every check runs."""
+
+
+class WithoutTheLongOnes(OnRedis):
+    """The table was compared at length in fake time."""
+
+    test_random_histories_agree_with_the_state_table = None  # type: ignore[assignment]
+    test_processes_on_one_place_never_own_a_key_at_the_same_time = None  # type: ignore[assignment]
+
+
+class TestValkeyInItsOwnTime(WithoutTheLongOnes):
+    """Leases and windows by the server's clock, as in real life."""
+
+    fake_clock = False
+
+
+class InOneColour(WithoutTheLongOnes):
+    """How calls get there was seen on Valkey: here it is about what the server does with them."""
+
+    def pytest_generate_tests(self, metafunc: Any) -> None:
+        if "colour" in metafunc.fixturenames:
+            metafunc.parametrize("colour", ["blocking"])
+
+
+class TestRedis7(InOneColour):
+    kind = "redis7"
+
+
+class TestRedis6(InOneColour):
+    kind = "redis6"

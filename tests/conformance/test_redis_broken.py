@@ -1,0 +1,226 @@
+"""Scripts that are wrong by one line, each caught by the check that is named beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from onceward.ports import Clock
+from onceward.stores.clock import WallClock
+from onceward.stores.redis import RedisStore, scripts
+from onceward.stores.redis.scripts import Script, Single
+from tests.conformance.on_redis import OnRedis, prefix, url
+
+
+class Slip(NamedTuple):
+    """In which file, what was there, what stands there instead, and which check sees it."""
+
+    file: str
+    right: str
+    wrong: str
+    caught_by: str
+    real_time: bool = False
+
+
+SLIPS = {
+    "blind take-over": Slip(
+        "cells", "then return 'RUNNING' end", "and false then return 'RUNNING' end",
+        "of_many_claimants_of_one_key_exactly_one_acquires",
+    ),
+    "completes without a look at the owner": Slip(
+        "cells", "if r.token ~= q.token or r.nonce ~= q.nonce then return 'LOST' end", "",
+        "a_replaced_owner_changes_nothing_while_the_new_one_works",
+    ),
+    "completes without a look at the token": Slip(
+        "cells", "if r.token ~= q.token or r.nonce ~= q.nonce", "if r.nonce ~= q.nonce",
+        "nearly_the_owner_is_not_the_owner",
+    ),
+    "completes without a look at the nonce": Slip(
+        "cells", "if r.token ~= q.token or r.nonce ~= q.nonce", "if r.token ~= q.token",
+        "nearly_the_owner_is_not_the_owner",
+    ),
+    "the short script takes over blindly": Slip(
+        "hot", "if not s then", "if not s or byte(s, 2) == 1 and byte(q, 1) == 0 then",
+        "of_many_claimants_of_one_key_exactly_one_acquires",
+    ),
+    "the short script does not look at the token": Slip(
+        "hot", "is_own and sub(s, 5, 12) == sub(q, 6, 13) and", "is_own and", "nearly_the_owner_is_not_the_owner",
+    ),
+    "the short script does not look at the nonce": Slip(
+        "hot", "elseif state == 1 and is_own and", "elseif state == 1 and", "nearly_the_owner_is_not_the_owner",
+    ),
+    "the short script lets a lapsed lease run on": Slip(
+        "hot", "now < unpack_('<I8', s, 61)", "true", "of_many_who_take_over_a_lapsed_lease_exactly_one_wins",
+    ),
+    "the short script replays what is over": Slip(
+        "hot", "in_window = now < ends", "in_window = true or now < ends", "a_sliding_window_moves_with_its_replays",
+    ),
+    "the short script does not compare the payload": Slip(
+        "hot", "local is_same = given == 0", "local is_same = true or given == 0",
+        "another_payload_is_a_mismatch_in_every_state",
+    ),
+    "the short script touches a newer record": Slip(
+        "hot", "and byte(s, 1) <= READER then", "then", "a_record_of_a_newer_version_is_left_alone",
+    ),
+    "the short script loses the digest": Slip(
+        "hot", ".. sub(q, 82 + nonce_size, 81 + nonce_size + digest_size) ..", "..",
+        "every_result_replays_as_it_was",
+    ),
+    "the short script's lease is the key's TTL": Slip(
+        "hot", "now + lease + KEEP_UNFINISHED + CLOCK_MARGIN", "now + lease",
+        "a_late_owner_whom_nobody_replaced_may_still_do_everything", real_time=True,
+    ),
+    "the short script forgets the index": Slip(
+        "hot", "if #new > 0 then", "if false then", "pages_of_any_size_show_each_record_once",
+    ),
+    "a late owner is refused": Slip(
+        "cells", "return r.state == PENDING and not r.released",
+        "return r.state == PENDING and not r.released and (r.lease_until == nil or now < r.lease_until)",
+        "a_late_owner_whom_nobody_replaced_may_still_do_everything",
+    ),
+    "a missing lease is free": Slip(
+        "cells", "if not r.released and (r.lease_until == nil or now < r.lease_until)",
+        "if not r.released and (r.lease_until ~= nil and now < r.lease_until)",
+        "a_missing_lease_is_held_not_free",
+    ),
+    "the lease is the key's TTL": Slip(
+        "apply", "at = math.max(at, r.token) + CLOCK_MARGIN",
+        "at = r.lease_until or math.max(at, r.token) + CLOCK_MARGIN",
+        "a_late_owner_whom_nobody_replaced_may_still_do_everything", real_time=True,
+    ),
+    "tokens are the time": Slip(
+        "cells", "return r.token < now and now or r.token + 1", "return now",
+        "tokens_grow_whatever_happens_to_a_key",
+    ),
+    "a new cycle forgets the token": Slip(
+        "apply", "if old and old.token >= now then token = old.token + 1 end", "",
+        "tokens_grow_while_the_clock_is_set_back_by_days",
+    ),
+    "a lost reply looks like somebody else": Slip(
+        "cells", "if r.nonce == q.nonce then return regrant(r, q) end", "",
+        "a_claim_repeated_with_its_nonce_gives_the_same_grant",
+    ),
+    "what is over answers on": Slip(
+        "cells", "return 'AFRESH', true", "return 'REPLAY'", "a_sliding_window_moves_with_its_replays",
+    ),
+    "the payload is not compared": Slip(
+        "cells", "if differs(r.fingerprint, q.fingerprint) then return 'MISMATCH' end", "",
+        "another_payload_is_a_mismatch_in_every_state",
+    ),
+    "attempts are not counted": Slip(
+        "cells", "q.nonce, r.attempt + 1", "q.nonce, r.attempt",
+        "of_many_who_take_over_a_lapsed_lease_exactly_one_wins",
+    ),
+    "another result replaces the first": Slip(
+        "cells", "if r.digest == q.digest then return 'OK' end", "if true then return completed(r, q) end",
+        "completing_again_is_fine_with_equal_content_and_a_conflict_with_other",
+    ),
+    "notes are replaced": Slip(
+        "cells", "for name, text in pairs(cjson.decode(new)) do all[name] = text end", "all = cjson.decode(new)",
+        "every_text_comes_back_as_it_was",
+    ),
+    "an empty result is no result": Slip(
+        "cells", "= q.result, q.has_result, q.digest", "= q.result, q.result ~= '', q.digest",
+        "every_result_replays_as_it_was",
+    ),
+    "times are numbers of Lua": Slip(
+        "cells", "if q.window == 2 then return q.validity end",
+        "if q.window == 2 then return bytes(number(q.validity)) end",
+        "large_numbers_stay_exact",
+    ),
+    "a newer record is touched": Slip(
+        "apply", "if r.min_reader > READER then return VERDICTS.SKEW, 'R', s end", "",
+        "a_record_of_a_newer_version_is_left_alone",
+    ),
+    "replays write": Slip(
+        "apply", "if not changed then return VERDICTS[verdict], 'R', s end", "", "what_changes_nothing_writes_nothing",
+    ),
+    "nothing is stored": Slip(
+        "apply", "  put(key, r, head .. texts)", "", "what_the_store_says_lies_in_the_database",
+    ),
+    "the index is forgotten": Slip(
+        "apply", "if not old then redis.call('ZADD', KEYS[1], 0, id_of(key)) end", "",
+        "pages_of_any_size_show_each_record_once",
+    ),
+    "nobody signs": Slip(
+        "apply", "if SIGNED ~= '' then sign(entry_of(SIGNED, 1, before, r, id_of(key))) end", "",
+        "what_is_signed_is_in_the_audit_trail_with_what_it_changed",
+    ),
+    "forget ends the living": Slip(
+        "cells", "then return 'REFUSED' end\n  free(r)", "and false then return 'REFUSED' end\n  free(r)",
+        "forget_spares_a_live_owner_and_cuts_it_off_when_forced",
+    ),
+    "forgets what nobody saw": Slip(
+        "cells", "if q.seen and", "if false and", "nobody_forgets_or_resolves_what_they_did_not_see",
+    ),
+    "purges young tokens": Slip(
+        "purge", " or r.token >= now - CLOCK_MARGIN", "", "purge_spares_young_tokens",
+    ),
+    "purges what answers": Slip(
+        "purge", "return at ~= nil and now >= at", "return at == nil or now >= at",
+        "purge_deletes_all_that_answers_for_nothing_in_batches",
+    ),
+    "purges without a limit": Slip(
+        "purge", "if #going == most then", "if false then", "purge_deletes_all_that_answers_for_nothing_in_batches",
+    ),
+    "pages skip a record": Slip(
+        "walk", "cursor = ids[i - 1]", "cursor = ids[i]", "pages_of_any_size_show_each_record_once",
+    ),
+    "age does not matter": Slip(
+        "walk", "if before > 0 and r.updated_at >= before then return false end", "",
+        "filters_choose_by_state_scope_key_and_age",
+    ),
+    "the trail begins at its end": Slip(
+        "trail", "for number_of_entry = from - 1, to, -1 do", "for number_of_entry = to, from - 1 do",
+        "the_trail_is_searched_by_record_scope_key_age_and_number",
+    ),
+    "the trail is kept for ever": Slip(
+        "trim", "if entry and number(sub(entry, 1, 8)) > now - KEEP_AUDIT then break end", "if entry then break end",
+        "the_trail_is_kept_for_long_but_not_for_ever",
+    ),
+}  # fmt: skip
+
+
+NOTHING_IS_USUAL = scripts.assemble(
+    scripts.read("hot")
+    .replace("if byte(q, 1) == 0 then -- a first", "if false then -- a first")
+    .replace("and byte(s, 1) <= READER then", "and false then")
+)
+
+
+class Slipped(OnRedis):
+    """Opens stores whose scripts have that slip."""
+
+    def __init__(self, slip: Slip) -> None:
+        self.slip = slip
+        self.fake_clock = not slip.real_time
+
+    def open(self, place: Path, clock: Clock) -> RedisStore:
+        own_time = isinstance(clock, WallClock)
+        store = RedisStore(url(self.kind), prefix=prefix(place), clock=None if own_time else clock)
+        store._apply, store._hot = self.script("apply"), self.script("hot")
+        if self.slip.file in {"cells", "apply"}:  # else the short script would answer rightly
+            store._hot = NOTHING_IS_USUAL
+        store._single = Single(store._hot, store._both, store._record)
+        return store
+
+    def script(self, name: str) -> Script:
+        parts = {part: scripts.read(part) for part in scripts.PARTS[name]}
+        if self.slip.file in parts:
+            whole = parts[self.slip.file]
+            assert whole.count(self.slip.right) == 1, "the slip must be in one place"
+            parts[self.slip.file] = whole.replace(self.slip.right, self.slip.wrong)
+        return scripts.assemble(*parts.values())
+
+
+@pytest.mark.rival(1, 2, 5, 18, 20, 22, 24)
+@pytest.mark.fault("F36", "F40", "F41", "F42", "F66")
+@pytest.mark.parametrize("what", SLIPS)
+def test_the_kit_catches(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kit = Slipped(SLIPS[what])
+    monkeypatch.setattr("onceward.stores.redis.calls.script", kit.script)
+    with pytest.raises(AssertionError) as caught:
+        getattr(kit, f"test_{kit.slip.caught_by}")("blocking", tmp_path)
+    assert str(caught.value), "a check must say what is wrong"

@@ -1,0 +1,67 @@
+"""Where the tests of the Redis store work: a private server, a prefix of each test's own, and a proxy in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from onceward.bridge import run
+from onceward.model.record import Answer, ClaimRequest, Record, Verdict
+from onceward.stores.redis import RedisStore
+from onceward.testing.conformance.stage import wanting
+from onceward.worlds.threads import Threads
+from tests.faces import Place, RealClock
+from tests.servers.proxy import Proxy
+from tests.servers.redis import RedisServer
+
+TIMEOUT = 10.0
+
+
+class RedisPlace(Place):
+    """Real time, by way of the proxy. `raw` is a client that goes past both."""
+
+    def __init__(self, folder: Path, server: RedisServer, proxy: Proxy) -> None:
+        super().__init__("redis", folder, RealClock())
+        self.server = server
+        self.proxy = proxy
+        self.prefix = folder.name
+        self.raw: Any = redis.Redis(port=server.port)
+
+    def open(self, **settings: Any) -> RedisStore:
+        return RedisStore(self.server.url(port=self.proxy.port), prefix=self.prefix, **settings)
+
+    def name(self, id: bytes) -> bytes:
+        return b"{%b}:r:%b" % (self.prefix.encode(), id)
+
+    def close(self) -> None:
+        self.raw.close()
+
+
+@contextmanager
+def opened(store: RedisStore) -> Iterator[RedisStore]:
+    """For blocking calls of the store itself."""
+    run(store.open(Threads()))
+    try:
+        yield store
+    finally:
+        run(store.close())
+
+
+def claim(store: RedisStore, key: str, **how: Any) -> Answer:
+    return send(store, wanting(key, **how))
+
+
+def send(store: RedisStore, request: ClaimRequest) -> Answer:
+    [answer] = run(store.claim([request], timeout=TIMEOUT))
+    return answer
+
+
+def acquired(store: RedisStore, key: str, **how: Any) -> Record:
+    answer = claim(store, key, **how)
+    assert answer.verdict is Verdict.ACQUIRED
+    assert answer.record is not None
+    return answer.record

@@ -1,0 +1,411 @@
+"""Everything that can happen between a client and its Redis, for real, in both colours."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from onceward import Executed, Replayed, StoreUnavailable, Unknown
+from onceward.bridge import run
+from onceward.errors import ConfigurationError, LeaseLost, StoreBroken, StoreFull
+from onceward.model.audit import AuditFilter, signature
+from onceward.model.record import Complete, Renewal, State, Verdict
+from onceward.stores.redis import link
+from onceward.testing.conformance.stage import id_of, wanting
+from tests.faces import AsyncFace, Colour, Face
+from tests.integration.redis_places import TIMEOUT, RedisPlace, acquired, claim, opened, send
+from tests.servers.process import free_port
+from tests.servers.proxy import (
+    CUT_REPLY,
+    HOLD,
+    LOSE_REPLY,
+    LOSE_REQUEST,
+    RESET_REPLY,
+    RESET_REQUEST,
+    SWALLOW_REPLY,
+    SWALLOW_REQUEST,
+    Fault,
+    Proxy,
+)
+from tests.servers.redis import RedisServer, shared
+
+SHORT = "600ms"  # a lease whose calls give up after a third of it
+CLEAN = [LOSE_REQUEST, LOSE_REPLY, RESET_REQUEST, RESET_REPLY, CUT_REPLY]
+MUTE = [SWALLOW_REQUEST, SWALLOW_REPLY]
+
+
+@pytest.fixture
+def proxy() -> Iterator[Proxy]:
+    with Proxy("127.0.0.1", shared().port) as started:
+        yield started
+
+
+@pytest.fixture
+def place(tmp_path: Path, proxy: Proxy) -> Iterator[RedisPlace]:
+    here = RedisPlace(tmp_path, shared(), proxy)
+    yield here
+    here.close()
+
+
+@pytest.fixture
+def face(place: RedisPlace, colour: Colour) -> Iterator[Face]:
+    face = Face(place, lease=SHORT) if colour == "blocking" else AsyncFace(place, lease=SHORT)
+    yield face
+    place.proxy.release()
+    face.close()
+
+
+@pytest.fixture
+def private() -> Iterator[RedisServer]:
+    """A server whose settings the test may change."""
+    server = RedisServer().begin()
+    yield server
+    server.end()
+
+
+class Work:
+    """An effect that counts."""
+
+    def __init__(self) -> None:
+        self.times = 0
+        self.__name__ = self.__qualname__ = "work"
+
+    def __call__(self) -> str:
+        self.times += 1
+        return "done"
+
+
+@pytest.fixture
+def work() -> Work:
+    return Work()
+
+
+# ── what goes over the wire ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_run_is_two_round_trips_and_a_replay_is_one(face: Face, proxy: Proxy, work: Work) -> None:
+    face.run("warm", work)
+    before = proxy.exchanges
+    face.run("order 7", work)
+    assert proxy.exchanges - before == 2
+    face.run("order 7", work)
+    assert proxy.exchanges - before == 3
+    assert proxy.connections == 1
+
+
+@pytest.mark.rival(20)
+@pytest.mark.fault("F53")
+@pytest.mark.parametrize("after", [0, 1], ids=["claim", "complete"])
+@pytest.mark.parametrize("fault", CLEAN, ids=lambda fault: fault.name)
+def test_what_the_network_loses_is_repeated_and_happens_once(
+    face: Face, proxy: Proxy, work: Work, fault: Fault, after: int
+) -> None:
+    face.run("warm", lambda: None)
+    proxy.next(fault, after=after)
+    outcome = face.outcome("order 7", work)
+    assert (type(outcome), outcome.attempt, work.times) == (Executed, 1, 1)
+    assert [one.fault for one in proxy.struck] == [fault]
+    assert isinstance(face.outcome("order 7", work), Replayed)
+    assert work.times == 1
+
+
+@pytest.mark.rival(20)
+@pytest.mark.fault("F53")
+def test_a_new_connection_may_be_lost_as_well(face: Face, proxy: Proxy, work: Work) -> None:
+    """A connection that never worked is not repeated by the store, but by the one who claims."""
+    face.run("warm", lambda: None)
+    proxy.next(LOSE_REPLY, times=2)
+    outcome = face.outcome("order 7", work)
+    assert (type(outcome), work.times, len(proxy.struck)) == (Executed, 1, 2)
+
+
+@pytest.mark.timeout(20)  # a call that waits for redis-py's own patience fails by this
+@pytest.mark.rival(21)
+@pytest.mark.fault("F52")
+@pytest.mark.parametrize("fault", MUTE, ids=lambda fault: fault.name)
+def test_a_black_hole_is_noticed_by_the_deadline_of_the_call(
+    face: Face, proxy: Proxy, work: Work, fault: Fault
+) -> None:
+    face.run("warm", lambda: None)
+    proxy.next(fault)
+    outcome = face.outcome("order 7", work)
+    assert (type(outcome), work.times) == (Executed, 1)
+
+
+@pytest.mark.rival(21)
+@pytest.mark.fault("F50", "F52")
+def test_a_server_that_stands_still_is_unavailable_and_works_again_when_it_goes_on(
+    tmp_path: Path, private: RedisServer, colour: Colour, work: Work
+) -> None:
+    with Proxy("127.0.0.1", private.port) as proxy:
+        place = RedisPlace(tmp_path, private, proxy)
+        face = Face(place, lease=SHORT) if colour == "blocking" else AsyncFace(place, lease=SHORT)
+        try:
+            face.run("warm", lambda: None)
+            private.send(signal.SIGSTOP)
+            with pytest.raises(StoreUnavailable, match=r"no answer within 0\.\d+ s"):
+                face.run("order 7", work)
+            assert work.times == 0
+            private.send(signal.SIGCONT)
+            assert isinstance(face.outcome("order 8", work), Executed)
+        finally:
+            private.send(signal.SIGCONT)
+            face.close()
+            place.close()
+
+
+@pytest.mark.fault("F50")
+def test_a_server_that_is_gone_is_told_once_and_used_again_when_it_is_back(
+    face: Face, proxy: Proxy, work: Work, caplog: pytest.LogCaptureFixture
+) -> None:
+    face.run("warm", lambda: None)
+    caplog.clear()
+    proxy.refuse()
+    proxy.reset_all()
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable, match="cannot be reached"):
+            face.run("order 7", work)
+    assert work.times == 0
+    proxy.accept()
+    assert isinstance(face.outcome("order 7", work), Executed)
+    said = [one.getMessage() for one in caplog.records if one.name == "onceward.redis"]
+    assert [("lost" in one, "again" in one) for one in said] == [(True, False), (False, True)], said
+
+
+@pytest.mark.fault("F51")
+def test_a_completion_that_gets_no_answer_is_repeated_until_it_does(face: Face, proxy: Proxy, work: Work) -> None:
+    face.run("warm", lambda: None)
+    proxy.next(LOSE_REPLY, after=1, times=4)
+    assert isinstance(face.outcome("order 7", work), Executed)
+    assert len(proxy.struck) == 4
+    assert isinstance(face.outcome("order 7", work), Replayed)
+
+
+@pytest.mark.fault("F51")
+def test_a_completion_that_never_gets_one_is_unknown_and_never_a_false_success(face: Face, proxy: Proxy) -> None:
+    def work() -> str:
+        proxy.refuse()
+        proxy.reset_all()
+        return "done"
+
+    outcome = face.outcome("order 7", work)
+    assert isinstance(outcome, Unknown)
+    assert outcome.value == "done"
+    assert face.told("unknown")
+
+
+def test_a_late_answer_is_never_taken_for_the_answer_to_the_next_question(face: Face, proxy: Proxy) -> None:
+    face.run("one", lambda: 1)
+    face.run("two", lambda: 2)
+    proxy.next(HOLD)
+    late = face.start(face.run, "one", lambda: "ran again")
+    proxy.await_struck()
+    assert face.run("two", lambda: "ran again") == 2
+    proxy.release()
+    assert late.result(20) == 1
+
+
+# ── what the server does ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_server_that_has_lost_the_scripts_gets_them_again(face: Face, place: RedisPlace, work: Work) -> None:
+    face.run("warm", lambda: None)
+    place.raw.script_flush()
+    before = place.proxy.exchanges
+    assert isinstance(face.outcome("order 7", work), Executed)
+    assert place.proxy.exchanges - before == 3
+    place.raw.script_flush()
+    assert isinstance(face.outcome("order 7", work), Replayed)
+
+
+@pytest.mark.fault("F62")
+def test_a_server_without_memory_claims_nothing_and_still_replays(tmp_path: Path, private: RedisServer) -> None:
+    with Proxy("127.0.0.1", private.port) as proxy:
+        place = RedisPlace(tmp_path, private, proxy)
+        with opened(place.open()) as store:
+            done = acquired(store, "done")
+            run(store.settle([Complete(done.id, done.token, done.nonce, result=b"it")], timeout=TIMEOUT))
+            place.raw.config_set("maxmemory", "1")
+            with pytest.raises(StoreFull, match="no memory left"):
+                claim(store, "order 7")
+            assert claim(store, "done").verdict is Verdict.REPLAY
+            place.raw.config_set("maxmemory", "0")
+            assert claim(store, "order 7").verdict is Verdict.ACQUIRED
+        place.close()
+
+
+@pytest.mark.fault("F63")
+def test_after_a_restart_that_lost_everything_tokens_still_grow(face: Face, place: RedisPlace) -> None:
+    with pytest.raises(LeaseLost), face.claim("order 7") as early:
+        id = face.read("order 7").record.id
+        assert place.raw.delete(place.name(id)) == 1
+        with face.another(lease=SHORT).claim("order 7") as late:
+            assert late.token > early.token
+            assert late.attempt == 1
+
+
+@pytest.mark.fault("F68")
+def test_after_a_backup_was_restored_tokens_still_grow(place: RedisPlace) -> None:
+    with opened(place.open()) as store:
+        first = acquired(store, "order 7", lease=1)
+        backup = place.raw.get(place.name(first.id))
+        newest = [acquired(store, "order 7", lease=1) for _ in range(3)][-1]
+        place.raw.set(place.name(first.id), backup)
+        again = acquired(store, "order 7")
+        assert again.token > newest.token > first.token
+
+
+def test_one_bad_item_spoils_no_other_of_its_batch(place: RedisPlace) -> None:
+    with opened(place.open()) as store:
+        acquired(store, "warm")
+        good, bad = wanting("good"), wanting("bad")
+        place.raw.hset(place.name(bad.id), "not", "ours")
+        with pytest.raises(StoreBroken, match="holds something else"):
+            run(store.claim([bad, good], timeout=TIMEOUT))
+        granted = send(store, good)
+        assert granted.verdict is Verdict.ACQUIRED
+        assert granted.record is not None
+        assert granted.record.created_at < granted.now, "it was granted by the first call"
+        renewals = [Renewal(id, granted.record.token, good.nonce, 1_000_000) for id in (bad.id, good.id)]
+        with pytest.raises(StoreBroken, match="holds something else"):
+            run(store.renew(renewals, timeout=TIMEOUT))
+        [renewed] = run(store.read([good.id], timeout=TIMEOUT))
+        assert renewed.record is not None
+        assert renewed.record.renewed_at > granted.record.renewed_at, (
+            "the one behind the bad one was renewed all the same"
+        )
+
+
+def test_a_replica_is_no_place_to_claim(place: RedisPlace, private: RedisServer) -> None:
+    replica = RedisServer(settings=("--save", "", "--replicaof", f"127.0.0.1 {private.port}")).begin()
+    try:
+        with Proxy("127.0.0.1", replica.port) as proxy:
+            other = RedisPlace(place.path.parent, replica, proxy)
+            with opened(other.open()) as store, pytest.raises(StoreUnavailable, match="this is a replica"):
+                claim(store, "order 7")
+            other.close()
+    finally:
+        replica.end()
+
+
+@pytest.mark.fault("F63")
+def test_after_a_failover_the_run_goes_on_by_itself_on_the_new_primary(
+    tmp_path: Path, private: RedisServer, colour: Colour, work: Work
+) -> None:
+    with redis.Redis(port=private.port) as old:
+        old.config_set("repl-diskless-sync-delay", 0)  # else it waits for more replicas first
+    replica = RedisServer(settings=("--save", "", "--replicaof", f"127.0.0.1 {private.port}")).begin()
+    with Proxy("127.0.0.1", private.port) as proxy, redis.Redis(port=replica.port) as new:
+        place = RedisPlace(tmp_path, private, proxy)
+        face = Face(place, lease="5s") if colour == "blocking" else AsyncFace(place, lease="5s")
+        try:
+            first = face.outcome("order 7", work)
+            await_replica(place.raw)
+            with face.claim("order 8") as claim:
+                await_replica(place.raw)
+                proxy.point_to(replica.port)
+                private.kill()
+                with pytest.raises(StoreUnavailable, match="this is a replica"):
+                    face.run("order 9", work)
+                new.execute_command("REPLICAOF", "NO", "ONE")
+            assert claim.state is State.COMPLETED
+            assert isinstance(face.outcome("order 7", work), Replayed)
+            after = face.outcome("order 9", work)
+            assert (type(after), work.times) == (Executed, 2)
+            assert after.token > first.token
+        finally:
+            face.close()
+            place.close()
+            replica.end()
+
+
+def await_replica(primary: Any) -> None:
+    """Until it has all that was written so far: a write of our own is behind everybody else's."""
+    primary.set("mark", 1)
+    assert primary.execute_command("WAIT", 1, 10_000) == 1, "the replica does not follow"
+
+
+def test_all_keys_of_a_store_live_in_one_slot_of_a_cluster(tmp_path: Path) -> None:
+    bus = str(free_port())
+    server = RedisServer(settings=("--save", "", "--cluster-enabled", "yes", "--cluster-port", bus)).begin()
+    try:
+        with Proxy("127.0.0.1", server.port) as proxy:
+            place = RedisPlace(tmp_path, server, proxy)
+            with opened(place.open()) as store, pytest.raises(StoreUnavailable, match="its cluster is down"):
+                claim(store, "order 7")
+            place.raw.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+            while b"cluster_state:ok" not in place.raw.execute_command("CLUSTER", "INFO"):
+                threading.Event().wait(0.02)
+            with opened(place.open()) as store:
+                held = [acquired(store, f"order {number}") for number in range(3)]
+                run(store.settle([Complete(one.id, one.token, one.nonce) for one in held], timeout=TIMEOUT))
+                signed = signature("forget", "ann")
+                run(store.forget([held[0].id], force=False, timeout=TIMEOUT, signed=signed))
+                assert len(run(store.audit(AuditFilter(), limit=10, timeout=TIMEOUT))) == 1
+                assert sum(run(store.counts(timeout=TIMEOUT)).values()) == 3
+                assert run(store.purge(10, timeout=TIMEOUT, signed=signed)) == 0
+            place.close()
+    finally:
+        server.end()
+
+
+# ── connections ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_connections_are_bounded(place: RedisPlace) -> None:
+    with opened(place.open()) as store:
+        acquired(store, "order 7")
+        place.proxy.always(HOLD)
+        place.proxy.hold_again()
+        threads = [threading.Thread(target=lambda: run(store.read([b"x" * 32], timeout=TIMEOUT))) for _ in range(40)]
+        for one in threads:
+            one.start()
+        place.proxy.await_struck(link.MOST)
+        place.proxy.always(None)
+        place.proxy.release()
+        for one in threads:
+            one.join(20)
+        assert place.proxy.connections == link.MOST
+
+
+@pytest.mark.rival(29)
+@pytest.mark.fault("F34")
+def test_a_forked_child_has_connections_of_its_own(place: RedisPlace) -> None:
+    with opened(place.open()) as store:
+        acquired(store, "before")
+        child = os.fork()
+        if not child:
+            ok = all(claim(store, f"child {number}").record.key == f"child {number}" for number in range(50))  # type: ignore[union-attr]
+            os._exit(0 if ok else 1)
+        ours: list[Any] = [claim(store, f"parent {number}").record for number in range(50)]
+        assert [one.key for one in ours] == [f"parent {number}" for number in range(50)]
+        assert os.waitpid(child, 0)[1] == 0
+        assert place.proxy.connections == 2
+        assert len(run(store.read([id_of(f"child {n}") for n in range(50)], timeout=TIMEOUT))) == 50
+
+
+# ── what must be so before claims are trusted to a server ───────────────────────────────────────────────────────────
+
+
+@pytest.mark.fault("F61")
+@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl", "volatile-lru", "allkeys-random"])
+def test_a_server_that_evicts_is_refused_unless_one_says_so(
+    tmp_path: Path, private: RedisServer, policy: str, colour: Colour
+) -> None:
+    with Proxy("127.0.0.1", private.port) as proxy:
+        place = RedisPlace(tmp_path, private, proxy)
+        place.raw.config_set("maxmemory-policy", policy)
+        face = Face(place) if colour == "blocking" else AsyncFace(place)
+        with pytest.raises(ConfigurationError, match=f"{policy}: when memory is short .*unsafe_eviction=allow"):
+            face.run("order 7", lambda: None)
+        face.close()
+        with opened(place.open(unsafe_eviction=True)) as store:
+            assert claim(store, "order 7").verdict is Verdict.ACQUIRED
+        place.close()

@@ -1,0 +1,357 @@
+"""Where a Redis store may live, what it leaves there, and what it asks of the server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pickle
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+
+from onceward import AsyncOnce, Once, open_store
+from onceward.bridge import run
+from onceward.errors import ConfigurationError, MissingExtra, StoreUnavailable
+from onceward.model.cells import KEEP_UNFINISHED
+from onceward.model.record import AfterCrash, Complete, Fail, Park, Record, Release, Validity, Verdict
+from onceward.model.transitions import CLOCK_MARGIN
+from onceward.stores.redis import RedisStore, safety
+from onceward.testing.conformance.stage import id_of
+from tests.integration.redis_places import TIMEOUT, RedisPlace, acquired, claim, opened
+from tests.servers.process import free_port
+from tests.servers.proxy import Proxy
+from tests.servers.redis import RedisServer, shared
+
+HOUR = 3600 * 1_000_000
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[RedisPlace]:
+    with Proxy("127.0.0.1", shared().port) as proxy:
+        here = RedisPlace(tmp_path, shared(), proxy)
+        yield here
+        here.close()
+
+
+@pytest.fixture
+def private() -> Iterator[RedisServer]:
+    server = RedisServer().begin()
+    yield server
+    server.end()
+
+
+def work() -> str:
+    return "done"
+
+
+# ── where ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.mission("B4")
+def test_a_store_is_opened_by_its_url(place: RedisPlace) -> None:
+    with Once(f"{place.server.url()}&prefix={place.prefix}") as once:
+        assert once.run("order 7", work) == "done"
+    with Once(open_store(f"{place.server.url(database=3)}&prefix={place.prefix}")) as once:
+        assert once.outcome("order 7", work).replayed is False, "another database has other records"
+
+
+def test_a_unix_socket_is_a_place_too(place: RedisPlace) -> None:
+    with Once(f"unix://{place.server.socket}?db=0&unsafe_persistence=allow&prefix={place.prefix}") as once:
+        assert once.run("order 7", work) == "done"
+        assert once.outcome("order 7", work).replayed
+
+
+@pytest.mark.parametrize("module", [redis, redis.asyncio], ids=["redis.Redis", "redis.asyncio.Redis"])
+def test_the_users_own_client_says_where(place: RedisPlace, module: Any) -> None:
+    """Either kind, for either face: only its address and credentials are taken over."""
+    client = module.Redis(host="127.0.0.1", port=place.server.port, decode_responses=True, socket_timeout=0.001)
+
+    def store() -> RedisStore:
+        return RedisStore(client, prefix=place.prefix, unsafe_persistence=True)
+
+    with Once(store()) as once:
+        assert once.run("order 7", work) == "done"
+
+    async def story() -> None:
+        async with AsyncOnce(store()) as once:
+            assert (await once.outcome("order 7", awaited)).replayed
+        if module is redis.asyncio:
+            await client.aclose()
+
+    asyncio.run(story())
+    if module is redis:
+        client.close()
+
+
+async def awaited() -> str:
+    return "done"
+
+
+awaited.__name__ = awaited.__qualname__ = "work"  # the same work, for either face
+
+
+def test_one_client_has_both_faces(place: RedisPlace) -> None:
+    with Once(place.open()) as once:
+        assert once.run("order 7", work) == "done"
+        assert asyncio.run(once.aio.outcome("order 7", awaited)).replayed
+        assert asyncio.run(once.aio.outcome("order 8", awaited)).replayed is False, "on a loop of its own again"
+        assert once.outcome("order 8", work).replayed
+
+
+def test_tls_and_a_password(tmp_path: Path) -> None:
+    key, certificate, port = tmp_path / "key.pem", tmp_path / "cert.pem", free_port()
+    make_certificate(key, certificate)
+    server = RedisServer(
+        "redis7",
+        ("--save", "", "--requirepass", "s e:cret@", "--tls-port", str(port), "--tls-auth-clients", "no",
+         "--tls-cert-file", str(certificate), "--tls-key-file", str(key)),
+    )  # fmt: skip
+    server.start(lambda _: True)
+    url = f"rediss://:s%20e%3Acret%40@localhost:{port}/0?ssl_ca_certs={certificate}&unsafe_persistence=allow"
+    try:
+        wait_for(port)
+        with Once(url) as once:
+            assert once.run("order 7", work) == "done"
+            assert asyncio.run(once.aio.outcome("order 7", awaited)).replayed
+            assert "cret" not in once.store.name
+        with pytest.raises(ConfigurationError, match="password is wrong"), Once(url.replace("cret", "crat")) as once:
+            once.run("order 7", work)
+        with (
+            pytest.raises(ConfigurationError, match="wants a password"),
+            Once(f"redis://localhost:{server.port}") as no,
+        ):
+            no.run("order 7", work)
+    finally:
+        server.end()
+
+
+def make_certificate(key: Path, certificate: Path) -> None:
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", certificate, "-days", "2",
+         "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+
+
+def wait_for(port: int) -> None:
+    for _ in range(500):
+        try:
+            threading.Event().wait(0.01)
+            redis.connection.socket.create_connection(("127.0.0.1", port)).close()  # type: ignore[attr-defined]
+        except OSError:
+            continue
+        return
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("redis://localhost:port", "not a Redis URL"),
+        ("redis://localhost/0?unsafe_eviction=yes", "unsafe_eviction='yes' is not possible"),
+        ("redis://localhost/0?unsafe_eviction=allow&unsafe_eviction=allow", "given twice"),
+        ("redis://localhost/0?prefix={x}", "cannot be a prefix"),
+        ("redis://localhost/0?prefix=", "cannot be a prefix"),
+        ("redis://u:secret@localhost/0#x", "not a Redis URL"),
+    ],
+)
+def test_what_cannot_work_is_said_before_anything_is_connected(url: str, why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why) as error:
+        open_store(url)
+    assert "secret" not in str(error.value)
+
+
+def test_a_setting_that_nobody_knows_is_said_with_its_name() -> None:
+    with (
+        pytest.raises(ConfigurationError, match="no_such_setting"),
+        Once("redis://localhost/0?no_such_setting=1") as once,
+    ):
+        once.run("order 7", work)
+
+
+def test_a_client_of_something_else_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="not a client of one Redis server"):
+        RedisStore(object())
+
+
+def test_a_missing_driver_names_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(__import__("sys").modules):
+        if name == "redis" or name.startswith(("redis.", "onceward.stores.redis")):
+            monkeypatch.delitem(__import__("sys").modules, name)
+    monkeypatch.setitem(__import__("sys").modules, "redis", None)
+    with pytest.raises(MissingExtra, match=r"onceward\[redis\]"):
+        open_store("redis://localhost/0")
+
+
+def test_a_store_travels_to_another_process_by_its_settings(place: RedisPlace) -> None:
+    with opened(place.open()) as store:
+        acquired(store, "order 7")
+        copy = pickle.loads(pickle.dumps(store))
+        assert copy.name == store.name
+        with opened(copy):
+            assert claim(copy, "order 7").verdict is Verdict.RUNNING
+
+
+def test_a_closed_store_says_so(place: RedisPlace) -> None:
+    store = place.open()
+    with pytest.raises(StoreUnavailable, match="is not open"):
+        claim(store, "order 7")
+
+
+# ── what it leaves on the server ────────────────────────────────────────────────────────────────────────────────────
+
+
+def settle(store: RedisStore, request: Any) -> Record:
+    [answer] = run(store.settle([request], timeout=TIMEOUT))
+    assert answer.record is not None
+    return answer.record
+
+
+def owner(held: Record) -> tuple[bytes, int, bytes]:
+    return held.id, held.token, held.nonce
+
+
+@pytest.mark.mission("E7")
+def test_a_record_expires_with_its_window_and_only_if_it_has_one(place: RedisPlace) -> None:
+    """To the millisecond: the later of its end and its token, and the margin of the clock."""
+    with opened(place.open()) as store:
+        hour = Validity(lasting=HOUR)
+        held = {
+            "live": acquired(store, "live", lease=HOUR),
+            "no lease": acquired(store, "no lease", lease=None),
+            "live, to be parked": acquired(store, "live, to be parked", after_crash=AfterCrash.PARK),
+            "live, to be verified": acquired(store, "live, to be verified", after_crash=AfterCrash.VERIFY),
+            "live, the last attempt": acquired(store, "live, the last attempt", max_attempts=1),
+            "done": settle(store, Complete(*owner(acquired(store, "done")), validity=hour)),
+            "done for ever": settle(store, Complete(*owner(acquired(store, "done for ever")))),
+            "failed": settle(store, Fail(*owner(acquired(store, "failed")), retry_in=HOUR)),
+            "failed for good": settle(
+                store, Fail(*owner(acquired(store, "failed for good")), final=True, validity=hour)
+            ),
+            "parked": settle(store, Park(*owner(acquired(store, "parked")))),
+            "free": settle(store, Release(*owner(acquired(store, "free")))),
+        }
+        ends = {
+            "live": held["live"].claimed_at + HOUR + KEEP_UNFINISHED,
+            "done": held["done"].valid_until,
+            "failed": held["failed"].updated_at + HOUR + KEEP_UNFINISHED,
+            "failed for good": held["failed for good"].valid_until,
+            "free": held["free"].token,
+        }
+        for name, record in held.items():
+            expires = place.raw.execute_command("PEXPIRETIME", place.name(record.id))
+            end = ends.get(name)
+            assert expires == (-1 if end is None else -(-(end + CLOCK_MARGIN) // 1000)), name
+
+
+@pytest.mark.rival(28)
+def test_a_purge_goes_in_small_steps_and_clears_the_ids_of_what_expired(place: RedisPlace) -> None:
+    with opened(place.open()) as store:
+        held = [acquired(store, "kept"), *(acquired(store, f"key {number}") for number in range(1_200))]
+        gone = [place.name(one.id) for one in held[1:]]
+        place.raw.delete(*gone)  # as the server does when they expire
+        before = place.proxy.exchanges
+        assert run(store.purge(10_000, timeout=TIMEOUT)) == 0, "nothing went that answered for anything"
+        assert place.proxy.exchanges - before >= 3, "the server is never busy with all of it at once"
+        ids = place.raw.zrange(b"{%b}:ids" % place.prefix.encode(), 0, -1)
+        assert ids == [id_of("kept")]
+
+
+@pytest.mark.rival(5, 25)
+def test_the_payload_is_still_compared_when_the_work_is_done(place: RedisPlace) -> None:
+    with opened(place.open()) as store:
+        held = acquired(store, "order 7", fingerprint=b"\1one")
+        settle(store, Complete(*owner(held), result=b"it"))
+        assert claim(store, "order 7", fingerprint=b"\1one").verdict is Verdict.REPLAY
+        assert claim(store, "order 7", fingerprint=b"\1two").verdict is Verdict.MISMATCH
+
+
+@pytest.mark.fault("F69")
+def test_who_waits_is_woken_by_another_process(place: RedisPlace) -> None:
+    """By the server: the store that settles knows nothing of the one that waits."""
+    bell = threading.Event()
+    with opened(place.open()) as settles, opened(place.open()) as waits:
+        held = acquired(settles, "order 7")
+        stop = waits.watch(held.id, bell.set)
+        channel = b"{%b}:w:%b" % (place.prefix.encode(), held.id)
+        for _ in range(2_000):
+            if dict(place.raw.pubsub_numsub(channel))[channel]:
+                break
+            threading.Event().wait(0.005)
+        settle(settles, Complete(*owner(held)))
+        assert bell.wait(20)
+        stop()
+        stop()
+
+
+# ── what it asks of the server ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def first_run(url: str) -> Any:
+    with Once(url) as once:
+        return once.run("order 7", work)
+
+
+def plain(server: RedisServer, query: str = "", user: str = "") -> str:
+    return f"redis://{user}127.0.0.1:{server.port}/0?{query}"
+
+
+@pytest.mark.fault("F63")
+def test_a_server_that_keeps_nothing_is_refused_unless_one_says_so(private: RedisServer) -> None:
+    with pytest.raises(ConfigurationError, match=r"keeps nothing through a restart .*unsafe_persistence=allow"):
+        first_run(plain(private))
+    assert first_run(plain(private, "unsafe_persistence=allow")) == "done"
+
+
+def test_a_server_that_only_takes_snapshots_is_told_of(private: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
+    with redis.Redis(port=private.port) as raw:
+        raw.config_set("save", "3600 1")
+    caplog.set_level(logging.WARNING, "onceward.redis")
+    assert first_run(plain(private)) == "done"
+    assert [one.getMessage() for one in caplog.records if "snapshot" in one.getMessage()]
+
+
+def test_a_server_that_appends_is_fine(private: RedisServer) -> None:
+    with redis.Redis(port=private.port) as raw:
+        raw.config_set("appendonly", "yes")
+    assert first_run(plain(private)) == "done"
+
+
+def test_a_user_who_may_not_ask_is_told_what_to_allow(private: RedisServer) -> None:
+    with redis.Redis(port=private.port) as raw:
+        raw.execute_command("ACL", "SETUSER", "app", "on", ">pw", "~{onceward}*", "&{onceward}*", "+@read", "+@write",
+                            "+@scripting", "+@connection", "+time", "+publish")  # fmt: skip
+        url = plain(private, user="app:pw@")
+        with pytest.raises(ConfigurationError, match=r"does not tell its maxmemory-policy.*\+info"):
+            first_run(url)
+        with pytest.raises(ConfigurationError, match=r"does not tell whether it keeps.*\+config\|get"):
+            first_run(f"{url}unsafe_eviction=allow")
+        assert first_run(f"{url}unsafe_eviction=allow&unsafe_persistence=allow") == "done"
+        raw.execute_command("ACL", "SETUSER", "app", "+info", "+config|get")
+        raw.config_set("appendonly", "yes")
+        assert first_run(url) == "done"
+        raw.execute_command("ACL", "SETUSER", "app", "resetkeys", "~other:*")
+        with pytest.raises(ConfigurationError, match="access rules forbid"):
+            first_run(url)
+
+
+async def test_a_server_that_still_reads_its_data_is_not_judged_by_what_it_says_meanwhile() -> None:
+    """It then says that it appends to no file: seen on one that was killed and started again."""
+
+    async def ask(_: bytes) -> bytes:
+        return b"redis_version:9.1.0\r\nloading:1\r\naof_enabled:0\r\nmaxmemory_policy:noeviction\r\n"
+
+    with pytest.raises(StoreUnavailable, match="still reading its data"):
+        await safety.examine(ask, "redis://localhost")
+
+
+@pytest.mark.parametrize("version", ["6.0.16", "5.0.7"])
+def test_a_server_that_is_too_old_is_refused(version: str) -> None:
+    facts = safety.Facts(version, "noeviction", appends=True, snapshots=None)
+    with pytest.raises(ConfigurationError, match=r"needs Redis 6\.2 or newer"):
+        safety.require(facts, "redis://localhost", unsafe_eviction=False, unsafe_persistence=False)
