@@ -19,12 +19,23 @@ from bench import (
     imports,
     loop,
     newest,
+    newest_postgres,
 )
 from bench.case import QUICK, THOROUGH, Case, Cases, Plan
 from bench.paired import compare
 from bench.report import HEADER, LEGEND, Finding, document, row
 
-SUBJECTS = (cases_memory, cases_sqlite, cases_crowd, cases_keys, cases_many, newest, cases_postgres, cases_redis)
+SUBJECTS = (
+    cases_memory,
+    cases_sqlite,
+    cases_crowd,
+    cases_keys,
+    cases_many,
+    newest,
+    newest_postgres,
+    cases_postgres,
+    cases_redis,
+)
 
 ALONE = {"import": imports.main, "loop": loop.main}
 """What is compared with nothing: run by its name only."""

@@ -70,6 +70,7 @@ BARS: dict[str, Bar] = {
     "sqlite at a million keys, replay, against a thousand": at_most(1.5),
     "sqlite FULL, newest of events, against a bare upsert": at_most(1.3),
     "sqlite NORMAL, newest of events, against a bare upsert": at_most(1.3),
+    "postgres, newest of events, against a bare upsert": at_most(1.3),
     "postgres, fresh, against bare psycopg": at_most(1.1),
     "postgres, replay, against bare psycopg": at_most(1.1),
     "postgres 64 tasks, fresh, against bare asyncpg": at_least(4.5),
@@ -100,6 +101,7 @@ WITHOUT_BAR = (
     "sqlite NORMAL, replay, against a lean table",
     "sqlite FULL, newest of events with message ids, against a bare upsert",
     "sqlite NORMAL, newest of events with message ids, against a bare upsert",
+    "postgres, newest of events with message ids, against a bare upsert",
     "redis 8 threads, replay, against bare redis-py",
     "redis 64 tasks, replay, against bare redis.asyncio",
 )
