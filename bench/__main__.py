@@ -19,6 +19,7 @@ from bench import (
     imports,
     loop,
     newest,
+    newest_postgres,
     newest_redis,
 )
 from bench.case import QUICK, THOROUGH, Case, Cases, Plan
@@ -26,8 +27,17 @@ from bench.paired import compare
 from bench.report import HEADER, LEGEND, Finding, document, row
 
 SUBJECTS = (
-    cases_memory, cases_sqlite, cases_crowd, cases_keys, cases_many, newest, cases_postgres, cases_redis, newest_redis,
-)  # fmt: skip
+    cases_memory,
+    cases_sqlite,
+    cases_crowd,
+    cases_keys,
+    cases_many,
+    newest,
+    newest_postgres,
+    newest_redis,
+    cases_postgres,
+    cases_redis,
+)
 
 ALONE = {"import": imports.main, "loop": loop.main}
 """What is compared with nothing: run by its name only."""

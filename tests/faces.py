@@ -36,7 +36,7 @@ from tests.moved_time import TOO_LONG, LoopThread, MovedLoop, MovedThreads, Real
 from tests.servers.postgres import URL, schema_of
 from tests.servers.redis import shared
 
-__all__ = ["TOO_LONG", "AsyncFace", "Colour", "Face", "Pause", "Place", "RealClock"]
+__all__ = ["TOO_LONG", "AsyncFace", "Colour", "Face", "Pause", "Place", "RealClock", "place_of"]
 
 Colour = Literal["blocking", "async"]
 
@@ -384,9 +384,14 @@ def clock() -> FakeClock:
 @pytest.fixture(params=["memory", "sqlite", *os.environ.get("ONCEWARD_TEST_PLACES", "").split()])
 def place(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Place:
     """The data, on each store; ONCEWARD_TEST_PLACES="postgres valkey" adds servers (the soak does)."""
+    return place_of(request, tmp_path, clock)
+
+
+def place_of(request: pytest.FixtureRequest, folder: Path, clock: FakeClock) -> Place:
+    """For a fixture of a module's own, with the stores that it wants."""
     if request.param == "postgres":
         request.getfixturevalue("postgres")
-    return Place(request.param, tmp_path, clock)
+    return Place(request.param, folder, clock)
 
 
 @pytest.fixture(params=["blocking", "async"])

@@ -138,6 +138,48 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
         "valid_until > old.now",
         "purge_deletes_all_that_answers_for_nothing_in_batches",
     ),
+    "a state over whatever order is there": (
+        "newest_move",
+        "(mine.id, mine.ordering) IN (SELECT id, met FROM given WHERE met IS NOT NULL)",
+        "true",
+        "of_different_events_at_once_the_newest_stays",
+    ),
+    "a deleted entity that came back and still expires": (
+        "newest_move",
+        "expires_at = excluded.expires_at",
+        "expires_at = mine.expires_at",
+        "what_is_left_of_a_deleted_entity_expires",
+    ),
+    "a mark that is not renewed after it has expired": (
+        "newest_mark",
+        "expires_at = excluded.expires_at",
+        "expires_at = mine.expires_at",
+        "marks_expire_and_are_deleted_in_batches",
+    ),
+    "a look at marks that have expired": (
+        "newest_look",
+        "mark.expires_at > clock.now",
+        "true",
+        "marks_expire_and_are_deleted_in_batches",
+    ),
+    "a look at deleted entities that have expired": (
+        "newest_look",
+        "WHEN state.expires_at <= clock.now THEN 2",
+        WITHOUT,
+        "what_is_left_of_a_deleted_entity_expires",
+    ),
+    "a state of a deleted entity that has expired": (
+        "newest",
+        "state.expires_at IS NULL OR",
+        "true OR",
+        "what_is_left_of_a_deleted_entity_expires",
+    ),
+    "an end for too many": (
+        "newest_expire",
+        "LIMIT $2::bigint",
+        "LIMIT $2::bigint + 5",
+        "marks_expire_and_are_deleted_in_batches",
+    ),
 }
 
 

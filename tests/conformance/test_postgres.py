@@ -20,7 +20,6 @@ from onceward.testing.conformance.replies import ReplyChecks
 from tests.servers import pgbouncer, postgres
 from tests.servers.postgres import execute, past_the_store, schema_of
 
-TABLES = ("onceward_records", "onceward_audit")
 IN_ANOTHER_SHAPE = {"arguments", "note"}
 SOAKING = os.environ.get("ONCEWARD_HYPOTHESIS_PROFILE") == "soak"
 
@@ -52,7 +51,8 @@ class Hooks(StoreFactory):
     def writes(self, place: Path) -> int:
         """Where each row lies, who wrote it, and who has locked it."""
         versions = "SELECT coalesce(string_agg(concat(ctid, xmin, xmax), ',' ORDER BY ctid), '') FROM"
-        return hash(tuple(execute(f'{versions} "{schema_of(place)}".{name}')[0][0] for name in TABLES))
+        tables = [f'"{schema_of(place)}".onceward_{name}' for name in postgres.TABLES]
+        return hash(tuple(execute(f"{versions} {table}")[0][0] for table in tables))
 
     def plant(self, place: Path, id: bytes, **fields: Any) -> None:
         for name, value in fields.items():

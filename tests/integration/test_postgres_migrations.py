@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from onceward import Once
+from onceward import Once, StoreBroken
 from onceward.bridge import run
 from onceward.stores.postgres import PostgresStore, schema
 from onceward.stores.postgres.statements import Statements, migration
@@ -64,16 +64,28 @@ def test_every_migration_only_adds() -> None:
         assert not any(word in text for word in ("DROP ", "RENAME ", "ALTER COLUMN", "DELETE ", "TRUNCATE"))
 
 
-def test_a_store_works_on_the_frozen_first_version(name: str) -> None:
+def test_the_frozen_first_version_is_brought_up_to_date_and_keeps_its_records(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     version_1(name)
-    with Once(PostgresStore(os.environ[URL], schema=name)) as once:
-        assert [once.run("k", lambda: "value"), once.run("k", lambda: "value")] == ["value"] * 2
+    with monkeypatch.context() as older:
+        older.setattr(schema, "migrations", lambda: (migration(1),))
+        with Once(PostgresStore(os.environ[URL], schema=name)) as once:
+            assert once.run("k", lambda: "value") == "value"
+    with pytest.raises(StoreBroken, match=r"schema version 1.*onceward migrate"):
+        Once(PostgresStore(os.environ[URL], schema=name)).read("k")
+    with Once(PostgresStore(os.environ[URL], schema=name, migrate=True)) as once:
+        assert once.run("k", lambda: "other") == "value"
+        assert once.state("trucks").apply("truck", "2025-12-31T12:00Z", 1).executed
+    rows = execute(f"""SELECT name, value FROM "{name}".onceward_meta""")
+    assert dict(rows) == {"schema_version": schema.LATEST, "min_reader": 1}
 
 
 def test_a_later_migration_is_applied_while_eight_writers_work_on_the_first_version(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     version_1(name)
+    monkeypatch.setattr(schema, "migrations", lambda: (migration(1),))
     done: Counter[int] = Counter()
     errors: list[BaseException] = []
     halfway, stop = threading.Barrier(WRITERS + 1), threading.Event()
@@ -95,7 +107,7 @@ def test_a_later_migration_is_applied_while_eight_writers_work_on_the_first_vers
     for one in writers:
         one.start()
     halfway.wait(60)
-    both = (migration(1), A_LATER_ONE)
+    both = (migration(1), f"{migration(2)}\n;\n{A_LATER_ONE}")
     with monkeypatch.context() as newer:
         newer.setattr(schema, "migrations", lambda: both)
         run(PostgresStore(os.environ[URL], schema=name).migrate(Threads()))
@@ -114,6 +126,7 @@ def test_a_later_migration_is_applied_while_eight_writers_work_on_the_first_vers
 def test_a_migration_behind_a_long_transaction_holds_up_nobody(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     version_1(name)
     both = (migration(1), A_LATER_ONE)
+    monkeypatch.setattr(schema, "migrations", lambda: (migration(1),))
     monkeypatch.setattr(schema, "SOON", 50)
     monkeypatch.setattr(schema, "PAUSE", 0.05)
     with Once(PostgresStore(os.environ[URL], schema=name), lease="20s") as once:
@@ -153,7 +166,7 @@ def test_the_command_shows_prints_and_makes_the_tables(name: str) -> None:
     assert (shown["version"], shown["done"]) == (0, False)
     assert execute("SELECT to_regnamespace(%s)", name) == [(None,)], "it only looked"
     script = call("--store", url, "migrate", "--sql").stdout
-    assert script.count("CREATE TABLE") == 3
+    assert script.count("CREATE TABLE") == 5
     made = json.loads(call("--store", url, "migrate", "--yes").stdout)
     assert (made["version"], made["done"]) == (schema.LATEST, True)
     with Once(url) as once:

@@ -39,7 +39,7 @@ from onceward.ports import Store
 from onceward.stores.redis import RedisStore
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing import FakeClock
-from tests.faces import Face, Place
+from tests.faces import Face, Place, place_of
 from tests.servers.redis import shared
 
 
@@ -55,10 +55,10 @@ class Kept:
         return lambda *args, **kwargs: self._face._wait(verb(*args, **kwargs))
 
 
-@pytest.fixture(params=["memory", "sqlite", "valkey"])
+@pytest.fixture(params=["memory", "sqlite", "postgres", "valkey"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Place:
     """Every store that keeps the newest: the rule is written once in Python and once in Lua."""
-    return Place(request.param, tmp_path, clock)
+    return place_of(request, tmp_path, clock)
 
 
 @pytest.fixture

@@ -21,6 +21,9 @@ HOW = "apt-get install postgresql (any version from 13 on; its server need not r
 URL = "ONCEWARD_TEST_POSTGRES"
 """Where child processes of a test find the server that its worker has started."""
 
+TABLES = ("records", "audit", "newest", "marks")
+"""All that have rows of a test in them."""
+
 
 class Postgres:
     """One cluster. `kill` and `start` as often as wanted: what was committed is there."""
@@ -135,7 +138,7 @@ def schema_of(place: Path) -> str:
     if not noted.exists():
         name = f"test_{os.getpid()}"
         if execute("SELECT to_regclass(%s)", f"{name}.onceward_records") != [(None,)]:
-            execute(f"DELETE FROM {name}.onceward_records; DELETE FROM {name}.onceward_audit")
+            execute(";".join(f"DELETE FROM {name}.onceward_{table}" for table in TABLES))
         elif execute("SELECT to_regnamespace(%s)", name) == [(None,)]:
             execute(f"CREATE SCHEMA {name}")
         noted.write_text(name)

@@ -173,7 +173,8 @@ def _keeper(engine: Engine) -> KeepsNewest:
 
 def _unable(engine: Engine) -> ConfigurationError:
     return ConfigurationError(
-        f"{engine.store.name} cannot keep the newest state of entities", hint="use memory:// or sqlite:///…"
+        f"{engine.store.name} cannot keep the newest state of entities",
+        hint="use memory://, sqlite:///… or postgresql://…",
     )
 
 

@@ -14,15 +14,18 @@ from typing import Any, TypeVar
 
 from onceward.errors import ConfigurationError, RetryTransaction, StoreError
 from onceward.model import transitions
+from onceward.model.newest import Delivery, Keep, Ruled, Standing
 from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Verdict
 from onceward.ports import AnyRequest, AnySettlement, World
 from onceward.stores.callers import awaited_driver_connection, driver_connection, is_async_wrapper
 
 from .faults import Refused, explain
 from .lines import YOURS, Line, line_of
+from .newest import PATIENCE, Batch, patience, standings
 from .rows import columns_of
 from .statements import Statement
 from .table import Sight, Table, elsewhere, seen
+from .wire import Call, Rows
 
 T = TypeVar("T")
 Change = Callable[[Record | None, Any, int], tuple[Record | None, Verdict]]
@@ -37,6 +40,13 @@ WHERE = (
     " coalesce(to_regclass($1::text)::oid::bigint, 0)"
 )
 """Which transaction this is (by its begin), how it is isolated, and which tables it would write to."""
+
+BE_PATIENT = Statement(
+    "SELECT theirs, set_config('lock_timeout', CASE WHEN theirs = '0' OR theirs::interval >"
+    " make_interval(secs => $1::bigint / 1000.0) THEN $1::bigint || 'ms' ELSE theirs END, true)"
+    " FROM (SELECT current_setting('lock_timeout') AS theirs) AS before"
+)
+"""Waits for others' locks for so many ms, unless the caller is less patient; tells what was set before."""
 
 _points = count(1)
 
@@ -176,6 +186,43 @@ class PostgresJoined:
         except Refused as error:
             raise _meaning(error) from error
 
+    # ── newest wins ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def keep_newest(self, deliveries: Sequence[Delivery], keep: Keep, *, timeout: float) -> list[Ruled]:
+        """Behind a savepoint: if it fails, a caller who goes on must not commit a mark without its state.
+
+        Their entities are held until the transaction ends. What is held by others is waited for inside the server.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            await self.begin(timeout=max(deadline - time.monotonic(), 0.0))
+            try:
+                answers = await self._explained(self._kept(deliveries, keep, deadline))
+                if answers is not None:
+                    await self.keep()
+                    return answers
+            except BaseException:
+                await self.undo()
+                raise
+            await self.undo()
+
+    async def _kept(self, deliveries: Sequence[Delivery], keep: Keep, deadline: float) -> list[Ruled] | None:
+        """None if a mark was claimed meanwhile by somebody who moved no entity."""
+        line, batch = await self._connected(), Batch(self._table.statements, deliveries, keep, self._now())
+        [(before, _)] = await line.rows(deadline, BE_PATIENT, patience(deadline))
+        await _asked(line, deadline, batch.hold())
+        batch.judge(await _asked(line, deadline, batch.look()))
+        replies = [await _asked(line, deadline, call) for call in batch.writes()]
+        await line.rows(deadline, PATIENCE, before)
+        return batch.answers if batch.took(replies) else None
+
+    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[Standing | None]:
+        deadline = time.monotonic() + timeout
+        await self._explained(self._enter(deadline))
+        statement = self._table.statements.newest
+        rows = await self._explained((await self._connected()).rows(deadline, statement, self._now(), list(ids)))
+        return standings(rows, ids)
+
     # ── one request ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _apply(self, change: Change, request: AnyRequest, deadline: float) -> Answer:
@@ -235,6 +282,11 @@ class PostgresJoined:
         if isinstance(request, ClaimRequest):
             return Answer(Verdict.RUNNING, sight.record or elsewhere(request), sight.now)
         raise RetryTransaction("the record is held by another open transaction", hint="roll yours back and repeat it")
+
+
+async def _asked(line: Line, deadline: float, call: Call) -> Rows:
+    statement, values = call
+    return await line.rows(deadline, statement, *values)
 
 
 def _meaning(error: Refused) -> StoreError:

@@ -21,7 +21,9 @@ BINARY: Final = 1
 _PARAMETER = re.compile(r"\$(\d+)::(\w+(?:\[\])?)")
 _NAMES: Final = ("claim", "claim_one", "complete", "complete_one",
                  "renew", "read", "lock", "write", "delete", "purgeable", "counts", "sign",
-                 "count_more", "purge_audit", "advise", "create_one", "notify")  # fmt: skip
+                 "count_more", "purge_audit", "advise", "create_one", "notify",
+                 "newest", "newest_look", "newest_hold", "newest_move", "newest_mark",
+                 "newest_expire")  # fmt: skip
 
 
 class Statement:
@@ -67,6 +69,12 @@ class Statements:
     advise: Statement
     create_one: Statement
     notify: Statement
+    newest: Statement
+    newest_look: Statement
+    newest_hold: Statement
+    newest_move: Statement
+    newest_mark: Statement
+    newest_expire: Statement
 
     def filled(self, text: str) -> str:
         for name, value in _blanks().items():

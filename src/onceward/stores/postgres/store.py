@@ -27,6 +27,7 @@ from . import schema, upkeep
 from .faults import RETRIED, UNPREPARED, Refused, explain
 from .joined import WHERE, PostgresJoined
 from .listener import Listener
+from .newest import PostgresNewest
 from .pool import Pool
 from .statements import statements
 from .table import Table, ids_of, seen
@@ -40,7 +41,7 @@ FIRST_LOOK = 0.02  # seconds between looks at a transaction that is not decided 
 AGAIN = 0.005  # seconds before a transaction of ours that the server refused is tried again
 
 
-class PostgresStore(Grouping, Watchers):
+class PostgresStore(PostgresNewest, Grouping, Watchers):
     """A PostgreSQL database. `clock` replaces the server's own, for tests."""
 
     inline = False

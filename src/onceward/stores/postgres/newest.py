@@ -1,0 +1,243 @@
+"""The newest state of entities: see what a batch is about, let `model.newest` rule, write if it is still so.
+
+A batch looks without a lock first, and what changes nothing ends there. What it has to write goes into one transaction,
+in which every state is written only over the order that was met and every mark only if nobody has it. If somebody else
+was faster, all of it is undone, and the batch goes the other way: it holds its entities first and looks then.
+
+Batches never wait for one another crosswise: each takes entities before marks, both in the order of their ids, each in
+one pass; what has expired is deleted last, and waits for nobody.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from onceward.errors import StoreUnavailable
+from onceward.model.newest import NO_MARK, Delivery, Keep, Ruled, Rulings, Standing, rule
+from onceward.model.ordering import content_of
+
+from .faults import Refused
+from .statements import Statement, Statements
+from .upkeep import CHUNK, Turn
+from .wire import Call, Rows
+
+FEW: Final = 16
+"""Up to so many deliveries are looked at without a lock in any case: a duplicate that comes alone waits for nobody."""
+
+SWEEP: Final = 4
+"""Of what has expired, deleted by the way per delivery: twice what a delivery can add."""
+
+CROWD: Final = 16
+"""After somebody was faster, so many batches hold their entities at once: those who raced will race again."""
+
+BEGIN: Final = Statement("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+PATIENCE: Final = Statement("SELECT set_config('lock_timeout', $1::text, true)")
+COMMIT: Final = Statement("COMMIT")
+
+_TIME, _HERE, _OVER, _CLOSED, _MARK = range(5)
+
+
+class Batch:
+    """Deliveries, what was seen of their entities, and what is to be written for them. `now` None: the server's."""
+
+    def __init__(self, statements: Statements, deliveries: Sequence[Delivery], keep: Keep, now: int | None) -> None:
+        self._statements = statements
+        self._deliveries = deliveries
+        self._keep = keep
+        self._given_now = now
+        self._now = 0
+        self._met: dict[bytes, bytes] = {}
+        self._rulings = Rulings([], {}, {})
+
+    @property
+    def answers(self) -> list[Ruled]:
+        return self._rulings.answers
+
+    # ── what is seen ──
+
+    def hold(self) -> Call:
+        entities = {one.id: one for one in self._deliveries}
+        ids = sorted(entities)
+        values = ids, [entities[id].scope for id in ids], [entities[id].entity for id in ids]
+        return self._statements.newest_hold, values
+
+    def look(self) -> Call:
+        marks = {one.message for one in self._deliveries}
+        marks.update([one.event for one in self._deliveries])
+        marks.discard(NO_MARK)
+        ids = sorted({one.id for one in self._deliveries})
+        return self._statements.newest_look, (self._given_now, ids, sorted(marks))
+
+    def judge(self, rows: Rows) -> bool:
+        """By what `look` has shown; tells whether anything is to be written."""
+        orders: dict[bytes, bytes] = {}
+        marks: dict[bytes, bytes] = {}
+        met: dict[bytes, bytes] = {}
+        closed: set[bytes] = set()
+        for kind, id, said, now in rows:
+            if kind == _HERE:
+                orders[id] = met[id] = said
+            elif kind == _MARK:
+                marks[id] = said
+            elif kind == _OVER:
+                met[id] = said
+            elif kind == _CLOSED:
+                closed.add(id)
+            else:
+                self._now = now
+        self._met = met
+        self._rulings = rule(self._deliveries, orders, marks, self._now, closed)
+        return bool(self._rulings.newest or self._rulings.marks)
+
+    # ── what is written ──
+
+    def writes(self) -> list[Call]:
+        calls: list[Call] = []
+        if self._rulings.newest:
+            calls.append((self._statements.newest_move, self._moves()))
+        if self._rulings.marks:
+            calls.append((self._statements.newest_mark, self._claims()))
+        return calls
+
+    def _moves(self) -> list[Any]:
+        newest, met = self._rulings.newest, self._met
+        ids = sorted(newest)
+        moved = [newest[id] for id in ids]
+        end = self._now + self._keep.deleted
+        return [
+            ids,
+            [one.scope for one in moved],
+            [one.entity for one in moved],
+            [one.order for one in moved],
+            [one.value for one in moved],
+            [end if one.value is None else None for one in moved],
+            [met.get(id) for id in ids],
+            self._now,
+        ]
+
+    def _claims(self) -> list[Any]:
+        marks = self._rulings.marks
+        ids = sorted(marks)
+        claimed = [marks[id] for id in ids]
+        contents, traces = [content_of(one.order) for one in claimed], [one.trace for one in claimed]
+        return [ids, contents, traces, self._now, self._now + self._keep.marks]
+
+    def took(self, replies: Sequence[Rows]) -> bool:
+        """Whether all of it was written: nobody else has changed these entities, or claimed these marks, since."""
+        wanted = [len(some) for some in (self._rulings.newest, self._rulings.marks) if some]
+        return [rows[0][0] for rows in replies] == wanted
+
+    def sweep(self) -> Call:
+        return self._statements.newest_expire, (self._given_now, SWEEP * len(self._deliveries))
+
+
+class PostgresNewest:
+    """Part of `PostgresStore`."""
+
+    _with: Callable[..., Coroutine[Any, Any, Any]]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._crowd = 0
+
+    async def keep_newest(self, deliveries: Sequence[Delivery], keep: Keep, *, timeout: float) -> list[Ruled]:
+        answers: list[Ruled] = await self._with(time.monotonic() + timeout, self._kept, deliveries, keep)
+        return answers
+
+    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[Standing | None]:
+        found: list[Standing | None] = await self._with(time.monotonic() + timeout, _standings, ids)
+        return found
+
+    async def expire_newest(self, limit: int, *, timeout: float) -> int:
+        """In chunks, each a transaction of its own."""
+        deadline = time.monotonic() + timeout
+        gone = 0
+        while gone < limit:
+            most = min(limit - gone, CHUNK)
+            went: int = await self._with(deadline, _expire, most)
+            gone += went
+            if went < most:
+                break
+        return gone
+
+    async def _kept(self, turn: Turn, deliveries: Sequence[Delivery], keep: Keep) -> list[Ruled]:
+        batch = Batch(turn.table.statements, deliveries, keep, turn.now)
+        if not self._crowd or len(deliveries) <= FEW:
+            statement, values = batch.look()
+            if not batch.judge(await turn.rows(statement, *values)):
+                return batch.answers
+        if not self._crowd:
+            if await _write(turn, batch):
+                return batch.answers
+            self._crowd = CROWD
+        self._crowd = max(0, self._crowd - 1)
+        while not await _hold_and_write(turn, batch):
+            pass  # a mark was claimed meanwhile by somebody who moved no entity; it is known by now
+        return batch.answers
+
+
+# ── one transaction ──
+
+
+async def _write(turn: Turn, batch: Batch) -> bool:
+    """By what was seen before; False, and nothing is written, if that is not so any more."""
+    return await _whole(turn, _written(turn, batch, _begin(turn)))
+
+
+async def _hold_and_write(turn: Turn, batch: Batch) -> bool:
+    async def work() -> bool:
+        *_, rows = await turn.wire.run(turn.deadline, *_begin(turn), batch.hold(), batch.look())
+        batch.judge(rows)
+        return await _written(turn, batch, [])
+
+    return await _whole(turn, work())
+
+
+def _begin(turn: Turn) -> list[Call]:
+    return [(BEGIN, ()), (PATIENCE, (str(patience(turn.deadline)),))]
+
+
+def patience(deadline: float) -> int:
+    """How long to wait for others' locks, in ms: so that the server's word comes before the connection is given up."""
+    return max(1, int((deadline - time.monotonic()) * 800))
+
+
+async def _written(turn: Turn, batch: Batch, begin: list[Call]) -> bool:
+    writes = batch.writes()
+    if writes:
+        replies = await turn.wire.run(turn.deadline, *begin, *writes)
+        if not batch.took(replies[len(begin) :]):
+            return False
+    await turn.wire.run(turn.deadline, batch.sweep(), (COMMIT, ()))
+    return True
+
+
+async def _whole(turn: Turn, work: Coroutine[Any, Any, bool]) -> bool:
+    """All of it, or nothing."""
+    try:
+        done = await work
+    except Refused:
+        with suppress(Refused, StoreUnavailable):
+            await turn.wire.command("ROLLBACK", turn.deadline)
+        raise
+    if not done:
+        await turn.wire.command("ROLLBACK", turn.deadline)
+    return done
+
+
+async def _standings(turn: Turn, ids: Sequence[bytes]) -> list[Standing | None]:
+    return standings(await turn.rows(turn.table.statements.newest, turn.now, list(ids)), ids)
+
+
+def standings(rows: Rows, ids: Sequence[bytes]) -> list[Standing | None]:
+    """What `newest` shows, in the order of the ids."""
+    found = {row[0]: Standing(*row) for row in rows}
+    return [found.get(id) for id in ids]
+
+
+async def _expire(turn: Turn, limit: int) -> int:
+    [(gone,)] = await turn.rows(turn.table.statements.newest_expire, turn.now, limit)
+    return int(gone)

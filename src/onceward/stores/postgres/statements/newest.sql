@@ -1,0 +1,6 @@
+-- newest: the state of these entities, as far as they are there and not expired.
+SELECT state.* FROM unnest($2::bytea[]) AS asked (id) CROSS JOIN LATERAL (
+    SELECT id, scope, entity, ordering, value, updated_at, expires_at FROM {schema}onceward_newest
+    WHERE id = asked.id LIMIT 1
+) AS state
+WHERE state.expires_at IS NULL OR state.expires_at > coalesce($1::bigint, {now})
