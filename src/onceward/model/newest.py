@@ -175,7 +175,7 @@ def rule(
         name: Ruled | None = None
         if one.message or one.event or now < one.not_before:
             name = _recognised(one, marks, claimed, now)
-            if name is MISMATCH or name is PARKED:
+            if name is not None and (name is MISMATCH or name is PARKED):
                 answers.append(name)
                 continue
         mine = newest.get(id)
