@@ -20,6 +20,7 @@ from bench import (
     loop,
     newest,
     newest_postgres,
+    newest_redis,
 )
 from bench.case import QUICK, THOROUGH, Case, Cases, Plan
 from bench.paired import compare
@@ -33,6 +34,7 @@ SUBJECTS = (
     cases_many,
     newest,
     newest_postgres,
+    newest_redis,
     cases_postgres,
     cases_redis,
 )

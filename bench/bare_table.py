@@ -23,7 +23,9 @@ CLAIM = (
 )
 COMPLETE = (
     "UPDATE onceward_records SET state = 'COMPLETED', updated_at = ?, lease_until = NULL, result = ?, digest = ?"
-    " WHERE id = ? AND token = ? AND nonce = ? AND state = 'PENDING' AND updated_at = ? AND min_reader <= 1"
+    " WHERE id = ? AND token = ? AND nonce = ? AND state = 'PENDING' AND updated_at = ?"
+    " AND lease_until IS ? AND released = 0 AND note IS NULL"
+    " AND min_reader <= 1"
 )
 NONCE = bytes(16)
 
@@ -69,7 +71,7 @@ def on(cursor: sqlite3.Cursor, work: Work) -> Work:
         if cursor.execute(CLAIM, row).rowcount != 1:
             raise Busy(key)
         result = work(key)
-        done = (now, result.encode(), NONCE, id, token, NONCE, now)
+        done = (now, result.encode(), NONCE, id, token, NONCE, now, now + LEASE)
         if cursor.execute(COMPLETE, done).rowcount != 1:
             raise Busy(key)
         return result

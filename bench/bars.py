@@ -104,6 +104,8 @@ WITHOUT_BAR = (
     "postgres, newest of events with message ids, against a bare upsert",
     "redis 8 threads, replay, against bare redis-py",
     "redis 64 tasks, replay, against bare redis.asyncio",
+    "redis, newest of events, against a bare script",
+    "redis, newest of events with message ids, against a bare script",
 )
 """Measured and shown all the same: a replay takes no lease, and a table of six columns keeps none of our promises."""
 

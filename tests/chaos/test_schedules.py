@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from tests.chaos.broken_schedules import VARIANTS
 from tests.chaos.calendar import AUTUMN, YEAR, complaints, simulated
+from tests.servers.redis import shared
 
 
 @pytest.mark.mission("C3")
@@ -23,6 +24,15 @@ def test_ten_runners_run_every_slot_of_a_year_once_with_both_changes_of_the_cloc
 
 def test_the_three_days_in_which_broken_schedules_are_hunted_go_well_with_sound_ones() -> None:
     assert complaints(AUTUMN, simulated(AUTUMN)) == []
+
+
+@pytest.mark.mission("C3")
+@pytest.mark.rival(24)
+def test_runners_on_redis_run_every_slot_of_three_days_once() -> None:
+    plan = replace(AUTUMN, redis=shared().url())
+    result = simulated(plan)
+    assert complaints(plan, result) == []
+    assert result.killed == len(plan.deaths)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -1,9 +1,9 @@
 """Ten runners through a year in seconds: `python -m tests.chaos.year '{"until": "2027-01-01T00:00:00Z"}'`.
 
-The runners are real processes on one SQLite file. Their time is a number in shared memory: it stands still while any
-of them works, and jumps to the next moment that somebody sleeps for when all of them sleep. Some are killed with
-SIGKILL while they run a slot, before its effect; another one then starts in their place. Every run appends one line to
-a file. What the runners did is compared with what the calendar says, not with what the store says.
+The runners are real processes on one SQLite file, or on one Redis. Their time is a number in shared memory: it stands
+still while any of them works, and jumps to the next moment that somebody sleeps for when all of them sleep. Some are
+killed with SIGKILL while they run a slot, before its effect; another one then starts in their place. Every run appends
+one line to a file. What the runners did is compared with what the calendar says, not with what the store says.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ from onceward import Once
 from onceward.bridge import run
 from onceward.core.schedule import keep
 from onceward.model.slots import instant_of, moment
+from onceward.ports import Store
 from onceward.schedules import watches
+from onceward.stores.redis import RedisStore
 from onceward.stores.sqlite import SQLiteStore
 from onceward.worlds.threads import ThreadGate, Threads
 from tests.chaos import broken_schedules
@@ -54,6 +56,7 @@ class Plan(Struct, frozen=True):
     deaths: tuple[int, ...] = ()
     awake: int = 2
     variant: str = ""
+    redis: str = ""  # its URL; else a file
 
 
 class Result(Struct, frozen=True):
@@ -138,9 +141,14 @@ class OneAfterAnother:
     async def finish(self) -> None: ...
 
 
+def store(plan: Plan, folder: Path, clock: SharedClock) -> Store:
+    if plan.redis:
+        return RedisStore(plan.redis, prefix=folder.name, clock=clock)
+    return SQLiteStore(folder / "once.db", clock=clock, synchronous="NORMAL")
+
+
 def client(plan: Plan, folder: Path, clock: SharedClock, world: Threads) -> Once:
-    store = SQLiteStore(folder / "once.db", clock=clock, synchronous="NORMAL")
-    once = Once(store)
+    once = Once(store(plan, folder, clock))
     once.engine.world = world
     once.keeper._start = lambda: None  # type: ignore[method-assign]  # no lease lapses while its owner works
     doomed = {instant_of(plan.since) + hour * HOUR for hour in plan.deaths}

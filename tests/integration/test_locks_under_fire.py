@@ -21,6 +21,7 @@ from onceward.model.record import State
 from tests.cli.calls import until
 from tests.faces import Place
 from tests.integration.test_interrupted_anywhere import Alarm, AlarmError, interrupted_at, unheard
+from tests.servers.redis import shared
 
 __all__ = ["unheard"]  # a fixture
 
@@ -66,7 +67,7 @@ WORKER = """
     from pathlib import Path
     from onceward import Once
 
-    once = Once(f"sqlite:///{sys.argv[1]}/locks.db?synchronous=NORMAL")
+    once = Once(sys.argv[4])
     counter, log = Path(sys.argv[1], "counter"), Path(sys.argv[1], "log")
     print("ready", flush=True)
     for _ in range(int(sys.argv[2])):
@@ -81,8 +82,8 @@ WORKER = """
 """
 
 
-def worker(folder: Path, times: int, manner: str = "works") -> subprocess.Popen[str]:
-    script = [sys.executable, "-c", textwrap.dedent(WORKER), str(folder), str(times), manner]
+def worker(folder: Path, times: int, url: str, manner: str = "works") -> subprocess.Popen[str]:
+    script = [sys.executable, "-c", textwrap.dedent(WORKER), str(folder), str(times), manner, url]
     process: Any = subprocess.Popen(script, stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "ready\n"
     return process  # type: ignore[no-any-return]  # it is a Popen
@@ -90,14 +91,18 @@ def worker(folder: Path, times: int, manner: str = "works") -> subprocess.Popen[
 
 @pytest.mark.fault("F30")
 @pytest.mark.rival(18, 27)
+@pytest.mark.parametrize("kind", ["sqlite", "valkey"])
 def test_processes_count_behind_a_lock_and_a_killed_owner_blocks_nobody_for_longer_than_its_lease(
-    tmp_path: Path,
+    kind: str, tmp_path: Path
 ) -> None:
+    url = f"sqlite:///{tmp_path}/locks.db?synchronous=NORMAL"
+    if kind == "valkey":
+        url = shared().url(f"&prefix={tmp_path.name}")
     (tmp_path / "counter").write_text("0")
     (tmp_path / "log").touch()
-    hanging = worker(tmp_path, 1, "hangs")
+    hanging = worker(tmp_path, 1, url, "hangs")
     until(lambda: (tmp_path / "log").read_text() != "")
-    workers = [worker(tmp_path, 15) for _ in range(3)]
+    workers = [worker(tmp_path, 15, url) for _ in range(3)]
     os.kill(hanging.pid, signal.SIGKILL)  # while it holds the lock, alive until now: renewed again and again
     try:
         assert [process.wait(60) for process in workers] == [0, 0, 0]

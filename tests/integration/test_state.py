@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import count, permutations
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -35,9 +35,12 @@ from onceward import (
     StoreUnavailable,
     deleted,
 )
+from onceward.ports import Store
+from onceward.stores.redis import RedisStore
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing import FakeClock
 from tests.faces import Face, Place, place_of
+from tests.servers.redis import shared
 
 
 class Kept:
@@ -52,8 +55,9 @@ class Kept:
         return lambda *args, **kwargs: self._face._wait(verb(*args, **kwargs))
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=["memory", "sqlite", "postgres", "valkey"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Place:
+    """Every store that keeps the newest: the rule is written once in Python and once in Lua."""
     return place_of(request, tmp_path, clock)
 
 
@@ -258,7 +262,8 @@ def test_messages_are_known_for_a_week_and_purged_after_it(face: Face, trucks: K
     assert trucks.apply("truck", late, "late").reason == "duplicate_message_noop"
     assert face.purge() == 0
     face.clock.advance("1h")
-    assert face.purge() == 2, "the message, and the event"
+    by_itself = face.place.kind == "valkey"  # the server forgets them, and nobody counts
+    assert face.purge() == (0 if by_itself else 2), "the message, and the event"
     assert face.purge() == 0
     assert trucks.apply("truck", late, "late").reason == "stale_event_ignored"
     assert trucks.get("truck") == "newest"
@@ -360,7 +365,7 @@ HISTORY = st.lists(
 
 
 @pytest.mark.mission("E6")
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "valkey"])
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(history=HISTORY, dice=st.randoms(use_true_random=False))
 def test_any_permutation_and_repetition_of_a_history_ends_in_the_same_state(
@@ -371,7 +376,7 @@ def test_any_permutation_and_repetition_of_a_history_ends_in_the_same_state(
         for n, (entity, time, sequence, published, has_id, value, id) in enumerate(history)
     ]
     ends = []
-    with Once(MemoryStore() if kind == "memory" else SQLiteStore(":memory:")) as once:
+    with Once(an_empty_store(kind)) as once:
         for life in range(3):
             state = once.state(f"life {life}")
             delivered = events * (1 + life)
@@ -380,6 +385,15 @@ def test_any_permutation_and_repetition_of_a_history_ends_in_the_same_state(
                 state.apply_many(delivered[start : start + 3])
             ends.append([current(state, entity) for entity in ("a", "b")])
     assert ends[0] == ends[1] == ends[2]
+
+
+def an_empty_store(kind: str) -> Store:
+    if kind == "valkey":
+        return RedisStore(shared().url(), prefix=f"an empty store/{next(stores)}")
+    return MemoryStore() if kind == "memory" else SQLiteStore(":memory:")
+
+
+stores = count()
 
 
 def current(state: Any, entity: str) -> Any:

@@ -29,7 +29,7 @@ from onceward import (
 )
 from onceward.bridge import run
 from onceward.stores.sqlite import SQLiteStore, newest, schema
-from onceward.stores.sqlite.orders import Orders
+from onceward.stores.sqlite.orders import Recalled
 from onceward.stores.sqlite.schema import AUDIT, TABLES
 from onceward.testing import FakeClock
 from onceward.worlds.threads import Threads
@@ -228,6 +228,12 @@ class Counted:
         assert connection is not None
         self._connection = connection
 
+    def have_at_hand(self, events: list[Any]) -> None:
+        """Those that are new come to hand when they are looked up, the next time."""
+        self.trucks.apply_many(events)
+        assert "SELECT +rowid, +id," in self.during(events)
+        assert "SELECT +rowid, +id," not in self.during(events)
+
     def during(self, events: list[Any]) -> list[str]:
         """The first words of each statement; one that is executed for many rows counts once."""
         seen: list[str] = []
@@ -258,9 +264,10 @@ BEGIN = ["BEGIN IMMEDIATE", "PRAGMA data_version", *EXPIRE]
 
 def test_a_batch_is_a_handful_of_statements(counted: Counted) -> None:
     plain = [(f"truck {n}", at(1), n) for n in range(1_000)]
-    looks = ["SELECT +id, +ordering,"] * 2
+    looks = ["SELECT +rowid, +id,"] * 2
     assert counted.during(plain) == [*BEGIN, *looks, "INSERT INTO onceward_newest", "COMMIT"]
     stale = [(f"truck {n}", at(0), n) for n in range(1_000)]
+    assert counted.during(stale) == [*BEGIN, *looks, "COMMIT"], "they were new, and nobody told in which rows they are"
     assert counted.during(stale) == [*BEGIN, "COMMIT"], "their orders are at hand"
     messages = [StateEvent(f"truck {n % 500}", at(2, message_id=f"m{n}"), n, event_id=n) for n in range(1_000)]
     claim = [*BEGIN, "SAVEPOINT onceward_marks", "INSERT INTO onceward_marks"]
@@ -276,12 +283,12 @@ def test_a_batch_is_a_handful_of_statements(counted: Counted) -> None:
 
 def test_orders_at_hand_are_looked_up_again_after_anybody_else_wrote(counted: Counted, tmp_path: Path) -> None:
     many = [(f"truck {n}", at(1), n) for n in range(20)]
-    counted.trucks.apply_many(many)
-    assert "SELECT +id, +ordering," not in counted.during(many)
+    counted.have_at_hand(many)
+    assert "SELECT +rowid, +id," not in counted.during(many)
     with Once(f"sqlite:///{tmp_path}/once.db") as other:
         other.state("trucks").apply("truck 3", at(9), "by another")
     later = [(f"truck {n}", at(5), "later") for n in range(20)]
-    assert "SELECT +id, +ordering," in counted.during(later)
+    assert "SELECT +rowid, +id," in counted.during(later)
     assert [counted.trucks.get(f"truck {n}") for n in (2, 3)] == ["later", "by another"]
     counted.trucks.apply_many([("truck 2", at(6), deleted), *((f"truck {n}", at(6), "six") for n in range(5, 25))])
     counted.clock.advance("31d")
@@ -295,9 +302,9 @@ def test_a_batch_that_was_interrupted_after_its_commit_leaves_nothing_at_hand(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    counted.trucks.apply_many([(f"truck {n}", at(1), n) for n in range(20)])
+    counted.have_at_hand([(f"truck {n}", at(1), n) for n in range(20)])
     with monkeypatch.context() as patch:
-        patch.setattr(Orders, "keep", interrupted)
+        patch.setattr(Recalled, "keep", interrupted)
         with pytest.raises(KeyboardInterrupt):
             counted.trucks.apply_many([(f"truck {n}", at(9), "nine") for n in range(20)])
     late = counted.trucks.apply_many([(f"truck {n}", at(5), "five") for n in range(20)])
@@ -307,7 +314,7 @@ def test_a_batch_that_was_interrupted_after_its_commit_leaves_nothing_at_hand(
 
 def test_a_batch_that_failed_leaves_nothing_at_hand(counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
     many = [(f"truck {n}", at(1), n) for n in range(20)]
-    counted.trucks.apply_many(many)
+    counted.have_at_hand(many)
     later = [(f"truck {n}", at(5), "later") for n in range(20)]
     sound = newest._write
 
@@ -329,7 +336,7 @@ def test_a_duplicate_writes_nothing_and_waits_for_nobody(counted: Counted, tmp_p
     counted.trucks.apply_many(events)
     with closing(sqlite3.connect(tmp_path / "once.db", isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
-        assert counted.during(events) == ["SELECT +id, +ordering,", "SELECT +id, +content"]
+        assert counted.during(events) == ["SELECT +rowid, +id,", "SELECT +id, +content"]
         impatient = counted.once.using(lease="60ms").state("trucks")
         with pytest.raises(StoreUnavailable):
             impatient.apply("truck", at(6), 6)

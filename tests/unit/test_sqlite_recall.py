@@ -192,3 +192,18 @@ def test_a_renewal_that_changes_nothing_is_still_looked_up(
     for requests in ([Renewal(ID, record.token, record.nonce, 600_000_000)],):
         assert run(store.renew(requests, timeout=5))[0].verdict is Verdict.LOST
     assert clock.now() == record.claimed_at
+
+
+def test_what_its_owner_noted_in_the_same_microsecond_through_another_store_survives(
+    store: SQLiteStore, tmp_path: Path, clock: FakeClock
+) -> None:
+    other = opened(tmp_path, clock)
+    _, record = claim(store)
+    noted = Renewal(ID, record.token, record.nonce, 600_000_000, {"path": "a"})
+    assert run(other.renew([noted], timeout=5))[0].verdict is Verdict.OK
+    own = Renewal(ID, record.token, record.nonce, 700_000_000, {"source": "b"})
+    assert run(store.renew([own], timeout=5))[0].verdict is Verdict.OK
+    stored = run(store.read([ID], timeout=5))[0].record
+    assert stored is not None
+    assert stored.note == {"path": "a", "source": "b"}
+    run(other.close())

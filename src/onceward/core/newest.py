@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from onceward.errors import ConfigurationError, MissingKey, OutcomeParked, ResultError, VersionSkew
-from onceward.model.canonical import ENCODER_VERSION, canonical
+from onceward.model.canonical import ENCODER_VERSION, canonical, canonical_all
 from onceward.model.codec import Codec
 from onceward.model.duration import readable
 from onceward.model.key import Key, Scope, is_empty, make_key
-from onceward.model.newest import NO_MARK, Delivery, Keep, Ruled, Ruling, mark_of
-from onceward.model.ordering import CONTENT, AnyOrdering, ordering_of, place_of
+from onceward.model.newest import APPLIED, NO_MARK, STALE, Delivery, Keep, Ruled, Ruling, mark_of
+from onceward.model.ordering import CONTENT, ordering_of, place_of
 from onceward.model.outcome import Executed, Failed, Mismatch, Outcome, Parked, Replayed, Stale
 from onceward.model.results import Unstorable
+from onceward.model.signals import came_by_signal
 from onceward.model.state_event import Current, StateEvent, deleted
 from onceward.model.view import time_of
 from onceward.model.weight import is_light
@@ -37,7 +39,8 @@ MOST_KEYS: Final = 65_536
 """Entities whose ids are remembered, so that they are not hashed for every event. A few megabytes."""
 
 _VERSION: Final = bytes((ENCODER_VERSION,))
-_DELETED: Final = b""  # shorter than any value
+_HASH: Final = CONTENT - len(_VERSION)
+_joined = b"".join
 _sha256 = hashlib.sha256
 
 AnyEvent = StateEvent[Any] | tuple[Any, ...]
@@ -67,41 +70,55 @@ class Newest:
             self._keys[entity] = key
         return key
 
-    def delivery(self, entity: Any, ordering: AnyOrdering, value: Any, event_id: Any = None) -> Delivery:
-        """One event, ready for the store."""
-        key = self.key(entity)
-        id = key.id
-        place = place_of(ordering)
-        data: bytes | None = None
-        said = _DELETED
-        if value is not deleted:
-            said = canonical(value)
-            try:
-                data = self.codec.pack(value, id)
-            except Unstorable as error:
-                raise ResultError(f"the value cannot be kept: {error}", key=key.text) from None
-        content = _VERSION + _sha256(place.head + said).digest()[: CONTENT - 1]  # the same for all consumers
-        message, time, ahead = place.message_id, place.time, self.ahead
+    def deliveries(self, events: Sequence[AnyEvent]) -> Made:
+        """Events, ready for the store: many in few steps. Raises what is wrong with any of them."""
+        given = [event if type(event) is StateEvent else _event(event) for event in events]
+        known, key = self._keys.get, self.key
+        keys = [(known(one.entity) if type(one.entity) is str else None) or key(one.entity) for one in given]
+        values = [None if event.value is deleted else event.value for event in given]
+        said = canonical_all(values)
+        try:
+            data = self.codec.pack_all(values, [key.id for key in keys])
+        except Unstorable as error:
+            raise ResultError(f"the value cannot be kept: {error}", key=keys[0].text) from None
+        return Made(list(map(self._delivery, given, keys, said, data)), values, sum(map(len, data)))
+
+    def _delivery(self, event: StateEvent[Any], key: Key, said: bytes, data: bytes) -> Delivery:
+        id, event_id, ahead = key.id, event.event_id, self.ahead
+        place = place_of(event.ordering)
+        head, message, time = place.head, place.message_id, place.time
+        gone = event.value is deleted
+        content = _sha256(head if gone else head + said).digest()[:_HASH]  # the same for all consumers
         return Delivery(
             id,
             self._scope_text,
             key.text,
-            place.order(content),
-            data,
+            _joined((head, place.tail, _VERSION, content)),
+            None if gone else data,
             NO_MARK if message is None else mark_of(id, b"message", message.encode(), message),
             NO_MARK if event_id is None else _event_mark(id, event_id),
             message or "",
             0 if ahead is None or time is None else time - ahead,
         )
 
-    def delivery_of(self, event: AnyEvent) -> Delivery:
-        if isinstance(event, StateEvent):
-            return self.delivery(event.entity, event.ordering, event.value, event.event_id)
-        if isinstance(event, tuple) and 3 <= len(event) <= 4:  # noqa: PLR2004 (as StateEvent has it)
-            return self.delivery(*event)
-        raise ConfigurationError(
-            f"{type(event).__name__} is no event", hint="give StateEvent(entity, ordering, value), or these as a tuple"
-        )
+
+class Made(NamedTuple):
+    """What some events became: deliveries, their values, of how many bytes, and by its position each that cannot be."""
+
+    deliveries: list[Delivery]
+    values: list[Any]
+    size: int
+    troubles: Mapping[int, Exception] = MappingProxyType({})
+
+
+def _event(given: Any) -> StateEvent[Any]:
+    if isinstance(given, StateEvent):
+        return given
+    if isinstance(given, tuple) and 3 <= len(given) <= 4:  # noqa: PLR2004 (as StateEvent has it)
+        return StateEvent(*given)
+    raise ConfigurationError(
+        f"{type(given).__name__} is no event", hint="give StateEvent(entity, ordering, value), or these as a tuple"
+    )
 
 
 def _event_mark(id: bytes, event_id: Any) -> bytes:
@@ -167,80 +184,95 @@ async def _apply(
     outcomes: list[Outcome[Any]] = []
     left = iter(events)
     while chunk := list(islice(left, BATCH)):
+        if outcomes:
+            await engine.world.sleep(0)  # others pass in between
         made = await _prepared(engine, newest, chunk)
         answers: list[Ruled] = []
-        for batch in _batches([one for one in made if isinstance(one, Delivery)]):
+        for batch in _batches(made):
             answers += await store.keep_newest(batch, newest.keep, timeout=newest.timeout)
-        outcomes += _told(engine, newest, chunk, made, answers)
-        if len(chunk) > AT_A_TIME:
-            await engine.world.sleep(0)
+        outcomes += _told(engine, newest, made, answers)
     return outcomes
 
 
-async def _prepared(engine: Engine, newest: Newest, events: Sequence[AnyEvent]) -> list[Delivery | Exception]:
+async def _prepared(engine: Engine, newest: Newest, events: Sequence[AnyEvent]) -> Made:
     """Many or large ones are no reason to block whoever shares our thread."""
     if len(events) <= AT_A_TIME and all(is_light(_fields(event)) for event in events):
         return _made(newest, events)
     return await engine.world.think(_made, newest, events)
 
 
-def _made(newest: Newest, events: Sequence[AnyEvent]) -> list[Delivery | Exception]:
-    made: list[Delivery | Exception] = []
-    delivery = newest.delivery
-    for event in events:
+def _made(newest: Newest, events: Sequence[AnyEvent]) -> Made:
+    """All together, and one by one if there is any trouble: it is only the trouble of those that have it."""
+    try:
+        return newest.deliveries(events)
+    except Exception as error:
+        if came_by_signal(error):
+            raise
+    deliveries: list[Delivery] = []
+    values: list[Any] = []
+    troubles: dict[int, Exception] = {}
+    for position, event in enumerate(events):
         try:
-            if type(event) is StateEvent:
-                made.append(delivery(event.entity, event.ordering, event.value, event.event_id))
-            else:
-                made.append(newest.delivery_of(event))
-        except Exception as error:  # noqa: BLE001 (what cannot be made is the trouble of this one alone)
-            made.append(error)
-    return made
+            one = newest.deliveries([event])
+        except Exception as error:
+            if came_by_signal(error):
+                raise
+            troubles[position] = error
+        else:
+            deliveries += one.deliveries
+            values += one.values
+    return Made(deliveries, values, sum(len(one.value or b"") for one in deliveries), troubles)
 
 
 def _fields(event: AnyEvent) -> Any:
     return (event.entity, event.value, event.event_id) if isinstance(event, StateEvent) else event
 
 
-def _batches(deliveries: list[Delivery]) -> Iterator[list[Delivery]]:
+def _batches(made: Made) -> Iterator[list[Delivery]]:
+    if made.size <= BATCH_BYTES:
+        if made.deliveries:
+            yield made.deliveries
+        return
     batch: list[Delivery] = []
     size = 0
-    for one in deliveries:
+    for one in made.deliveries:
         size += len(one.value or b"")
         if size > BATCH_BYTES and batch:
             yield batch
             batch, size = [], len(one.value or b"")
         batch.append(one)
-    if batch:
-        yield batch
+    yield batch
 
 
 # ── what is told ──
 
 
-def _told(
-    engine: Engine,
-    newest: Newest,
-    events: Sequence[AnyEvent],
-    made: Sequence[Delivery | Exception],
-    answers: Sequence[Ruled],
-) -> list[Outcome[Any]]:
-    rulings = iter(answers)
+def _told(engine: Engine, newest: Newest, made: Made, answers: Sequence[Ruled]) -> list[Outcome[Any]]:
     outcomes: list[Outcome[Any]] = []
+    for one, value, ruled in zip(made.deliveries, made.values, answers, strict=True):
+        if ruled is APPLIED:  # what nearly all are: this or the next
+            outcomes.append(Executed(key=one.entity, value=value, reason="applied"))
+        elif ruled is STALE:
+            outcomes.append(Stale(key=one.entity, reason="stale_event_ignored"))
+        else:
+            outcomes.append(_outcome(newest, one, value, ruled))
+    _emit(engine, made.deliveries, answers, outcomes)
+    for position, error in made.troubles.items():  # in rising order, so that each comes to stand where it belongs
+        outcomes.insert(position, _failed("", error))
+    return outcomes
+
+
+def _emit(
+    engine: Engine, deliveries: Sequence[Delivery], answers: Sequence[Ruled], outcomes: Sequence[Outcome[Any]]
+) -> None:
     tally = Counter([ruled.ruling for ruled in answers])
-    heard = {ruling: engine.bus.wants(EVENTS[ruling], times) for ruling, times in tally.items()}
-    for event, one in zip(events, made, strict=True):
-        if isinstance(one, Exception):
-            outcomes.append(_failed("", one))
-            continue
-        ruled = next(rulings)
-        value = event.value if isinstance(event, StateEvent) else event[2]
-        outcome = _outcome(newest, one, None if value is deleted else value, ruled)
-        outcomes.append(outcome)
-        if heard[ruled.ruling]:
+    heard = {ruling for ruling, times in tally.items() if engine.bus.wants(EVENTS[ruling], times)}
+    if not heard:
+        return
+    for one, ruled, outcome in zip(deliveries, answers, outcomes, strict=True):
+        if ruled.ruling in heard:
             name = EVENTS[ruled.ruling]
             engine.bus.emit(Event(name=name, key=one.entity, scope=one.scope, reason=outcome.reason))
-    return outcomes
 
 
 EVENTS: Final = {

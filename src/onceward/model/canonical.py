@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import ormsgpack
@@ -89,6 +89,19 @@ def canonical(value: object, *, root: str = "value") -> bytes:
     if len(packed) > MAX_BYTES:
         raise InvalidKey(_too_large(root))
     return _FAST + packed
+
+
+def canonical_all(values: Sequence[object]) -> list[bytes]:
+    """The canonical encodings of many values: in fewer steps than one by one, if they are plain and small."""
+    if current_pause() is None:
+        try:
+            packed = [_packb(value, _not_plain, _OPTIONS) for value in values]
+        except TypeError:
+            packed = []
+        joined = b"".join(packed)
+        if packed and len(joined) <= _SEARCHED_AT_ONCE and _perhaps_not_finite(joined) is None:
+            return [_FAST + one for one in packed]
+    return [canonical(value) for value in values]
 
 
 def digest(value: object, *, root: str = "value") -> bytes:
@@ -205,4 +218,4 @@ def _too_large(root: str) -> str:
     return f"{root or 'arguments'}: larger than {MAX_BYTES >> 20} MiB; hash the content instead (content_key)"
 
 
-__all__ = ["ENCODER_VERSION", "MAX_BYTES", "MAX_DEPTH", "canonical", "digest"]
+__all__ = ["ENCODER_VERSION", "MAX_BYTES", "MAX_DEPTH", "canonical", "canonical_all", "digest"]

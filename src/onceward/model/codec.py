@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -48,6 +48,7 @@ _seed_of = _SUMS.get
 _number = int.from_bytes
 _blake2b = hashlib.blake2b
 _crc32 = zlib.crc32
+_joined = b"".join
 
 
 _NOTHING: Final = _PLAIN_HEADER + _crc32(b"\xc0", _PLAIN_SUM).to_bytes(4, "big") + b"\xc0"
@@ -76,6 +77,7 @@ class Codec:
         "_decode",
         "_max_bytes",
         "_nothing",
+        "_packed_below",
         "_plain_below",
         "_store",
         "_type",
@@ -99,6 +101,7 @@ class Codec:
         self._max_bytes = max_bytes
         self._compress_from = MAX_UNPACKED + 1 if compress_from is None else compress_from
         self._plain_below = min(self._compress_from, _AT_ONCE)
+        self._packed_below = 0 if cipher is not None else min(self._plain_below, max_bytes - _BODY + 1)
         self._cipher = cipher
         self._accept_plain = accept_plain or cipher is None
         self._nothing: Encoded | None = None
@@ -134,16 +137,16 @@ class Codec:
             return Encoded(None, digest, f"it takes {len(data)} bytes, and the limit is {self._max_bytes}")
         return Encoded(data, digest)
 
-    def pack(self, value: Any, record_id: bytes) -> bytes:
-        """The value in its envelope, for those who cannot do without it: `Unstorable` says why it cannot be kept."""
-        plain = self._type.encode(value)
-        if self._cipher is None and len(plain) < self._plain_below:
-            data = _PLAIN_HEADER + _crc32(plain, _PLAIN_SUM).to_bytes(4, "big") + plain
-        else:
-            data, _ = self._wrap([plain], record_id)
-        if len(data) > self._max_bytes:
-            raise Unstorable(f"it takes {len(data)} bytes, and the limit is {self._max_bytes}")
-        return data
+    def pack_all(self, values: list[Any], record_ids: Sequence[bytes]) -> list[bytes]:
+        """Values in their envelopes, for those who cannot do without: `Unstorable` says why one cannot be kept."""
+        plain = self._type.encode_all(values)
+        if max(map(len, plain), default=0) < self._packed_below:
+            return [_joined((_PLAIN_HEADER, _crc32(one, _PLAIN_SUM).to_bytes(4, "big"), one)) for one in plain]
+        packed = [self._wrap([one], id)[0] for one, id in zip(plain, record_ids, strict=True)]
+        largest = max(map(len, packed), default=0)
+        if largest > self._max_bytes:
+            raise Unstorable(f"it takes {largest} bytes, and the limit is {self._max_bytes}")
+        return packed
 
     def decode(self, data: bytes, record_id: bytes) -> Any:
         """A fresh copy of the stored result. Raises `ResultCorrupt` or `UnknownCodec`, never anything to re-run for."""

@@ -22,7 +22,7 @@ in one atomic step: marks and state are written together or not at all.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple, TypedDict
 
@@ -36,6 +36,7 @@ NO_MARK: Final = b""
 
 _HASH: Final = 16
 _NEAR: Final = 24
+_PLACE: Final = slice(None, -CONTENT)  # all of an order but the content
 _sha256 = hashlib.sha256
 
 
@@ -153,7 +154,7 @@ class Rulings(NamedTuple):
 
 def rule(
     deliveries: Sequence[Delivery],
-    orders: dict[bytes, bytes],
+    orders: Mapping[bytes, bytes],
     marks: dict[bytes, bytes],
     now: int,
     closed: Collection[bytes] = (),
@@ -161,50 +162,60 @@ def rule(
     """Judge the deliveries one after the other, as if each had come alone.
 
     `orders` has the order of each entity's state and `marks` the content under each mark, as far as they are there and
-    not expired; both are brought up to date. `closed` entities were written by a newer version.
+    not expired; marks are added as they are claimed. `closed` entities were written by a newer version.
     """
     answers: list[Ruled] = []
     newest: dict[bytes, Delivery] = {}
     claimed: dict[bytes, Delivery] = {}
     for one in deliveries:
-        id, order, message, event = one.id, one.order, one.message, one.event
-        content = order[-CONTENT:]
+        id, order = one.id, one.order
         if closed and id in closed:
             answers.append(SKEW)
             continue
         name: Ruled | None = None
-        seen = marks.get(message) if message else None
-        if seen is not None:
-            if seen != content and seen[0] == content[0]:  # of another encoder version, they cannot be compared
-                answers.append(MISMATCH)
+        if one.message or one.event or now < one.not_before:
+            name = _recognised(one, marks, claimed, now)
+            if name is MISMATCH or name is PARKED:
+                answers.append(name)
                 continue
-            name = DUPLICATE_MESSAGE
-        elif now < one.not_before:
-            answers.append(PARKED)
-            continue
-        else:
-            if event:
-                if event in marks:
-                    name = DUPLICATE_EVENT
-                else:
-                    marks[event] = content
-                    claimed[event] = one
-            if message:
-                marks[message] = content
-                claimed[message] = one
-        before = orders.get(id)
+        mine = newest.get(id)
+        before = orders.get(id) if mine is None else mine.order
         if before is None or order > before:
-            orders[id] = order
             newest[id] = one
+            if name is None and (before is None or order[_PLACE] != before[_PLACE]):
+                answers.append(APPLIED)
+                continue
         answers.append(_named(name, order, before))
     return Rulings(answers, newest, claimed)
+
+
+def _recognised(one: Delivery, marks: dict[bytes, bytes], claimed: dict[bytes, Delivery], now: int) -> Ruled | None:
+    """What its marks and its time say about a delivery; claims those of them that are new."""
+    message, event, content = one.message, one.event, one.order[-CONTENT:]
+    seen = marks.get(message) if message else None
+    if seen is not None:
+        same = seen == content or seen[0] != content[0]  # of another encoder version, they cannot be compared
+        return DUPLICATE_MESSAGE if same else MISMATCH
+    if now < one.not_before:
+        return PARKED
+    name: Ruled | None = None
+    if event:
+        if event in marks:
+            name = DUPLICATE_EVENT
+        else:
+            marks[event] = content
+            claimed[event] = one
+    if message:
+        marks[message] = content
+        claimed[message] = one
+    return name
 
 
 def _named(name: Ruled | None, order: bytes, before: bytes | None) -> Ruled:
     """What the delivery is called, given the order that it met."""
     if before is None:
         return APPLIED if name is None else Ruled(name.ruling, applied=True)
-    conflict = order != before and order[:-CONTENT] == before[:-CONTENT]
+    conflict = order != before and order[_PLACE] == before[_PLACE]
     if order > before:
         if name is None:
             return Ruled(Ruling.APPLIED, applied=True, conflict=True) if conflict else APPLIED

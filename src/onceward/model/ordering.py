@@ -34,15 +34,24 @@ _MAX_SEQUENCE: Final = 100  # bytes
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _OFFSET: Final = 1 << 63  # makes every instant of the calendar positive
-_DAY: Final = 86_400_000_000
-_SECOND: Final = 1_000_000
+_DAY: Final = 86_400  # seconds
+_SECOND: Final = 1_000_000  # µs
 _ZERO: Final = 0x80  # the first byte of a sequence of 0; above it the positive ones by length, below it the others
 _MISSING: Final = b"\0"
+_NO_TAIL: Final = 2 * _MISSING
 _END: Final = b"\0\0"
 
+_datetime = dt.datetime
+_UTC: Final = dt.UTC
 _packed = struct.Struct(">BQH").pack
 _unpacked = struct.Struct(">BQH").unpack_from
 _TIME_BYTES: Final = 11
+_with_small = struct.Struct(">BQHQ").pack
+_SMALL: Final = 1 << 56
+_SMALL_BY_BITS: Final = tuple(
+    ((_ZERO + size) << 56, 56 - 8 * size, _TIME_BYTES + 1 + size) for size in ((bits + 7) >> 3 for bits in range(57))
+)
+"""Of a sequence of so many bits behind a time: its first byte, how far it is shifted in eight bytes, where it ends."""
 _finer = re.compile(r"(.*[.,]\d{6})(\d{1,3})((?:Z|[+-]\d.*)?)", re.IGNORECASE)
 _finest = re.compile(r"[.,]\d{10}")
 
@@ -92,6 +101,18 @@ def place_of(given: AnyOrdering) -> Place:
     """The place of an ordering. At least one part must be there: else nothing says which event is newer."""
     one = given if type(given) is Ordering else _ordering(given)
     time, sequence, published, message = one.event_time, one.sequence, one.publish_time, one.message_id
+    if type(time) is _datetime and time.tzinfo is _UTC and published is None:  # what most are, spelled out
+        since = time - _EPOCH
+        at = (since.days * _DAY + since.seconds) * _SECOND + since.microseconds
+        if type(sequence) is int and 0 <= sequence < _SMALL:
+            first, shift, end = _SMALL_BY_BITS[sequence.bit_length()]
+            head = _with_small(1, at + _OFFSET, 0, first + (sequence << shift))[:end]
+        else:
+            head = _packed(1, at + _OFFSET, 0) + (_MISSING if sequence is None else _integer(sequence))
+        if message is None:
+            return Place(head, _NO_TAIL, at, None)
+        _check_message(message)
+        return Place(head, _MISSING + _text(message), at, message)
     if time is None and sequence is None and published is None and message is None:
         raise MissingKey(
             "the ordering is empty: nothing says which event is the newer", hint="give at least an event time"
@@ -134,9 +155,6 @@ def ordering_of(order: bytes) -> Ordering:
 
 def instant(given: Time, what: str) -> Instant:
     """A moment, whatever time zone it is written in."""
-    if type(given) is dt.datetime and given.tzinfo is dt.UTC:  # what most are
-        since = given - _EPOCH
-        return since.days * _DAY + since.seconds * _SECOND + since.microseconds, 0
     if isinstance(given, str):
         return _parsed(given, what)
     if not isinstance(given, dt.datetime):
@@ -172,7 +190,7 @@ def _since_epoch(value: dt.datetime, what: str) -> int:
             hint="use an aware datetime, such as datetime.now(UTC), or a text that ends in Z",
         )
     since = dt.datetime.__sub__(value, _EPOCH)  # not a subclass's own difference
-    return since.days * _DAY + since.seconds * _SECOND + since.microseconds
+    return (since.days * _DAY + since.seconds) * _SECOND + since.microseconds
 
 
 def _ordering(given: Any) -> Ordering:
@@ -214,16 +232,16 @@ def _time_at(order: bytes, at: int) -> tuple[dt.datetime | None, int]:
 
 
 def _integer(value: int) -> bytes:
-    """Negative ones as the distance from the lowest of their length."""
-    if type(value) is not int or value.bit_length() > 8 * _MAX_SEQUENCE:
+    """A byte of sign and length, then the number; negative ones as the distance from the lowest of their length."""
+    if type(value) is not int or (bits := value.bit_length()) > 8 * _MAX_SEQUENCE:
         raise InvalidKey(
             f"the sequence of an event is an int of up to {8 * _MAX_SEQUENCE} bits, not {type(value).__name__}",
             hint="give the producer's own number, or leave it out",
         )
-    size = (value.bit_length() + 7) >> 3
+    size = (bits + 7) >> 3
     if value >= 0:
-        return bytes((_ZERO + size,)) + value.to_bytes(size, "big")
-    return bytes((_ZERO - size,)) + (value + (1 << 8 * size) - 1).to_bytes(size, "big")
+        return ((_ZERO + size << 8 * size) + value).to_bytes(size + 1, "big")
+    return ((_ZERO - size + 1 << 8 * size) + value - 1).to_bytes(size + 1, "big")
 
 
 def _integer_at(order: bytes, at: int) -> tuple[int | None, int]:

@@ -59,6 +59,16 @@ class ResultType:
             return data
         return self._encode_with_care(value)
 
+    def encode_all(self, values: list[Any]) -> list[bytes]:
+        """The same for many values: in fewer steps than one by one, if they are plain and small."""
+        try:
+            packed = [_packb(value, None, EXACT) for value in values]
+        except TypeError:
+            packed = []
+        if packed and max(map(len, packed)) <= LIGHT and is_plain(values):
+            return packed
+        return [self.encode(value) for value in values]
+
     def pieces(self, value: Any) -> list[bytes]:
         """The same bytes, made piece by piece: for what is probably large, when others wait for the interpreter."""
         try:

@@ -43,6 +43,8 @@ class Calls(Grouping, Watchers):
         self.clock = clock  # shown for those who answer in the place of a store in fake time
         self._wire: Wire | None = None
         self._record = base + b"r:"
+        self._state = base + b"n:"
+        self._mark = base + b"m:"
         self._ids = base + b"ids"
         self._both = (self._ids, base + b"audit")
         self._channels = base + b"w:"

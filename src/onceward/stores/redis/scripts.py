@@ -19,6 +19,7 @@ PARTS: Final = {
     "hot": ("hot",),
     "apply": ("record", "cells", "audit", "apply"),
     "look": ("record", "look"),
+    "newest": ("record", "newest"),
     "walk": ("record", "walk"),
     "purge": ("record", "audit", "purge"),
     "trail": ("record", "audit", "trail"),

@@ -18,7 +18,8 @@ from onceward.model.record import Answer, ClaimRequest, Seen, State
 from onceward.ports import AnyRequest, AnySettlement, Clock, Filter, Order, Page, Remark, World
 
 from . import records, safety, upkeep
-from .calls import BATCH, Calls, Wire, signature
+from .calls import BATCH, Wire, signature
+from .newest import RedisNewest
 from .place import Place, from_client, parse
 from .resp import Reply
 
@@ -35,7 +36,7 @@ FLIGHTS = 3
 OPENING = 10.0  # seconds
 
 
-class RedisStore(Calls):
+class RedisStore(RedisNewest):
     """Records on one server: `where` is a URL, or your own `redis.Redis` or `redis.asyncio.Redis`.
 
     A server that evicts keys, or keeps nothing through a restart, is refused; `unsafe_eviction=True` and

@@ -132,12 +132,12 @@ class SQLiteJoined:
         await self.begin(timeout=timeout)
         try:
             with _undisturbed(self._connection) as cursor:
-                done = newest.kept(cursor, deliveries, keep, self._clock.now())
+                rulings = newest.kept(cursor, deliveries, keep, self._clock.now())
             await self.keep()
         except BaseException:
             await self.undo()
             raise
-        return done.rulings.answers
+        return rulings.answers
 
     async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[Standing | None]:  # noqa: ARG002 (reads without waiting)
         with _undisturbed(self._connection) as cursor:

@@ -7,9 +7,9 @@ A batch is one transaction of a handful of statements, however many events it ha
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Container, Coroutine, Iterable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, NamedTuple
 
 from onceward.model.newest import NO_MARK, Delivery, Keep, Ruled, Rulings, Standing, rule
 from onceward.model.ordering import content_of
@@ -17,15 +17,14 @@ from onceward.model.record import READER
 from onceward.ports import Clock
 
 from .link import Allowance, Link
-from .orders import Orders
+from .orders import Alive, Recalled
 from .upkeep import CHUNK
 
 Cursor = sqlite3.Cursor
+Row = tuple[Any, ...]
 
 _SIZES = (1, 8, 64, 500)
 """Ids are looked up in statements of these sizes, filled up by repetition: few statements, each prepared once."""
-
-NOTHING: Final[Mapping[bytes, bytes]] = MappingProxyType({})
 
 FEW = 16
 """Up to so many deliveries are looked at without a lock first: a duplicate that comes alone shall wait for nobody."""
@@ -34,19 +33,22 @@ SWEEP = 4
 """Of what has expired, deleted by the way per delivery: twice what a delivery can add."""
 
 # `+` hides the declared type: on a connection of the user's, no converter of theirs is applied.
-_ORDERS = "SELECT +id, +ordering, +expires_at, +min_reader FROM onceward_newest WHERE id IN ({})"
+_ORDERS = "SELECT +rowid, +id, +ordering, +expires_at, +min_reader FROM onceward_newest WHERE id IN ({})"
 _STANDINGS = (
     "SELECT +id, +scope, +entity, +ordering, +value, +updated_at, +expires_at FROM onceward_newest WHERE id IN ({})"
 )
 _MARKS = "SELECT +id, +content FROM onceward_marks WHERE expires_at > ? AND id IN ({})"
 
-_MOVE = "UPDATE onceward_newest SET ordering = ?, value = ?, updated_at = ? WHERE id = ?"
-_WRITE = """
-INSERT INTO onceward_newest (id, scope, entity, ordering, value, updated_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?)
+# Values are bound as bytearray, int and str, never as bytes or None: for those, Python looks for adapters each time.
+_MOVE = "UPDATE onceward_newest SET ordering = ?, value = ?, updated_at = ? WHERE rowid = ?"
+_MAKE = """
+INSERT INTO onceward_newest (id, scope, entity, ordering, updated_at, value, expires_at) VALUES (?, ?, ?, ?, ?, {})
 ON CONFLICT (id) DO UPDATE
 SET ordering = excluded.ordering, value = excluded.value,
     updated_at = excluded.updated_at, expires_at = excluded.expires_at
 """
+_REVIVE = _MAKE.format("?, NULL")
+_DELETE = _MAKE.format("NULL, ?")
 _CLAIM_NEW = """
 INSERT INTO onceward_marks (id, content, message, created_at, expires_at) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (id) DO NOTHING
@@ -78,7 +80,7 @@ class SQLiteNewest:
 
     def __init__(self) -> None:
         super().__init__()
-        self._orders = Orders()
+        self._orders = Recalled()
 
     async def keep_newest(self, deliveries: Sequence[Delivery], keep: Keep, *, timeout: float) -> list[Ruled]:
         answers: list[Ruled] = await self._turn_of(Allowance.of(timeout), self._keep_newest, deliveries, keep)
@@ -107,11 +109,11 @@ class SQLiteNewest:
             seen = judged(cursor, deliveries, self._clock.now())
             if not seen.newest and not seen.marks:
                 return seen.answers
-        done = self._link.write(cursor, self._kept, deliveries, keep)
-        self._orders.keep(cursor, done.alive, done.rulings.newest.values())
-        return done.rulings.answers
+        rulings = self._link.write(cursor, self._kept, deliveries, keep)
+        self._orders.keep(cursor)
+        return rulings.answers
 
-    def _kept(self, cursor: Cursor, deliveries: Sequence[Delivery], keep: Keep) -> Kept:
+    def _kept(self, cursor: Cursor, deliveries: Sequence[Delivery], keep: Keep) -> Rulings:
         now = self._clock.now()  # after waiting for the lock
         recalled = self._orders.begin(cursor)
         expire(cursor, now, SWEEP * len(deliveries))
@@ -130,66 +132,78 @@ class SQLiteNewest:
 # ── within somebody's write transaction: the store's own, or the caller's ──
 
 
-class Kept(NamedTuple):
-    """What was ruled and written; `alive` has the orders that were met, of entities that are not deleted."""
-
-    rulings: Rulings
-    alive: dict[bytes, bytes]
-
-
 def kept(
-    cursor: Cursor, deliveries: Sequence[Delivery], keep: Keep, now: int, recalled: Mapping[bytes, bytes] = NOTHING
-) -> Kept:
-    """Marks of many deliveries are taken for new, and looked up only if some turn out to be there."""
-    orders, alive, closed = _orders(cursor, deliveries, now, recalled)
+    cursor: Cursor, deliveries: Sequence[Delivery], keep: Keep, now: int, recalled: Alive | None = None
+) -> Rulings:
+    """Marks of many deliveries are taken for new, and looked up only if some turn out to be there.
+
+    What is recalled of the entities is brought up to date.
+    """
+    alive = recalled or Alive({}, {})
+    met = _met(cursor, deliveries, now, alive)
     rulings = None
     if len(deliveries) > FEW:
-        rulings = rule(deliveries, dict(orders), {}, now, closed)
+        rulings = rule(deliveries, met.orders, {}, now, met.closed)
         if not _claimed_afresh(cursor, rulings, keep, now):
             rulings = None
     if rulings is None:
-        rulings = rule(deliveries, orders, _known(cursor, deliveries, now), now, closed)
+        rulings = rule(deliveries, met.orders, _known(cursor, deliveries, now), now, met.closed)
         _claim(cursor, _CLAIM, rulings, keep, now)
-    _write(cursor, rulings.newest.values(), alive, keep, now)
-    return Kept(rulings, alive)
+    _write(cursor, rulings.newest, alive, keep, now)
+    return rulings
 
 
-def _write(cursor: Cursor, newest: Iterable[Delivery], alive: Container[bytes], keep: Keep, now: int) -> None:
-    """What is there and stays there gets its new order and value, and no index is touched."""
-    moved: list[tuple[Any, ...]] = []
-    others: list[tuple[Any, ...]] = []
-    for one in newest:
-        if one.value is not None and one.id in alive:
-            moved.append((one.order, one.value, now, one.id))
+def _write(cursor: Cursor, newest: Mapping[bytes, Delivery], alive: Alive, keep: Keep, now: int) -> None:
+    """What is there and stays there gets its new order and value, and no index is touched or looked at."""
+    moved: list[Row] = []
+    revived: list[Row] = []
+    deleted: list[Row] = []
+    orders, rows = alive
+    row_of = rows.get
+    for id, one in newest.items():
+        order, value, row = one.order, one.value, row_of(id)
+        if value is None:
+            deleted.append((bytearray(id), one.scope, one.entity, bytearray(order), now, now + keep.deleted))
+            if row is not None:
+                del orders[id], rows[id]
+        elif row is None:
+            revived.append((bytearray(id), one.scope, one.entity, bytearray(order), now, bytearray(value)))
         else:
-            end = now + keep.deleted if one.value is None else None
-            others.append((one.id, one.scope, one.entity, one.order, one.value, now, end))
-    if moved:
-        cursor.executemany(_MOVE, moved)
-    if others:
-        cursor.executemany(_WRITE, others)
+            moved.append((bytearray(order), bytearray(value), now, row))
+            orders[id] = order
+    for statement, changes in ((_MOVE, moved), (_REVIVE, revived), (_DELETE, deleted)):
+        if changes:
+            cursor.executemany(statement, changes)
 
 
 def judged(cursor: Cursor, deliveries: Sequence[Delivery], now: int) -> Rulings:
-    orders, _, closed = _orders(cursor, deliveries, now)
-    return rule(deliveries, orders, _known(cursor, deliveries, now), now, closed)
+    met = _met(cursor, deliveries, now, Alive({}, {}))
+    return rule(deliveries, met.orders, _known(cursor, deliveries, now), now, met.closed)
 
 
-def _orders(
-    cursor: Cursor, deliveries: Sequence[Delivery], now: int, recalled: Mapping[bytes, bytes] = NOTHING
-) -> tuple[dict[bytes, bytes], dict[bytes, bytes], set[bytes]]:
-    """The order of each entity, the same without deleted ones, and which ones a newer version wrote."""
-    wanted = {one.id for one in deliveries}
-    alive = {id: recalled[id] for id in wanted if id in recalled} if recalled else {}
-    orders, closed = dict(alive), set()
-    for id, order, expires_at, min_reader in looked_up(cursor, _ORDERS, wanted - alive.keys()):
+class Met(NamedTuple):
+    """What the deliveries meet: the orders of their entities, and which ones a newer version wrote."""
+
+    orders: Mapping[bytes, bytes]
+    closed: AbstractSet[bytes]
+
+
+def _met(cursor: Cursor, deliveries: Sequence[Delivery], now: int, alive: Alive) -> Met:
+    orders, rows = alive
+    closed: set[bytes] = set()
+    deleted: dict[bytes, bytes] = {}
+    unknown = {one.id for one in deliveries}.difference(orders)
+    if not unknown:
+        return Met(orders, closed)
+    ours = {id: id for id in unknown}  # to be found again at a glance: they are the very objects that deliveries have
+    for row, id, order, expires_at, min_reader in looked_up(cursor, _ORDERS, unknown):
         if min_reader > READER:
             closed.add(id)
         elif expires_at is None:
-            orders[id] = alive[id] = order
+            orders[ours[id]], rows[ours[id]] = order, row
         elif expires_at > now:
-            orders[id] = order
-    return orders, alive, closed
+            deleted[id] = order
+    return Met({**orders, **deleted} if deleted else orders, closed)
 
 
 def _known(cursor: Cursor, deliveries: Sequence[Delivery], now: int) -> dict[bytes, bytes]:
@@ -215,7 +229,7 @@ def _claimed_afresh(cursor: Cursor, rulings: Rulings, keep: Keep, now: int) -> b
 def _claim(cursor: Cursor, statement: str, rulings: Rulings, keep: Keep, now: int) -> int:
     end = now + keep.marks
     marks = sorted(rulings.marks.items())  # neighbours in the index share a page
-    rows = [(id, content_of(one.order), one.trace, now, end) for id, one in marks]
+    rows = [(bytearray(id), bytearray(content_of(one.order)), one.trace, now, end) for id, one in marks]
     return cursor.executemany(statement, rows).rowcount if rows else 0
 
 
@@ -234,7 +248,7 @@ def expire(cursor: Cursor, now: int, limit: int) -> int:
 def looked_up(cursor: Cursor, statement: str, ids: set[bytes], *first: Any) -> list[tuple[Any, ...]]:
     """The rows of these ids, in chunks."""
     found: list[tuple[Any, ...]] = []
-    ordered = sorted(ids)  # as the index has them
+    ordered = list(map(bytearray, sorted(ids)))  # as the index has them
     for start in range(0, len(ordered), _SIZES[-1]):
         chunk = ordered[start : start + _SIZES[-1]]
         size = next(size for size in _SIZES if size >= len(chunk))

@@ -1,46 +1,47 @@
-"""The orders of entities that this connection saw or wrote last, so that they need not be looked up for every batch."""
+"""What this connection saw or wrote last of entities, so that they need not be looked up for every batch."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
-
-from onceward.model.newest import Delivery
+from typing import NamedTuple
 
 MOST = 16_384
-"""Entities whose orders are kept at hand: a few megabytes."""
+"""Entities that are kept at hand: a few megabytes."""
 
 
-class Orders:
+class Alive(NamedTuple):
+    """Of entities that are there and not deleted: their orders, and the numbers of their rows."""
+
+    orders: dict[bytes, bytes]
+    rows: dict[bytes, int]
+
+
+class Recalled:
     """Only while nobody else writes: SQLite tells a connection whether another one has committed anything since.
 
     Used within a write transaction, so that it stays true until the commit. Deleted entities are not in here, because
-    they expire.
+    they expire; new ones are, once they were looked up.
     """
 
-    __slots__ = ("_connection", "_orders", "_version")
+    __slots__ = ("_alive", "_connection", "_version")
 
     def __init__(self) -> None:
-        self._orders: dict[bytes, bytes] = {}
+        self._alive = Alive({}, {})
         self._connection: sqlite3.Connection | None = None
         self._version = -1
 
-    def begin(self, cursor: sqlite3.Cursor) -> dict[bytes, bytes]:
-        """What is known for certain. Empty after somebody else's commit, on a new connection, or after a failure."""
+    def begin(self, cursor: sqlite3.Cursor) -> Alive:
+        """What is known for certain. Nothing after somebody else's commit, on a new connection, or after a failure.
+
+        Whoever writes brings it up to date.
+        """
         connection = cursor.connection
         version = cursor.execute("PRAGMA data_version").fetchall()[0][0]
-        if version != self._version or connection is not self._connection or len(self._orders) > MOST:
-            self._orders = {}
+        if version != self._version or connection is not self._connection or len(self._alive.orders) > MOST:
+            self._alive = Alive({}, {})
         self._connection, self._version = None, version  # in doubt until `keep`
-        return self._orders
+        return self._alive
 
-    def keep(self, cursor: sqlite3.Cursor, found: dict[bytes, bytes], newest: Iterable[Delivery]) -> None:
-        """After the commit: what was found, and what was written over it."""
-        orders = self._orders
-        orders.update(found)
-        for one in newest:
-            if one.value is None:
-                orders.pop(one.id, None)
-            else:
-                orders[one.id] = one.order
+    def keep(self, cursor: sqlite3.Cursor) -> None:
+        """After the commit: what was written has become true."""
         self._connection = cursor.connection

@@ -116,15 +116,15 @@ def _value(member: State | AfterCrash) -> str | int:
     return member._value_
 
 
-def _text(mapping: dict[str, str]) -> str | None:
+def note_text(mapping: dict[str, str]) -> str | None:
     return _json(mapping).decode() if mapping else None
 
 
 _BOUND: Final[dict[int, Callable[[Any], Any]]] = {
     _STATE: _value,
     _AFTER_CRASH: _value,
-    _ARGUMENTS: _text,
-    _NOTE: _text,
+    _ARGUMENTS: note_text,
+    _NOTE: note_text,
     **{FIELDS.index(name): int for name in ("ask_first", "released", "stored", "final")},
 }
 """How the fields are bound that are not what SQLite knows. Plain str and int only: else it looks for an adapter."""
@@ -144,9 +144,9 @@ def claimed(record: Record) -> Row | None:
         *fields[_STATE + 1 : _AFTER_CRASH],
         record.after_crash._value_,
         *fields[_AFTER_CRASH + 1 : _ARGUMENTS],
-        _text(record.arguments),
+        note_text(record.arguments),
         record.owner,
-        _text(record.note),
+        note_text(record.note),
     )
 
 

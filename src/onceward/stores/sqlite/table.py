@@ -26,6 +26,7 @@ from .rows import (
     bound,
     claimed,
     difference,
+    note_text,
     record_of,
     salvaged,
     storable,
@@ -156,8 +157,17 @@ def swap(cursor: Cursor, before: Record, after: Record) -> bool:
 
 
 def _seen(before: Record) -> Row:
-    """What `_swap` compares."""
-    return (before.id, before.token, before.nonce, before.state._value_, before.updated_at)
+    """What `_swap` compares: its owner may have written twice in one microsecond, through two stores."""
+    return (
+        before.id,
+        before.token,
+        before.nonce,
+        before.state._value_,
+        before.updated_at,
+        before.lease_until,
+        int(before.released),
+        note_text(before.note),
+    )
 
 
 def _write(cursor: Cursor, found: Found, records: Sequence[Record], recalled: Mapping[bytes, Record | None]) -> None:
@@ -202,7 +212,12 @@ def _update(columns: Columns) -> str:
     return f"UPDATE onceward_records SET {changes} WHERE id = ?"  # noqa: S608 (names of fields)
 
 
+_SEEN = (
+    "token = ? AND nonce = ? AND state = ? AND updated_at = ? AND lease_until IS ? AND released = ? AND note IS ?"
+    f" AND min_reader <= {READER}"
+)
+
+
 @cache
 def _swap(columns: Columns) -> str:
-    seen = "token = ? AND nonce = ? AND state = ? AND updated_at = ?"
-    return f"{_update(columns)} AND {seen} AND min_reader <= {READER}"
+    return f"{_update(columns)} AND {_SEEN}"

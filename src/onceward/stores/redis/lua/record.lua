@@ -6,6 +6,8 @@
 --                       id may outlive its record, which expires by itself; a record is never without its id
 --   {onceward}:audit    hash: `first` and `last` are numbers, and under each number in between lies an entry
 --   {onceward}:w:<id>   channel, told when somebody settles the record
+--   {onceward}:n:<id>   the newest state of an entity, see newest.lua; what is left of a deleted one expires by itself
+--   {onceward}:m:<mark> a message or an event that is known, see newest.lua; expires by itself
 --
 -- A record is a head of fixed size, then texts whose lengths are in the head (little-endian, times in µs):
 --   min_reader state after_crash flags   4 x 1 byte
