@@ -16,6 +16,8 @@ ESCAPE: Final = "\ufdd0"
 LARGEST: Final = 2**63 - 1
 """A bigint ends here. In µs that is the year 294,247: as good as never."""
 
+OIDS: Final = {"boolean": 16, "bytea": 17, "bigint": 20, "smallint": 21, "integer": 23, "text": 25, "xid": 28}
+
 _BIGINT, _LENGTH, _ARRAY, _XID = Struct(">q"), Struct(">i"), Struct(">iiIii"), Struct(">I")
 _NULL: Final = _LENGTH.pack(-1)
 _ONE_BIGINT: Final = Struct(">iq")
@@ -70,8 +72,33 @@ def _array(element: int, encode: Encode, values: Sequence[Any]) -> bytes:
     return b"".join(parts)
 
 
+def _byteas(values: Sequence[bytes | None], element: int = OIDS["bytea"]) -> bytes:
+    """As above, without a call for each value: every batch has many of these."""
+    if None in values or not values:
+        return _array(element, _same, values)
+    given: Sequence[Any] = values
+    header = _ARRAY.pack(1, 0, element, len(given), 1)
+    lengths = set(map(len, given))
+    if len(lengths) == 1:
+        length = _LENGTH.pack(lengths.pop())
+        return header + length + length.join(given)
+    before = {length: _LENGTH.pack(length) for length in lengths}
+    return header + b"".join([part for value in given for part in (before[len(value)], value)])
+
+
+def _texts(values: Sequence[str | None]) -> bytes:
+    """As above, for what needs no second look: plain ASCII."""
+    given = [value for value in values if value is not None]
+    together = "".join(given)
+    if len(given) < len(values) or not together.isascii() or "\0" in together:
+        return _array(OIDS["text"], encode_text, values)
+    return _byteas([value.encode() for value in given], OIDS["text"])
+
+
 def _bigints(values: Sequence[int | None]) -> bytes:
-    """As above, in one call where nothing is missing: every batch has many of these."""
+    """As above, in one call where nothing is missing, or all of it."""
+    if values and None in values and values.count(None) == len(values):
+        return _ARRAY.pack(1, 1, OIDS["bigint"], len(values), 1) + _NULL * len(values)
     if None in values or not values:
         return _array(OIDS["bigint"], encode_bigint, values)
     count = len(values)
@@ -81,8 +108,6 @@ def _bigints(values: Sequence[int | None]) -> bytes:
     flat = [part for value in values for part in (8, min(value or 0, LARGEST))]
     return _ARRAY.pack(1, 0, OIDS["bigint"], count, 1) + pack(">" + "iq" * count, *flat)
 
-
-OIDS: Final = {"boolean": 16, "bytea": 17, "bigint": 20, "smallint": 21, "integer": 23, "text": 25, "xid": 28}
 
 _SCALARS: Final[dict[str, Encode]] = {
     "boolean": lambda value: b"\1" if value else b"\0",
@@ -96,6 +121,8 @@ ENCODERS: Final[dict[str, Encode]] = {
     **_SCALARS,
     **{f"{name}[]": partial(_array, OIDS[name], encode) for name, encode in _SCALARS.items()},
     "bigint[]": _bigints,
+    "bytea[]": _byteas,
+    "text[]": _texts,
 }
 """By the type that a statement casts its parameter to."""
 
