@@ -154,6 +154,7 @@ class Face:
         self.events: list[Event] = []
         self.once.subscribe(self.events.append)
         self._others: list[Face] = []
+        self._blocks: list[Any] = []
         self._closed = False
 
     # ── what differs ──
@@ -249,7 +250,9 @@ class Face:
 
     def silent_owner(self, key: Any, **settings: Any) -> HeldClaim:
         """An owner elsewhere that claims and is not heard of again, as after a crash. It may come back late."""
-        return HeldClaim(self, self._enter(self.once.claim(key, **settings), contextvars.Context()))
+        block = self.once.claim(key, **settings)
+        self._blocks.append(block)  # a block that nobody holds any more lets its claim lapse
+        return HeldClaim(self, self._enter(block, contextvars.Context()))
 
     # ── the stage ──
 

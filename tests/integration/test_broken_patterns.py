@@ -65,7 +65,7 @@ def fails_what_failed(patch: pytest.MonkeyPatch) -> None:
 
 def believes_the_clock(patch: pytest.MonkeyPatch) -> None:
     """Takes a lock that was given up for work that is done, as long as the clock says so."""
-    patch.setattr(lock, "_granted", acquire)
+    patch.setattr(lock, "granted", acquire)
 
 
 def forgets_what_was_unanswered(patch: pytest.MonkeyPatch) -> None:

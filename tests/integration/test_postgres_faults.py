@@ -258,12 +258,14 @@ def test_without_its_tables_it_says_which_command_makes_them(postgres: Postgres)
 
 @pytest.mark.fault("F67")
 def test_a_schema_that_only_newer_ones_may_touch_is_left_alone(store: PostgresStore, schema: str) -> None:
+    before = execute(f"""SELECT name, value FROM "{schema}".onceward_meta""")
     execute(f"""UPDATE "{schema}".onceward_meta SET value = 99 WHERE name IN ('min_reader', 'schema_version')""")
     try:
         with pytest.raises(VersionSkew, match="99"):
             opened(os.environ[URL], schema=schema)
     finally:
-        execute(f"""UPDATE "{schema}".onceward_meta SET value = 1""")
+        for name, value in before:
+            execute(f"""UPDATE "{schema}".onceward_meta SET value = %s WHERE name = %s""", value, name)
 
 
 @pytest.mark.rival(25)
