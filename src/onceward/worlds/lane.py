@@ -82,9 +82,9 @@ class Queue(Generic[W]):
         try:
             return self._take(most, taker, later)
         finally:  # also if a signal raises
-            for one in later:
-                one.taken = False
             self._waiting.extendleft(reversed(later))
+            for one in later:  # only now: whoever is neither taken nor in the queue lines up again
+                one.taken = False
 
     def _take(self, most: int, taker: Waiting | None, later: list[W]) -> list[W]:
         taken: list[W] = []

@@ -26,12 +26,13 @@ from onceward.ports import AnyRequest, Send
 from .lane import Queue, Waiting
 
 NAP = 0.05  # seconds after which a sleeper looks whether anybody is sending at all
+LONGEST_NAP = 1.0  # and then less and less often
 
 
 class Sleeper(Waiting):
     """A thread that waits for its answer, or for its turn to send."""
 
-    __slots__ = ("_bell", "alone", "answer", "ident", "leads")
+    __slots__ = ("_bell", "_nap", "alone", "answer", "ident", "leads")
 
     def __init__(self, request: AnyRequest, deadline: float, ident: int) -> None:
         super().__init__(request, deadline)
@@ -39,6 +40,7 @@ class Sleeper(Waiting):
         self.answer: Answer | None = None
         self.leads = False  # it is to send the next call
         self.alone = False  # the call that it was part of failed: it is to send itself
+        self._nap = NAP
         self._bell = threading.Lock()
         self._bell.acquire()
 
@@ -46,9 +48,13 @@ class Sleeper(Waiting):
         with suppress(RuntimeError):  # it was woken already
             self._bell.release()
 
+    def is_weary(self) -> bool:
+        return self._nap >= LONGEST_NAP
+
     def nap(self) -> None:
         """Until somebody wakes it; not for long."""
-        self._bell.acquire(timeout=min(NAP, self.remaining()))
+        if not self._bell.acquire(timeout=min(self._nap, self.remaining())):
+            self._nap = min(2 * self._nap, LONGEST_NAP)  # a crowd that looks too often keeps the one that sends from it
 
 
 class ThreadLane:
@@ -153,9 +159,15 @@ class ThreadLane:
         return me.taken and me.taker is not None and me.taker.left and me.answer is None
 
     def _is_lost(self, me: Sleeper) -> bool:
-        """Whether nobody will hand the baton on: its holder has left, or is this very thread, one call further out."""
+        """Whether nobody will hand the baton on: its holder has left, or is this very thread, one call further out.
+
+        The first of the queue looks for all, and who has waited for long: to look at every thread takes time where
+        there are many.
+        """
         holder = self._holder
-        return self._baton.locked() and (holder == me.ident or not self._is_in_here(holder))
+        if not self._baton.locked() or holder == me.ident:
+            return self._baton.locked()
+        return (me.is_weary() or self._queue.first() is me) and not self._is_in_here(holder)
 
     def _is_in_here(self, ident: int) -> bool:
         frame = sys._current_frames().get(ident)  # noqa: SLF001 (documented, and seldom asked)
