@@ -18,7 +18,7 @@ class OneUse:
     """One owner at a time in a block: a second one would end the claim of the first.
 
     A signal may raise wherever a function begins, so the claim stands here before it is asked for. What nobody can end
-    any more, because the end itself was interrupted, lapses with the block.
+    any more, because the end itself was interrupted, lapses with the block, which lives as long as its claim is known.
     """
 
     held: Held | None = None
@@ -60,7 +60,7 @@ class ClaimBlock:
         held = self._use.begin(self._engine, self._job)
         try:
             run(enter(held))
-            return Claim(held)
+            return Claim(held, self)
         except BaseException as error:
             self._use.end()
             run(refused(held, error))
@@ -93,7 +93,7 @@ class AsyncClaimBlock:
         held = self._use.begin(self._engine, job)
         try:
             await enter(held)
-            return AsyncClaim(held)
+            return AsyncClaim(held, self)
         except BaseException as error:
             self._use.end()
             await refused(held, error)

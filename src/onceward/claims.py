@@ -15,10 +15,11 @@ from .worlds.threads import Threads
 class HeldClaim:
     """What needs no store: the same in both colours."""
 
-    __slots__ = ("_held",)
+    __slots__ = ("_block", "_held")
 
-    def __init__(self, held: Held) -> None:
+    def __init__(self, held: Held, block: object = None) -> None:
         self._held = held
+        self._block = block  # kept: a block that nobody knows any more lets its claim lapse
 
     @property
     def key(self) -> str:

@@ -140,8 +140,8 @@ class SlotClaim(Claim):
 
     __slots__ = ("_run",)
 
-    def __init__(self, held: Held, run: runs.Run) -> None:
-        super().__init__(held)
+    def __init__(self, held: Held, run: runs.Run, block: object) -> None:
+        super().__init__(held, block)
         self._run = run
 
     @property
@@ -155,8 +155,8 @@ class AsyncSlotClaim(AsyncClaim):
 
     __slots__ = ("_run",)
 
-    def __init__(self, held: Held, run: runs.Run) -> None:
-        super().__init__(held)
+    def __init__(self, held: Held, run: runs.Run, block: object) -> None:
+        super().__init__(held, block)
         self._run = run
 
     @property
@@ -219,7 +219,7 @@ class TickBlock(Tick):
     def __enter__(self) -> SlotClaim:
         self._use.occupy()
         try:
-            return SlotClaim(*run(self._enter()))
+            return SlotClaim(*run(self._enter()), self)
         except BaseException as error:
             run(self._refused(error))
             raise
@@ -234,7 +234,7 @@ class AsyncTickBlock(Tick):
     async def __aenter__(self) -> AsyncSlotClaim:
         self._use.occupy()
         try:
-            return AsyncSlotClaim(*await self._enter())
+            return AsyncSlotClaim(*await self._enter(), self)
         except BaseException as error:
             await self._refused(error)
             raise
