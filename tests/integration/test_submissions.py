@@ -384,7 +384,7 @@ def test_a_hundred_tasks_that_wait_for_one_of_them_do_not_block_their_loop(face:
 
     async def process(company: str) -> str:
         ran.append(company)
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.3)
         return company
 
     async def story() -> tuple[list[Any], int]:
