@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -96,16 +97,12 @@ class Outreach:
         return sqlite3.connect(self.path, timeout=10)
 
     def _write(self, statement: str, *values: Any) -> None:
-        database = self._database()
-        with database:
+        with closing(self._database()) as database, database:
             database.execute(statement, values)
-        database.close()
 
     def _read(self, statement: str, *values: Any) -> Any:
-        database = self._database()
-        row = database.execute(statement, values).fetchone()
-        database.close()
-        return row
+        with closing(self._database()) as database:
+            return database.execute(statement, values).fetchone()
 
     def _save_reply(self, message_id: str | None, prospect_id: int, text: str) -> None:
         self._write(

@@ -736,7 +736,7 @@ def test_cycles_of_a_lock_do_not_grow_the_file(tmp_path: Path) -> None:
         for _ in range(200):
             with once.lock("sync"):
                 pass
-        with sqlite3.connect(tmp_path / "a.db") as connection:
+        with contextlib.closing(sqlite3.connect(tmp_path / "a.db")) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             rows = connection.execute("SELECT count(*) FROM onceward_records").fetchone()[0]
         assert rows == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,7 @@ def test_what_others_noted_meanwhile_survives_the_completion(
 
 def test_a_record_that_was_removed_by_hand_is_lost_not_made_anew(store: SQLiteStore, tmp_path: Path) -> None:
     _, record = claim(store)
-    with sqlite3.connect(tmp_path / "once.db") as connection:
+    with closing(sqlite3.connect(tmp_path / "once.db", isolation_level=None)) as connection:
         connection.execute("DELETE FROM onceward_records")
     assert complete(store, record) is Verdict.LOST
     assert run(store.read([ID], timeout=5))[0].record is None
@@ -187,7 +188,7 @@ def test_a_renewal_that_changes_nothing_is_still_looked_up(
 ) -> None:
     """In the same microsecond there is nothing to write, so nothing would compare."""
     _, record = claim(store)
-    with sqlite3.connect(tmp_path / "once.db") as connection:
+    with closing(sqlite3.connect(tmp_path / "once.db", isolation_level=None)) as connection:
         connection.execute("UPDATE onceward_records SET token = token + 1, nonce = x'00'")
     for requests in ([Renewal(ID, record.token, record.nonce, 600_000_000)],):
         assert run(store.renew(requests, timeout=5))[0].verdict is Verdict.LOST
