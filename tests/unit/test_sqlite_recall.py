@@ -190,8 +190,8 @@ def test_a_renewal_that_changes_nothing_is_still_looked_up(
     _, record = claim(store)
     with closing(sqlite3.connect(tmp_path / "once.db", isolation_level=None)) as connection:
         connection.execute("UPDATE onceward_records SET token = token + 1, nonce = x'00'")
-    for requests in ([Renewal(ID, record.token, record.nonce, 600_000_000)],):
-        assert run(store.renew(requests, timeout=5))[0].verdict is Verdict.LOST
+    renewal = Renewal(ID, record.token, record.nonce, 600_000_000)
+    assert run(store.renew([renewal], timeout=5))[0].verdict is Verdict.LOST
     assert clock.now() == record.claimed_at
 
 
