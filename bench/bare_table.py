@@ -12,8 +12,9 @@ import time
 from pathlib import Path
 
 from bench.bare import SETTINGS, Busy, Work, tokens
+from onceward.stores.sql import FIELDS
 from onceward.stores.sqlite import schema
-from onceward.stores.sqlite.rows import CLAIMED, FIELDS, GLIMPSE
+from onceward.stores.sqlite.rows import CLAIMED, GLIMPSE
 
 LEASE = 600_000_000  # µs
 

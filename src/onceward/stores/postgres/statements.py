@@ -10,8 +10,9 @@ from importlib.resources import files
 from typing import Any, Final
 
 from onceward.model.record import READER
+from onceward.stores.sql import COLUMNS, FIELDS
 
-from .rows import COLUMNS, FIELDS, TYPES
+from .rows import TYPES
 from .values import ENCODERS, Encode
 
 NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"

@@ -17,8 +17,9 @@ from onceward.model import transitions
 from onceward.model.cells import acquire_afresh
 from onceward.model.record import Answer, ClaimRequest, Complete, Record, Renewal, State, Validity, Verdict
 from onceward.ports import AnyRequest
+from onceward.stores.sql import record_of
 
-from .rows import columns_of, record_of, text_of
+from .rows import columns_of, text_of
 from .statements import Statements
 from .values import LARGEST
 from .wire import Call, Rows, Wire

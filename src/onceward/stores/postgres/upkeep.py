@@ -13,9 +13,9 @@ from onceward.model.audit import KEEP_AUDIT, AuditEntry, AuditFilter, Signature,
 from onceward.model.cells import KEEP_UNFINISHED
 from onceward.model.record import AfterCrash, Answer, Record, Seen, State, Verdict
 from onceward.ports import AnySettlement, Filter, Order, Page
+from onceward.stores.sql import COLUMNS, record_of, salvaged
 
 from .faults import Refused
-from .rows import COLUMNS, record_of, salvaged
 from .statements import NOW, Statement
 from .table import Sight, Sights, Table
 from .wire import Rows, Wire

@@ -18,9 +18,9 @@ from psycopg.pq.abc import PGconn, PGresult
 
 from onceward.errors import StoreUnavailable
 from onceward.ports import World
+from onceward.stores.sql import Row
 
 from .faults import Refused
-from .rows import Row
 from .statements import BINARY, Statement
 from .values import DECODERS, Decode
 

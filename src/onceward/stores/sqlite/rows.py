@@ -1,4 +1,4 @@
-"""Records as rows of SQLite and back. One place knows the columns: they are the fields of `Record`, in their order."""
+"""What SQLite is given for the columns of a record, and what a look at one takes from them."""
 
 from __future__ import annotations
 
@@ -10,84 +10,26 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import astuple
 
-from onceward.errors import StoreBroken
-from onceward.model.record import READER, AfterCrash, Record, State
+from onceward.model.record import Record, State
+from onceward.stores.sql import COLUMNS, FIELDS, Row, spelled_out, value_of
 
-Row = tuple[Any, ...]
 Columns = tuple[int, ...]
 
-FIELDS: Final = Record.__struct_fields__
-COLUMNS: Final = ", ".join(FIELDS)
 WITHOUT_DECLARED_TYPES: Final = ", ".join(f"+{name}" for name in FIELDS)
 """On a connection of the user's: `+` hides the declared type, so that no converter of theirs is applied."""
 
 LIGHT: Final = COLUMNS.replace(" result,", " NULL,")
 """For decisions that need no result: those may be large."""
 
-_STATE, _AFTER_CRASH, _ARGUMENTS, _NOTE, _MIN_READER = map(
-    FIELDS.index, ("state", "after_crash", "arguments", "note", "min_reader")
-)
-_ID, _SCOPE, _KEY, _TOKEN, _CYCLE, _VALID_UNTIL = map(
-    FIELDS.index, ("id", "scope", "key", "token", "cycle", "valid_until")
-)
+_STATE, _AFTER_CRASH, _ARGUMENTS, _NOTE = map(FIELDS.index, ("state", "after_crash", "arguments", "note"))
 
 CLAIMED: Final = _NOTE + 1
 """A new claim writes the fields before this one; the others keep their defaults until the claim is settled."""
 
-_STATES: Final = {str(state.value): state for state in State}
-_AFTER_CRASHES: Final = {int(choice.value): choice for choice in AfterCrash}
-_mapping = msgspec.json.Decoder(dict[str, str]).decode
 _json = msgspec.json.Encoder().encode
 
 LARGEST: Final = 2**63 - 1
 """SQLite's integers end here. In µs that is the year 294,247: as good as never."""
-
-
-# fmt: off
-def record_of(row: Row) -> Record:
-    """The record that `SELECT COLUMNS` gave. Spelled out, because every call to a store makes one."""
-    (
-        id, scope, key, state, token, nonce, cycle, attempt, created_at, claimed_at, updated_at, renewed_at,
-        lease_until, after_crash, max_attempts, fingerprint, arguments, owner, note, ask_first, released,
-        result, digest, stored, error_type, error, final, retry_at, valid_until, slide, min_reader,
-    ) = row
-    try:
-        return Record(
-            id, scope, key, _STATES[state], token, nonce, cycle, attempt, created_at, claimed_at, updated_at,
-            renewed_at, lease_until, _AFTER_CRASHES[after_crash], max_attempts, fingerprint,
-            {} if arguments is None else _mapping(arguments), owner, {} if note is None else _mapping(note),
-            ask_first == 1, released == 1, result, digest, stored == 1, error_type, error, final == 1,
-            retry_at, valid_until, slide, min_reader,
-        )
-    except (KeyError, msgspec.DecodeError) as error_of_ours:
-        return _stranger(row, error_of_ours)
-# fmt: on
-
-
-def _stranger(row: Row, error: Exception) -> Record:
-    """A newer layout may hold what we cannot read. It is left alone anyway; PENDING without a lease means held."""
-    if row[_MIN_READER] > READER:
-        return Record(row[_ID], row[_SCOPE], row[_KEY], State.PENDING, row[_TOKEN], min_reader=row[_MIN_READER])
-    raise StoreBroken(
-        "a record holds what no Onceward of its version writes", key=str(row[_KEY]), hint="was it edited by hand?"
-    ) from error
-
-
-def salvaged(row: Row) -> Record:
-    """What can be told of a row whether it can be read or not: enough to remove it, and no more than that."""
-    try:
-        return record_of(row)
-    except StoreBroken:
-        return Record(
-            id=row[_ID],
-            scope=row[_SCOPE],
-            key=row[_KEY],
-            state=_STATES.get(row[_STATE], State.COMPLETED),
-            token=row[_TOKEN],
-            cycle=row[_CYCLE],
-            after_crash=AfterCrash.PARK,
-            valid_until=row[_VALID_UNTIL],
-        )
 
 
 class Glimpse(msgspec.Struct, frozen=True, gc=False):
@@ -112,17 +54,13 @@ def glimpse_of(row: Row) -> Glimpse | None:
     return Glimpse(*row[:-1]) if row[-1] == "COMPLETED" else None
 
 
-def _value(member: State | AfterCrash) -> str | int:
-    return member._value_
-
-
 def note_text(mapping: dict[str, str]) -> str | None:
     return _json(mapping).decode() if mapping else None
 
 
 _BOUND: Final[dict[int, Callable[[Any], Any]]] = {
-    _STATE: _value,
-    _AFTER_CRASH: _value,
+    _STATE: value_of,
+    _AFTER_CRASH: value_of,
     _ARGUMENTS: note_text,
     _NOTE: note_text,
     **{FIELDS.index(name): int for name in ("ask_first", "released", "stored", "final")},
@@ -171,13 +109,9 @@ def storable(record: Record) -> Record:
     for name in FIELDS:
         value = getattr(record, name)
         if isinstance(value, str) and not isinstance(value, State):
-            changes[name] = _spelled_out(value)
+            changes[name] = spelled_out(value)
         elif isinstance(value, dict):
-            changes[name] = {_spelled_out(word): _spelled_out(text) for word, text in value.items()}
+            changes[name] = {spelled_out(word): spelled_out(text) for word, text in value.items()}
         elif isinstance(value, int) and value > LARGEST:
             changes[name] = LARGEST
     return msgspec.structs.replace(record, **changes)
-
-
-def _spelled_out(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")

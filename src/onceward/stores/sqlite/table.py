@@ -12,23 +12,19 @@ from onceward.model import transitions
 from onceward.model.audit import Signature, entries_of
 from onceward.model.record import READER, Answer, ClaimRequest, Record, Renewal, Seen, Verdict
 from onceward.ports import AnyRequest, AnySettlement
+from onceward.stores.sql import COLUMNS, FIELDS, Row, record_of, salvaged
 
 from . import audit
 from .recall import Mistaken
 from .rows import (
     CLAIMED,
-    COLUMNS,
-    FIELDS,
     LIGHT,
     WITHOUT_DECLARED_TYPES,
     Columns,
-    Row,
     bound,
     claimed,
     difference,
     note_text,
-    record_of,
-    salvaged,
     storable,
 )
 

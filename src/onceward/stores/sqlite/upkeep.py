@@ -12,8 +12,8 @@ from onceward.model import transitions
 from onceward.model.cells import KEEP_UNFINISHED
 from onceward.model.record import READER, AfterCrash, State
 from onceward.ports import Filter, Order, Page
+from onceward.stores.sql import COLUMNS, record_of, salvaged
 
-from .rows import COLUMNS, record_of, salvaged
 from .table import WITHOUT_RESULTS
 
 Cursor = sqlite3.Cursor
