@@ -381,15 +381,16 @@ def test_the_async_face_refuses_to_be_driven_without_an_event_loop(place: Place)
 @pytest.mark.parametrize("colour", ["async"])
 def test_a_hundred_tasks_that_wait_for_one_of_them_do_not_block_their_loop(face: AsyncFace) -> None:
     ran = []
+    turns = 0
 
     async def process(company: str) -> str:
         ran.append(company)
-        await asyncio.sleep(0.3)
+        before = turns
+        while turns < before + 20:  # were the waiting ones to hold the loop, nobody would count
+            await asyncio.sleep(0.001)
         return company
 
-    async def story() -> tuple[list[Any], int]:
-        turns = 0
-
+    async def story() -> list[Any]:
         async def count() -> None:
             nonlocal turns
             while True:
@@ -399,13 +400,12 @@ def test_a_hundred_tasks_that_wait_for_one_of_them_do_not_block_their_loop(face:
         counting = asyncio.create_task(count())
         outcomes = await asyncio.gather(*(face.once.outcome("k", process, "Acme") for _ in range(100)))
         counting.cancel()
-        return outcomes, turns
+        return outcomes
 
-    outcomes, turns = face.drive(story())
+    outcomes = face.drive(story())
     assert sorted(type(outcome) is Executed for outcome in outcomes) == [False] * 99 + [True]
     assert {type(outcome) for outcome in outcomes} == {Executed, Replayed}
     assert ran == ["Acme"]
-    assert turns >= 5
 
 
 @pytest.mark.mission("B7")
