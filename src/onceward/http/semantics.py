@@ -202,6 +202,7 @@ class Problem(NamedTuple):
 
 
 NO_PRINCIPAL: Final = Problem(401, "no_principal", "Who are you?", "A key belongs to somebody: authenticate first.")
+BODY_CUT_OFF: Final = Problem(400, "body_cut_off", "The body is not whole", "Nothing was done.")
 BODY_TOO_LARGE: Final = Problem(413, "body_too_large", "The body is too large", "Nothing was done.")
 
 _TELLING: Final[dict[type[OncewardError], tuple[str, str]]] = {
