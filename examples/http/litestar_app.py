@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from litestar import Litestar, post
+from typing import Any
+
+from litestar import Litestar, Request, post
 from litestar.middleware.base import DefineMiddleware
 
 from examples.http.who import of_scope
@@ -14,13 +16,14 @@ payments: list[int] = []
 
 
 @post("/payments")
-async def pay(data: dict[str, int]) -> dict[str, int]:
-    payments.append(data["cents"])
+async def pay(request: Request[Any, Any, Any]) -> dict[str, int]:
+    payments.append((await request.json())["cents"])
     return {"payment": len(payments)}
 
 
 app = Litestar(
     [pay],
-    middleware=[DefineMiddleware(IdempotencyMiddleware, once, principal=of_scope, required=["/payments"])],
+    middleware=[DefineMiddleware(IdempotencyMiddleware, once=once, principal=of_scope, required=["/payments"])],
     on_shutdown=[once.close],
+    logging_config=None,  # how to log is the program's to say
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -117,10 +117,23 @@ CASES = {
 }
 
 
+@pytest.fixture
+def django_settings() -> Iterator[None]:
+    from django.conf import settings
+    from django.test import override_settings
+
+    if not settings.configured:
+        settings.configure()
+    with override_settings(ROOT_URLCONF="examples.http.django_app", ALLOWED_HOSTS=["*"]):
+        yield
+
+
 @pytest.mark.mission("B6")
 @pytest.mark.parametrize("case", CASES)
-def test_a_payment_is_made_once_however_often_it_is_asked_for(case: str) -> None:
+def test_a_payment_is_made_once_however_often_it_is_asked_for(case: str, request: pytest.FixtureRequest) -> None:
     module, name, kind = CASES[case]
+    if module == "django_app":  # other tests of this process may have configured it for themselves
+        request.getfixturevalue("django_settings")
     example = importlib.import_module(f"examples.http.{module}")
     ask = kind(getattr(example, name))
     key = f'"{case}"'
@@ -147,7 +160,7 @@ def test_the_openapi_document_of_fastapi_shows_the_key_its_window_and_the_proble
     shown = paths["/payments"]["post"]
     (key,) = shown["parameters"]
     assert (key["name"], key["in"], key["required"]) == ("Idempotency-Key", "header", True)
-    assert "24h" in key["description"]
+    assert "lasting 1d" in key["description"]
     assert {"400", "401", "409", "410", "413", "422"} <= set(shown["responses"])
     assert "application/problem+json" in shown["responses"]["409"]["content"]
     (optional,) = paths["/notes"]["post"]["parameters"]

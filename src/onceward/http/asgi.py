@@ -21,10 +21,11 @@ from onceward.model.outcome import Executed, Failed, Outcome, Parked
 from onceward.ports import World
 
 from .body import LIGHT, Body, BodyTooLarge
-from .contract import Contract, ContractChoices, Unsettled
+from .contract import Contract, ContractChoices
 from .exchange import App, Exchange, Message, Receive, Scope, Send
 from .routes import Routes
 from .semantics import BODY_TOO_LARGE, KEY_HEADER, HttpAnswer, Request
+from .settling import Unsettled
 
 _apart: set[asyncio.Task[Outcome[Any]]] = set()
 """What nobody may wait for any more. A loop itself refers to its tasks weakly."""

@@ -114,6 +114,13 @@ class Contract:
             )
         self._scopes: dict[str, Scope] = {}
 
+    def check_routes(self) -> None:
+        """Whoever chooses no route has forgotten it."""
+        if not any(self.routes.values()):
+            raise ConfigurationError(
+                "no route was chosen", hint='name them: required=["/payments"], or optional=["*"] for all'
+            )
+
     # ── the request ──
 
     def key(self, values: list[bytes]) -> str:

@@ -127,7 +127,7 @@ def _dependency(window: str, *, required: bool) -> Callable[..., Any]:
             )
         return key
 
-    told = f"A string in quotes: new for new work, the same for every attempt at it. Known: {window}."
+    told = f"A string in quotes: new for new work, the same for every attempt at it. How long it is known: {window}."
     header = fastapi.Header(alias="Idempotency-Key", description=told, examples=['"8e03978e-40d5-43e8-bc93"'])
     parameter = inspect.Parameter
     idempotency_key.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # what FastAPI reads

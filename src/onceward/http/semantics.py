@@ -171,7 +171,7 @@ def kept(status: int, headers: Iterable[Iterable[bytes]], body: bytes) -> bytes 
     if dropped is not NOT_KEPT:
         lines[1:] = [line for line in lines[1:] if line.partition(b":")[0] not in dropped]
     head = b"\r\n".join(lines)
-    if _head_is_sound(head) is None:
+    if head.count(b"\n") != len(lines) - 1 or _head_is_sound(head) is None:
         return None
     return b"%b\r\n\r\n%b" % (head, body)
 

@@ -83,7 +83,7 @@ class IdempotencyMiddleware:
             _bytes(environ.get("QUERY_STRING", "")),
             _bytes(environ.get("CONTENT_TYPE", "")),
         )
-        job = contract.job(key, request, body.end(), awaits=False)
+        job = contract.job(key, request, body.end())
         environ["wsgi.input"], environ["onceward.key"] = body.stream(), key
         return self._work(job, environ, start_response, body)
 
