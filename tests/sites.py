@@ -232,7 +232,8 @@ class AsgiSite(Site):
         }
         messages = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
         messages[-1]["more_body"] = False
-        return self.run(reply_to(self.app, scope, messages))
+        reply: Reply = self.run(reply_to(self.app, scope, messages))
+        return reply
 
     def run(self, call: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(call, self.loop).result(60)

@@ -37,7 +37,7 @@ class Awaited:
         key: str | None = '"k1"',
         body: bytes = BODY,
         path: str = "/payments",
-        token: str | None = "Bearer alice-token",
+        token: str = ALICE,
     ) -> Reply:
         scope = {
             "type": "http",
@@ -73,7 +73,7 @@ class Blocking:
         key: str | None = '"k1"',
         body: bytes = BODY,
         path: str = "/payments",
-        token: str | None = "Bearer alice-token",
+        token: str = ALICE,
     ) -> Reply:
         environ: dict[str, Any] = {
             "REQUEST_METHOD": "POST",
@@ -98,7 +98,7 @@ class Blocking:
 
         answer = self._app(environ, start_response)
         try:
-            return Reply(*told, b"".join(answer))
+            return Reply(told[0], told[1], b"".join(answer))
         finally:
             if hasattr(answer, "close"):
                 answer.close()
@@ -107,7 +107,7 @@ class Blocking:
         """Nothing to close."""
 
 
-CASES = {
+CASES: dict[str, tuple[str, str, type[Awaited | Blocking]]] = {
     "starlette": ("starlette_app", "app", Awaited),
     "fastapi": ("fastapi_app", "app", Awaited),
     "litestar": ("litestar_app", "app", Awaited),

@@ -8,7 +8,7 @@ that run behind the answer are not part of the claim any more.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from onceward.core.held import Held, current
@@ -19,11 +19,12 @@ from .contract import Contract
 from .semantics import HttpAnswer
 from .settling import NoAnswer, Unsettled, settle
 
-Message = MutableMapping[str, Any]
-Scope = MutableMapping[str, Any]
+# Each framework has its own types for these, which do not fit each other.
+Scope = Any
+Message = Any
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+App = Callable[..., Awaitable[None]]
 
 
 class Exchange:
@@ -100,13 +101,13 @@ class Exchange:
     async def send(self, message: Message) -> None:
         kind = message["type"]
         if kind == "http.response.body" and self._start is not None:
-            await self._part(message)
+            await self._part(message, self._start)
         elif kind == "http.response.start" and self._start is None:
             self._start = message  # until it is known whether there is more than one part
         else:
             await self._forward(message)
 
-    async def _part(self, message: Message) -> None:
+    async def _part(self, message: Message, start: Message) -> None:
         more = message.get("more_body", False)
         if not self._settled:
             self._keep(message.get("body", b""))
@@ -117,7 +118,6 @@ class Exchange:
             return
         if not self.begun:
             self.begun = True
-            start: Message = self._start  # type: ignore[assignment]  # seen by `send`
             await self._forward({**start, "headers": [*start.get("headers", ()), self._contract.window]})
         await self._forward(message)
         if not more:
