@@ -15,7 +15,7 @@ from bench.case import Call, work
 from bench.peers import EXPIRES, NotInstalled
 
 
-def _module(name: str, package: str) -> Any:
+def module(name: str, package: str) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -25,7 +25,7 @@ def _module(name: str, package: str) -> Any:
 
 
 def idemkit(port: int, closing: ExitStack) -> Call:
-    library, bridge = _module("idemkit", "idemkit"), _module("idemkit.core.sync_bridge", "idemkit")
+    library, bridge = module("idemkit", "idemkit"), module("idemkit.core.sync_bridge", "idemkit")
     backend = library.RedisBackend.from_url(f"redis://127.0.0.1:{port}")
     closing.callback(lambda: bridge.run_sync(backend.aclose()))
     choices = library.MethodConfig(key_fields=["key"], scope=_nobody)
@@ -34,7 +34,7 @@ def idemkit(port: int, closing: ExitStack) -> Call:
 
 
 def idemkit_awaited(port: int, closing: ExitStack, runner: Runner) -> Callable[[str], Awaitable[object]]:
-    library = _module("idemkit", "idemkit")
+    library = module("idemkit", "idemkit")
     backend = library.RedisBackend.from_url(f"redis://127.0.0.1:{port}")
     closing.callback(lambda: runner.run(backend.aclose()))
     choices = library.MethodConfig(key_fields=["key"], scope=_nobody)
@@ -47,8 +47,8 @@ def idemkit_awaited(port: int, closing: ExitStack, runner: Runner) -> Callable[[
 
 
 def powertools(port: int, closing: ExitStack) -> Call:
-    library = _module("aws_lambda_powertools.utilities.idempotency", "aws-lambda-powertools")
-    layer = _module("aws_lambda_powertools.utilities.idempotency.persistence.cache", "aws-lambda-powertools")
+    library = module("aws_lambda_powertools.utilities.idempotency", "aws-lambda-powertools")
+    layer = module("aws_lambda_powertools.utilities.idempotency.persistence.cache", "aws-lambda-powertools")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the class under its new name says that its old name will go
         store = layer.CachePersistenceLayer(client=closing.enter_context(redis.Redis(port=port)))
@@ -61,7 +61,7 @@ def powertools(port: int, closing: ExitStack) -> Call:
 
 def dogpile(port: int, closing: ExitStack) -> Call:
     """With its lock on the server: without one, two processes both run."""
-    cache = _module("dogpile.cache", "dogpile.cache")
+    cache = module("dogpile.cache", "dogpile.cache")
     region = cache.make_region().configure(
         "dogpile.cache.redis",
         expiration_time=EXPIRES,
