@@ -35,26 +35,27 @@ class Exchange:
     broken = False  # its last part is not sent, because nobody could rely on it
     trouble: Exception | None = None  # of the server, when it was to send
     job: Job
+    _message: Message | None = None
+    _body: Body | None = None
+    _left = 0
+    _answered: asyncio.Event | None = None
+    _held: Held | None = None
+    _settled = False
+    _start: Message | None = None
+    _size = 0
+    _length: int | None = None
 
     def __init__(self, app: App, scope: Scope, send: Send, contract: Contract, body: Message | Body) -> None:
         self._app = app
         self._scope = scope
         self._send = send
         self._contract = contract
-        self._body: Body | None = None
-        self._message: Message | None = None
+        self._parts: list[bytes] | None = []
         if isinstance(body, Body):
             self._body = body
+            self._left = body.size
         else:
             self._message = body
-        self._left = body.size if isinstance(body, Body) else 0
-        self._answered: asyncio.Event | None = None
-        self._held: Held | None = None
-        self._settled = False
-        self._start: Message | None = None
-        self._parts: list[bytes] | None = []
-        self._size = 0
-        self._length: int | None = None
 
     async def work(self) -> None:
         """What the job calls. Without a claim (the store is down, and the policy says run) it only passes on."""

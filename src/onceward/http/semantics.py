@@ -71,8 +71,9 @@ def parse_key(value: bytes, *, bare: bool = False) -> str:
 
 _REQUEST: Final = b"onceward/http/1\0"
 _VERSION: Final = bytes((ENCODER_VERSION,))
-_MARK: Final = 8  # hex digits, as in model.fingerprint: enough to tell two apart, too few to prove a guess
+_MARK: Final = 4  # bytes, as in model.fingerprint: enough to tell two apart, too few to prove a guess
 _sha256 = hashlib.sha256
+_blake2s = hashlib.blake2s
 
 
 class Request(NamedTuple):
@@ -93,7 +94,10 @@ class Marks(NamedTuple):
 
 
 def marks(request: Request, body: bytes, key_id: bytes) -> Marks:
-    """Of a request; `body` is the SHA-256 of its body, however that was read. Lengths keep neighbours apart."""
+    """Of a request; `body` is the SHA-256 of its body, however that was read. Lengths keep neighbours apart.
+
+    The short hashes are keyed by the record's id, so that equal requests of two keys do not show.
+    """
     principal, method, path, query, content_type = request
     who, how = principal.encode("utf-8", "surrogatepass"), method.encode("utf-8", "surrogatepass")
     target = b"%d %d %d %b%b%b" % (len(how), len(path), len(query), how, path, query)
@@ -102,9 +106,9 @@ def marks(request: Request, body: bytes, key_id: bytes) -> Marks:
     return Marks(
         _VERSION + _sha256(whole).digest(),
         {
-            "target": _sha256(b"target" + key_id + target).hexdigest()[:_MARK],
-            "content_type": _sha256(b"content_type" + key_id + content_type).hexdigest()[:_MARK],
-            "body": _sha256(b"body" + key_id + body).hexdigest()[:_MARK],
+            "target": _blake2s(target, digest_size=_MARK, key=key_id, person=b"target").hexdigest(),
+            "content_type": _blake2s(content_type, digest_size=_MARK, key=key_id, person=b"type").hexdigest(),
+            "body": _blake2s(body, digest_size=_MARK, key=key_id, person=b"body").hexdigest(),
         },
     )
 
