@@ -81,10 +81,9 @@ class Site:
             try:
                 yield site
             finally:
+                clients.kill()
                 for close in reversed(site._closing):
                     runner.run(close())
-                if clients.stdin is not None:
-                    clients.stdin.close()
 
     def port(self, name: str, make: Make) -> int:
         """Where the application of this name is served; started when it is first asked for."""
@@ -97,7 +96,9 @@ class Site:
 
         app, close = make(self._url)
         port = free_port()
-        config = uvicorn.Config(app, host="127.0.0.1", port=port, log_config=None, access_log=False, lifespan="off")
+        config = uvicorn.Config(
+            app, host="127.0.0.1", port=port, log_config=None, access_log=False, lifespan="off", timeout_keep_alive=3600
+        )
         server = uvicorn.Server(config)
         config.load()
         server.lifespan = config.lifespan_class(config)
@@ -122,7 +123,7 @@ class Site:
 
     def _run(self, port: int, keys: list[str]) -> None:
         told = self._runner.run(self._asked(f"{port} {' '.join(keys)}\n"))
-        assert told == f"200:{len(keys)}", told
+        assert told == f"200:{len(keys)}", f"{next(name for name, one in self._ports.items() if one == port)}: {told}"
 
     async def _asked(self, job: str) -> str:
         clients = self._clients

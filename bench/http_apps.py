@@ -18,6 +18,9 @@ Make = Callable[[str], tuple[Any, Close]]
 
 places = count()
 
+MOST = 1_000
+"""Connections of a peer: some still use one while the next request comes, and the driver's default is 100."""
+
 
 def application(decorate: Callable[[Any], Any] = lambda handler: handler) -> Any:
     from fastapi import FastAPI, Request
@@ -55,7 +58,7 @@ def onceward(url: str) -> tuple[Any, Close]:
 
 def idemkit(url: str) -> tuple[Any, Close]:
     library = module("idemkit", "idemkit")
-    backend = library.RedisBackend.from_url(url, namespace=f"bench-{next(places)}")
+    backend = library.RedisBackend.from_url(url, namespace=f"bench-{next(places)}", max_connections=MOST)
     app = application()
     app.add_middleware(
         library.IdempotencyMiddleware,
@@ -68,7 +71,7 @@ def idemkit(url: str) -> tuple[Any, Close]:
 def asgi_idempotency_header(url: str) -> tuple[Any, Close]:
     library = module("idempotency_header_middleware", "asgi-idempotency-header")
     backends = module("idempotency_header_middleware.backends.redis", "asgi-idempotency-header")
-    client: Any = redis.asyncio.Redis.from_url(url)
+    client: Any = redis.asyncio.Redis.from_url(url, max_connections=MOST)
     place = f"bench-{next(places)}"
     backend = backends.RedisBackend(client, keys_key=f"{place}-keys", response_key=f"{place}-responses")
     app = application()
@@ -78,7 +81,7 @@ def asgi_idempotency_header(url: str) -> tuple[Any, Close]:
 
 def fastapi_idempotency_key(url: str) -> tuple[Any, Close]:
     library = module("fastapi_idempotency_key", "fastapi-idempotency-key")
-    client: Any = redis.asyncio.Redis.from_url(url)
+    client: Any = redis.asyncio.Redis.from_url(url, max_connections=MOST)
     app = application()
     backend = library.RedisBackend(redis=client, prefix=f"bench-{next(places)}:")
     app.add_middleware(library.IdempotencyMiddleware, backend=backend)
@@ -87,7 +90,7 @@ def fastapi_idempotency_key(url: str) -> tuple[Any, Close]:
 
 def idemptx(url: str) -> tuple[Any, Close]:
     library, backends = module("idemptx", "idemptx"), module("idemptx.backend", "idemptx")
-    client: Any = redis.asyncio.Redis.from_url(url)
+    client: Any = redis.asyncio.Redis.from_url(url, max_connections=MOST)
     backend = backends.AsyncRedisBackend(client, prefix=f"bench-{next(places)}:")
     return application(library.idempotent(storage_backend=backend, key_ttl=86_400)), client.aclose
 

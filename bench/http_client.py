@@ -29,21 +29,27 @@ def request_with(key: str) -> bytes:
 class Client(asyncio.Protocol):
     """One connection that asks, waits, and asks again."""
 
-    def __init__(self, keys: Iterator[str], statuses: Counter[str]) -> None:
-        self._keys = keys
-        self._statuses = statuses
+    _transport: asyncio.Transport
+
+    def __init__(self) -> None:
         self._heard = b""
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+
+    def work(self, keys: Iterator[str], statuses: Counter[str]) -> asyncio.Future[None]:
+        """Ask for one after the other, until none are left."""
+        self._keys = keys
+        self._statuses = statuses
+        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ask()
+        return self._done
 
     def _ask(self) -> None:
         key = next(self._keys, None)
         if key is None:
-            self._transport.close()
+            self._done.set_result(None)
         else:
             self._transport.write(request_with(key))
 
@@ -58,26 +64,27 @@ class Client(asyncio.Protocol):
             self._heard = b""
             self._ask()
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (asyncio's signature)
-        if not self.done.done():
-            self.done.set_result(None)
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self._done.done():
+            self._done.set_exception(exc or ConnectionError("the server has hung up"))
 
 
-async def work(port: int, keys: list[str], clients: int) -> str:
+async def work(port: int, keys: list[str], clients: int, known: dict[int, list[Client]]) -> str:
+    """Connections stay open, so that what is measured is not how they are made."""
     loop, left, statuses = asyncio.get_running_loop(), iter(keys), Counter[str]()
-    links = [
-        await loop.create_connection(lambda: Client(left, statuses), "127.0.0.1", port)
-        for _ in range(min(clients, len(keys)))
-    ]
-    await asyncio.gather(*(client.done for _, client in links))
+    if port not in known:
+        links = [await loop.create_connection(Client, "127.0.0.1", port) for _ in range(clients)]
+        known[port] = [client for _, client in links]
+    await asyncio.gather(*(client.work(left, statuses) for client in known[port]))
     return " ".join(f"{status}:{number}" for status, number in sorted(statuses.items()))
 
 
 def main(clients: int) -> None:
+    known: dict[int, list[Client]] = {}
     with asyncio.Runner() as runner:
         for line in sys.stdin:
             port, *keys = line.split()
-            print(runner.run(work(int(port), keys, clients)), flush=True)
+            print(runner.run(work(int(port), keys, clients, known)), flush=True)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-from onceward import AsyncOnce, MemoryStore, Once
+from onceward import AsyncOnce, Entry, MemoryStore, Once
 from onceward.http import asgi, wsgi
 
 Headers = list[tuple[bytes, bytes]]
@@ -114,6 +114,13 @@ class Site:
 
         threading.Thread(target=run, daemon=True).start()
         return future
+
+    def read(self, key: str, *, tenant: str) -> Entry | None:
+        entry: Entry | None = self.wait(self.once.using(tenant=tenant).read(key, name="http"))
+        return entry
+
+    def wait(self, call: Any) -> Any:
+        return call
 
     def user_of(self, request: Any) -> str | None:
         raise NotImplementedError
@@ -232,14 +239,14 @@ class AsgiSite(Site):
         }
         messages = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
         messages[-1]["more_body"] = False
-        reply: Reply = self.run(reply_to(self.app, scope, messages))
+        reply: Reply = self.wait(reply_to(self.app, scope, messages))
         return reply
 
-    def run(self, call: Any) -> Any:
+    def wait(self, call: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(call, self.loop).result(60)
 
     def close(self) -> None:
-        self.run(self.once.close())
+        self.wait(self.once.close())
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(60)
         self.loop.close()

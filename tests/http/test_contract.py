@@ -65,6 +65,15 @@ def test_cookies_and_what_belongs_to_a_connection_are_given_once_and_not_kept(ma
     assert [name for name, _ in replay.headers] == [b"content-type", b"idempotency-replayed", b"idempotency-window"]
 
 
+def test_people_find_the_record_under_its_principal_and_its_key_and_can_read_the_answer(make_site: MakeSite) -> None:
+    site = make_site(lambda asked: (201, [JSON], b'{"id": 1}'))
+    site.ask()
+    entry = site.read("k1", tenant="alice")
+    assert entry is not None
+    assert entry.value == b'201\r\ncontent-type: application/json\r\n\r\n{"id": 1}'
+    assert site.read("k1", tenant="bob") is None
+
+
 # ── what is refused ──
 
 

@@ -19,6 +19,7 @@ from onceward.core.apart import execute_apart
 from onceward.errors import ClaimError, ConfigurationError, InvalidKey, NotAcquired, ResultError, StoreError
 from onceward.model.outcome import Executed, Failed, Outcome, Parked
 from onceward.ports import World
+from onceward.worlds.aio import shielded
 
 from .body import LIGHT, Body, BodyTooLarge
 from .contract import Contract, ContractChoices
@@ -27,8 +28,8 @@ from .routes import Routes
 from .semantics import BODY_TOO_LARGE, KEY_HEADER, HttpAnswer, Request
 from .settling import Unsettled
 
-_apart: dict[asyncio.Future[Outcome[Any]], asyncio.Future[Outcome[Any]]] = {}
-"""What is being worked on, and who waits for it, if anybody still does. A loop itself refers to its tasks weakly."""
+_apart: set[asyncio.Future[Outcome[Any]]] = set()
+"""What is being worked on, whether anybody waits for it or not. A loop itself refers to its tasks weakly."""
 
 # Ways to answer that would go past us. Who does not find them uses plain messages.
 _WAYS_AROUND = frozenset(("http.response.pathsend", "http.response.zerocopysend", "http.response.trailers"))
@@ -146,25 +147,10 @@ async def say(send: Send, answer: HttpAnswer) -> None:
 
 
 def _start(work: Coroutine[Any, Any, Outcome[Any]]) -> Awaitable[Outcome[Any]]:
-    """A task, and what waits for it without being able to cancel it (as `asyncio.shield`, in fewer steps)."""
     task = asyncio.ensure_future(work)
-    waiting = _apart[task] = task.get_loop().create_future()
-    task.add_done_callback(_tell)
-    return waiting
-
-
-def _tell(task: asyncio.Future[Outcome[Any]]) -> None:
-    waiting = _apart.pop(task)
-    if task.cancelled():
-        waiting.cancel()
-        return
-    error = task.exception()
-    if waiting.done():  # nobody waits any more
-        return
-    if error is not None:
-        waiting.set_exception(error)
-    else:
-        waiting.set_result(task.result())
+    _apart.add(task)
+    task.add_done_callback(_apart.discard)
+    return shielded(task)
 
 
 def _described(headers: Any) -> tuple[bytes, int | None]:
