@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -12,7 +13,7 @@ import pytest
 
 from onceward import AsyncOnce, MemoryStore
 from onceward.http.asgi import IdempotencyMiddleware
-from onceward.http.body import IN_MEMORY
+from onceward.http.body import IN_MEMORY, Body
 from tests.sites import JSON, Reply, reply_to
 
 App = Callable[[Any, Any, Any], Coroutine[Any, Any, None]]
@@ -284,6 +285,35 @@ async def test_a_request_that_is_cancelled_while_it_waits_leaves_no_claim_behind
         go.set()
         assert (await first).body == b"1"
         assert middleware.contract.engine.keeper._holds == {}  # type: ignore[attr-defined]  # a Keeper has them
+
+
+@pytest.mark.fault("F28")
+async def test_a_large_request_that_is_cancelled_while_it_waits_leaves_no_file_open() -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def wait() -> None:
+        begun.set()
+        await go.wait()
+
+    chunks = [b"x" * 100_000] * 20
+    async with guarded(Counting(wait), wait="30s") as middleware:
+        first = asyncio.create_task(ask(middleware, None, *chunks))
+        await begun.wait()
+        second = asyncio.create_task(ask(middleware, None, *chunks))
+        while len(open_bodies()) < 2:  # noqa: ASYNC110 (nobody would ring for it)
+            await asyncio.sleep(0.01)
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        assert len(open_bodies()) == 1
+        go.set()
+        assert (await first).status == 200
+    assert open_bodies() == []
+
+
+def open_bodies() -> list[Body]:
+    gc.collect()
+    return [one for one in gc.get_objects() if isinstance(one, Body) and one._file is not None and not one._file.closed]
 
 
 # ── the answer ──

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -327,6 +328,21 @@ def test_the_work_holds_a_claim_with_a_lease_that_is_kept_alive(site: Site) -> N
     assert [(key, holds) for key, _, holds in held] == [("k1", 1), ("k1", 1)]
     assert held[0][1] == held[1][1], "a remote call has the same key on every attempt"
     assert site.once.keeper._holds == {}
+
+
+def test_work_that_takes_longer_than_its_lease_keeps_its_key(make_site: MakeSite) -> None:
+    def until_renewed(asked: Asked) -> Answer:
+        while site.once.counts.get("renewed", 0) < 8:  # more than one lease: five renewals are one
+            time.sleep(0.005)
+        replies.append(site.meanwhile().result(TOO_LONG).status)
+        return 201, [], b"late"
+
+    replies: list[int] = []
+    site = make_site(until_renewed, lease="100ms")
+    assert site.ask().body == b"late"
+    assert site.ask().replayed
+    assert replies == [409]
+    assert len(site.runs) == 1
 
 
 # ── what is not ours ──

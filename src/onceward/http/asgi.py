@@ -8,18 +8,16 @@ worked on once; the work has a task of its own and outlives its client.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable
 from typing import Any, Unpack
 
 from onceward.aio import AsyncOnce
 from onceward.client import Once
 from onceward.core.apart import execute_apart
 from onceward.errors import ClaimError, ConfigurationError, InvalidKey, NotAcquired, ResultError, StoreError
-from onceward.model.outcome import Executed, Failed, Outcome, Parked
+from onceward.model.outcome import Executed, Failed, Parked
 from onceward.ports import World
-from onceward.worlds.aio import shielded
 
 from .body import LIGHT, Body, BodyTooLarge
 from .contract import Contract, ContractChoices
@@ -27,9 +25,6 @@ from .exchange import App, Exchange, Message, Receive, Scope, Send
 from .routes import Routes
 from .semantics import BODY_TOO_LARGE, KEY_HEADER, HttpAnswer, Request
 from .settling import Unsettled
-
-_apart: set[asyncio.Future[Outcome[Any]]] = set()
-"""What is being worked on, whether anybody waits for it or not. A loop itself refers to its tasks weakly."""
 
 # Ways to answer that would go past us. Who does not find them uses plain messages.
 _WAYS_AROUND = frozenset(("http.response.pathsend", "http.response.zerocopysend", "http.response.trailers"))
@@ -100,12 +95,15 @@ class IdempotencyMiddleware:
     async def _work(self, exchange: Exchange) -> None:
         contract = self.contract
         try:
-            outcome = await execute_apart(contract.engine, exchange.job, _start)
+            outcome = await execute_apart(contract.engine, exchange.job, exchange.start)
         except (NotAcquired, ClaimError, ResultError, StoreError) as error:
             if exchange.begun:
                 raise
             await exchange.refuse(contract.of_error(error))
             return
+        except BaseException:
+            exchange.abandon()
+            raise
         if isinstance(outcome, Failed | Parked) and outcome.exception is not None:
             if not isinstance(outcome.exception, Unsettled) or exchange.broken:
                 raise outcome.exception
@@ -144,13 +142,6 @@ async def say(send: Send, answer: HttpAnswer) -> None:
     status, headers, body = answer
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
-
-
-def _start(work: Coroutine[Any, Any, Outcome[Any]]) -> Awaitable[Outcome[Any]]:
-    task = asyncio.ensure_future(work)
-    _apart.add(task)
-    task.add_done_callback(_apart.discard)
-    return shielded(task)
 
 
 def _described(headers: Any) -> tuple[bytes, int | None]:

@@ -8,11 +8,13 @@ that run behind the answer are not part of the claim any more.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
 from onceward.core.held import Held, current
 from onceward.core.job import Job
+from onceward.model.outcome import Outcome
+from onceward.worlds.aio import shielded
 
 from .body import Body
 from .contract import Contract
@@ -27,9 +29,14 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[..., Awaitable[None]]
 
 
+_apart: set[asyncio.Future[Outcome[Any]]] = set()
+"""What is being worked on, whether anybody waits for it or not. A loop itself refers to its tasks weakly."""
+
+
 class Exchange:
     """The application's own view of one request with a key."""
 
+    started = False  # the work has a task of its own
     begun = False  # a part of its answer was sent
     over = False  # all of it was, or is not going to be
     broken = False  # its last part is not sent, because nobody could rely on it
@@ -56,6 +63,19 @@ class Exchange:
             self._left = body.size
         else:
             self._message = body
+
+    def start(self, work: Coroutine[Any, Any, Outcome[Any]]) -> Awaitable[Outcome[Any]]:
+        """The work in a task of its own, and what waits for it: to stop waiting does not stop the work."""
+        self.started = True
+        task = asyncio.ensure_future(work)
+        _apart.add(task)
+        task.add_done_callback(_apart.discard)
+        return shielded(task)
+
+    def abandon(self) -> None:
+        """Nobody waits any more. What was not begun will not be."""
+        if not self.started:
+            self._leave()
 
     async def work(self) -> None:
         """What the job calls. Without a claim (the store is down, and the policy says run) it only passes on."""
