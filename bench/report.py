@@ -32,7 +32,7 @@ def row(name: str, found: Finding) -> str:
     return (
         f"{name:<{WIDTH}}{ours * MICRO:>11,.1f}{theirs * MICRO:>12,.1f}  "
         f"{shown(verdict.ratio if verdict else found.wall):<20} {shown(found.noise):<18} "
-        f"{bar or 'no bar'!s:<8}{verdict or ''!s}"
+        f"{bar or 'no bar'!s:<7} {verdict or ''!s}"
     ).rstrip()
 
 
