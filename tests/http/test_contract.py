@@ -10,6 +10,7 @@ import pytest
 
 from onceward import ConfigurationError, MemoryStore, Once, StoreUnavailable, current_async_claim, current_claim
 from onceward.http import asgi, wsgi
+from onceward.testing import disabled
 from tests.http.conftest import MakeSite
 from tests.sites import JSON, Answer, Asked, Site, WsgiSite
 
@@ -435,6 +436,16 @@ def test_a_process_that_is_stopping_says_so(site: Site) -> None:
     reply = site.ask()
     assert (reply.status, reply.problem["code"]) == (503, "stopping")
     assert reply.header("retry-after") is not None
+
+
+@pytest.mark.parametrize("status", [201, 500])
+def test_in_the_test_mode_every_request_is_worked_on_and_nothing_is_kept(make_site: MakeSite, status: int) -> None:
+    site = make_site(lambda asked: (status, [], b"done"))
+    with disabled():
+        assert [site.ask()[::2] for _ in range(2)] == [(status, b"done")] * 2
+        assert site.ask("malformed").status == 400
+    assert len(site.runs) == 2
+    assert site.read("k1", tenant="alice") is None
 
 
 # ── choices ──
