@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any, TypedDict
 
@@ -10,10 +11,7 @@ from msgspec import Struct
 from pydantic import BaseModel
 
 from onceward import ConfigurationError, Once, OncewardWarning, State
-from onceward.http.envelope import Message
-from onceward.http.exchange import Answer, Request
-from onceward.http.push import AsyncPubSubPush, PubSubPush
-from onceward.http.tokens import bearer_token, query_token
+from onceward.http.push import Answer, AsyncPubSubPush, Message, PubSubPush, Request, bearer_token, query_token
 from tests.faces import Face, Pause
 from tests.http_stage import Stand, enveloped, pubsub_of, push
 
@@ -263,6 +261,8 @@ def test_a_message_id_with_another_payload_is_told_and_not_repeated_for_days(fac
     assert stand.post(push({"order": 8})) == (200, {"applied": False, "reason": "mismatch"})
     assert len(seen) == 1
     assert face.once.counts["mismatch"] == 1
+    content = hashlib.sha256(b'{"order": 8}').hexdigest()[:16]
+    assert face.read(("m1", "mismatch", content), name="orders").final, "it is on record, for a person to see"
 
 
 @pytest.mark.fault("F50")

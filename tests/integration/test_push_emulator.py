@@ -9,7 +9,7 @@ import pytest
 from onceward import Once, State
 from onceward.http.push import AsyncPubSubPush, Message
 from tests.http_stage import asgi_served, wait_until
-from tests.servers.pubsub import emulator
+from tests.servers.pubsub_push import emulator
 
 
 @pytest.mark.mission("E1", "E3")

@@ -1,1 +1,1 @@
-"""HTTP: what each outcome means for an answer, and the endpoints and clients that are built on it."""
+"""HTTP: what each outcome means for an answer (`semantics`), and one short adapter a way of calling."""

@@ -8,7 +8,7 @@
 | running | 409 with `Retry-After`: whoever has it may still die |
 | parked | 503: nobody knows whether it happened, and the sender keeps it until somebody has said so |
 | unknown | 503: it happened, but the record was not confirmed; the next delivery finds out |
-| mismatch | 422 for webhooks; 200 for brokers, which would repeat it for days |
+| mismatch | 422 for webhooks; 200 for brokers, which would repeat it for days (it is on record) |
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from onceward.errors import InvalidKey, NotAcquired, OncewardError, StoreError
 from onceward.model.outcome import Executed, Failed, Mismatch, Outcome, Parked, Replayed, Running, Stale
 
-from .exchange import Answer, problem, retry_after
+from .answer import Answer, problem, retry_after
 
 SOON = 10.0
 """Seconds after which a running delivery is worth another try: most work is done long before its lease ends."""

@@ -11,8 +11,8 @@ from typing import Any, Final
 from onceward.bridge import run
 from onceward.errors import OncewardError
 
+from .answer import Answer, Request, problem
 from .delivered import is_trouble, trouble
-from .exchange import Answer, Request, problem
 
 LIMIT: Final = 10 * 1024 * 1024
 """Bytes of a body: as much as a Pub/Sub message may have, and far more than any webhook."""

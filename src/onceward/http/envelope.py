@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from .exchange import Request
+from .answer import Request
 
 T = TypeVar("T")
 

@@ -13,6 +13,7 @@ A handler that knows duplicates itself, as a state does, is declared with `claim
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final, TypeVar, Unpack
@@ -24,16 +25,16 @@ from onceward.core.held import message_of
 from onceward.core.job import Job
 from onceward.errors import ConfigurationError, OncewardError
 from onceward.face import Face
-from onceward.model.outcome import Outcome
+from onceward.model.outcome import Mismatch, Outcome
 from onceward.model.policy import Defaults
 from onceward.model.weight import LIGHT_BYTES
 from onceward.observe.events import Event
 from onceward.operation import label_of
 
+from .answer import Answer, Request, problem
 from .delivered import answer_to, is_trouble, trouble
 from .endpoint import LIMIT, Answering, AsyncEndpoint, Endpoint
 from .envelope import Envelope, Message, cloudevent, pubsub
-from .exchange import Answer, Request, problem
 from .shapes import Match, Shape
 from .tokens import Check, bearer_token, query_token
 from .work import Work, awaits, refuse_colour, refuse_face, tell_rejected
@@ -147,7 +148,7 @@ class Pushed(Answering):
             return await self._rejected(found)
         if found.job is None:
             return await self._handed_over(found)
-        return self._acknowledged(await execute(found.route.work.engine, found.job))
+        return await self._told(await execute(found.route.work.engine, found.job), found.envelope)
 
     def _read(self, request: Request) -> Routed | Unroutable | Answer:
         """Everything that needs no store."""
@@ -171,7 +172,7 @@ class Pushed(Answering):
         job = work.rejection(found.envelope.key, found.envelope.payload, f"{found.reason}: {found.why}")
         outcome = await execute(work.engine, job)
         tell_rejected(work.engine, self.name, job.key.text, found.reason, found.why)
-        return self._acknowledged(outcome)
+        return answer_to(outcome, mismatch_status=ACKNOWLEDGED)
 
     async def _handed_over(self, found: Routed) -> Answer:
         """A handler that knows duplicates itself. What can never be applied is recorded as the router's rejects are."""
@@ -189,7 +190,7 @@ class Pushed(Answering):
                 f"{label_of(work.handler)} returned {type(outcome).__name__}, not an Outcome",
                 hint="with claim=False it says what happened: return state.apply(…)",
             )
-        return self._acknowledged(outcome)
+        return await self._told(outcome, found.envelope)
 
     def _failed(self, envelope: Envelope, error: Exception) -> Answer:
         engine = self._once.engine
@@ -200,7 +201,12 @@ class Pushed(Answering):
             return trouble(error)
         return problem(500, "failed", "the work failed; deliver it again")
 
-    def _acknowledged(self, outcome: Outcome[Any]) -> Answer:
+    async def _told(self, outcome: Outcome[Any], envelope: Envelope) -> Answer:
+        """What is acknowledged without having been done leaves a record: of a mismatch, under a key of its own."""
+        if isinstance(outcome, Mismatch):
+            content = hashlib.sha256(envelope.message.data).hexdigest()[:16]
+            job = self._rejecting.rejection((envelope.key, "mismatch", content), None, f"mismatch: {content}")
+            await execute(self._once.engine, job)
         return answer_to(outcome, mismatch_status=ACKNOWLEDGED)
 
     async def _admitted(self, request: Request) -> Answer | None:

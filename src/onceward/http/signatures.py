@@ -20,7 +20,7 @@ import msgspec
 from onceward.errors import ConfigurationError, MissingKey
 from onceward.model.duration import Duration, microseconds
 
-from .exchange import Answer, Request
+from .answer import Answer, Request
 
 TOLERANCE: Final = "5m"
 """What Stripe, Slack and Standard Webhooks all recommend: clocks differ by less, and a thief has no longer."""

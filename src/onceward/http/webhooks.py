@@ -22,9 +22,9 @@ from onceward.face import Face
 from onceward.model.policy import Defaults
 from onceward.model.weight import LIGHT_BYTES
 
+from .answer import Answer, Request, problem
 from .delivered import answer_to
 from .endpoint import LIMIT, Answering, AsyncEndpoint, Endpoint
-from .exchange import Answer, Request, problem
 from .signatures import Scheme, github, shopify, signed, slack, standard, stripe
 from .work import Work, refuse_face, tell_rejected
 

@@ -14,7 +14,7 @@ from onceward.model.fingerprint import fingerprint, parts
 from onceward.observe.events import Event
 from onceward.operation import NO_MARKS, label_of, result_annotation
 
-from .exchange import Answer
+from .answer import Answer
 
 WINDOW: Final = "7d"
 """As long as Pub/Sub keeps a message, and longer than any of the known webhook senders tries."""
