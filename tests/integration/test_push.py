@@ -294,6 +294,18 @@ def test_a_handlers_own_answer_is_stored_and_a_duplicate_gets_the_same(face: Fac
     assert stand.send(push({"order": 7})) == first
 
 
+@pytest.mark.rival(17)
+@pytest.mark.parametrize("status", [500, 503, 429, 408, 409, 425])
+def test_an_answer_that_settles_nothing_is_sent_but_not_stored(face: Face, status: int) -> None:
+    stand = pubsub_of(face, retry=OSError)
+    answers = [Answer(status, b"not now", (("retry-after", "7"),)), Answer(201, b"made")]
+    stand.on({"order"})(lambda message: answers.pop(0))
+    first = stand.send(push({"order": 7}))
+    assert (first.status, first.body, first.headers) == (status, b"not now", (("retry-after", "7"),))
+    assert [stand.send(push({"order": 7})).status for _ in range(2)] == [201, 201]
+    assert face.read("m1", name="orders").attempt == 2
+
+
 def test_only_posts_are_answered_and_only_up_to_a_limit(face: Face) -> None:
     stand = pubsub_of(face, limit=300)
     counting(stand)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
 import msgspec
+
+TRY_AGAIN: Final = frozenset({408, 409, 425, 429})
+"""Statuses that settle nothing, as all from 500 on: the same request may be sent once more."""
 
 JSON = ("content-type", "application/json")
 PROBLEM = ("content-type", "application/problem+json")
@@ -72,6 +75,11 @@ class Answer(msgspec.Struct, frozen=True):
             return HTTPStatus(self.status).phrase
         except ValueError:  # a status of the user's own
             return "Unknown"
+
+
+def settles_nothing(status: int) -> bool:
+    """Whether the answer leaves open what became of the request."""
+    return status in TRY_AGAIN or status >= 500  # noqa: PLR2004 (see TRY_AGAIN)
 
 
 def problem(status: int, code: str, detail: str, headers: Iterable[tuple[str, str]] = ()) -> Answer:

@@ -5,6 +5,7 @@
 | executed, replayed, stale | 200 `{applied, reason}`, or the handler's own `Answer` |
 | failed for good | 204: it is recorded, and to deliver it again would change nothing |
 | failed | 500, so that it is delivered again; with `Retry-After` if it is not due yet |
+| its own `Answer` settles nothing (5xx, 408, 409, 425, 429) | that one, as if it had failed |
 | running | 409 with `Retry-After`: whoever has it may still die |
 | parked | 503: nobody knows whether it happened, and the sender keeps it until somebody has said so |
 | unknown | 503: it happened, but the record was not confirmed; the next delivery finds out |
@@ -19,6 +20,7 @@ from onceward.errors import InvalidKey, NotAcquired, OncewardError, StoreError
 from onceward.model.outcome import Executed, Failed, Mismatch, Outcome, Parked, Replayed, Running, Stale
 
 from .answer import Answer, problem, retry_after
+from .work import TryAgain
 
 SOON = 10.0
 """Seconds after which a running delivery is worth another try: most work is done long before its lease ends."""
@@ -54,6 +56,8 @@ def _failed(outcome: Failed[Any]) -> Answer:
         return Answer(204)
     if isinstance(outcome.exception, StoreError):  # the handler's own use of the store
         return trouble(outcome.exception)
+    if isinstance(outcome.exception, TryAgain):
+        return outcome.exception.answer
     due = [retry_after(outcome.retry_after)] if outcome.retry_after else []
     return problem(500, outcome.reason, "the work failed; deliver it again", due)
 

@@ -26,8 +26,7 @@ from weakref import WeakKeyDictionary
 from onceward.core.held import Held
 from onceward.errors import ConfigurationError, Reentrant
 
-TRY_AGAIN: Final = frozenset({408, 409, 425, 429})
-"""Answers that settle nothing, as everything from 500 on: the same request may be sent once more."""
+from .answer import settles_nothing
 
 UNKNOWN_BODY: Final = b""
 """A body that is streamed cannot be compared."""
@@ -73,7 +72,7 @@ class Sent:
     def ended(self, status: int | None) -> None:
         """How it ended; None: without an answer."""
         self.under_way = False
-        self.answered = status is not None and status not in TRY_AGAIN and status < 500  # noqa: PLR2004 (see TRY_AGAIN)
+        self.answered = status is not None and not settles_nothing(status)
 
 
 class Log:

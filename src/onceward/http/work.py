@@ -14,14 +14,22 @@ from onceward.model.fingerprint import fingerprint, parts
 from onceward.observe.events import Event
 from onceward.operation import NO_MARKS, label_of, result_annotation
 
-from .answer import Answer
+from .answer import Answer, settles_nothing
 
 WINDOW: Final = "7d"
 """As long as Pub/Sub keeps a message, and longer than any of the known webhook senders tries."""
 
 
 class Rejected(Exception):
-    """A delivery that can never be done. Never leaves this package: it is what the record of it says."""
+    """A delivery that can never be done. As the next, it never leaves this package: it is what the record says."""
+
+
+class TryAgain(Exception):
+    """A handler's own answer that settles nothing: it is sent, but not stored, and the next delivery runs again."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(f"the handler answered {answer.status}")
+        self.answer = answer
 
 
 class Work:
@@ -37,11 +45,13 @@ class Work:
     ) -> None:
         refuse_colour(once, handler)
         settings = {"window": WINDOW, "on_running": "raise", **defaults, **once._defaults, **choices}  # noqa: SLF001 (as the client's own faces do)
-        finals = settings.get("final", ())
-        settings["final"] = (*(finals if isinstance(finals, tuple) else (finals,)), Rejected, InvalidKey)
+        settings["final"] = (*_several(settings.get("final", ())), Rejected, InvalidKey)
+        if settings.get("retry") is not None:
+            settings["retry"] = (*_several(settings["retry"]), TryAgain)
         self.face = once.using(**settings)
         self.name = name
         self.handler = handler
+        self._call = _awaited_call(handler) if awaits(once) else _call(handler)
         annotation = result_annotation(handler)
         self.codec = self.face.codec(Answer if annotation is Any else annotation)
 
@@ -51,7 +61,7 @@ class Work:
 
     def job(self, id: Any, payload: Mapping[str, Any] | None, argument: Any) -> Job:
         """The handler, once under this id. `payload` is what another delivery of the same id must have, too."""
-        return self._job(id, payload, self.handler, argument)
+        return self._job(id, payload, self._call, argument)
 
     def rejection(self, id: Any, payload: Mapping[str, Any] | None, why: str) -> Job:
         """A job that fails for good: the record of a delivery that nobody can do."""
@@ -66,6 +76,27 @@ class Work:
         key = face.key(id, name=self.name)
         mark, marks = (b"", NO_MARKS) if payload is None else (fingerprint(payload), parts(payload, key.id))
         return Job(key, face.policy, self.codec, mark, marks, call, args, {}, awaits(face))
+
+
+def _several(types: Any) -> tuple[Any, ...]:
+    return tuple(types) if isinstance(types, tuple | list | set | frozenset) else (types,)
+
+
+def _call(handler: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda argument: _settling(handler(argument))
+
+
+def _awaited_call(handler: Callable[..., Any]) -> Callable[..., Any]:
+    async def call(argument: Any) -> Any:
+        return _settling(await handler(argument))
+
+    return call
+
+
+def _settling(value: Any) -> Any:
+    if isinstance(value, Answer) and settles_nothing(value.status):
+        raise TryAgain(value)
+    return value
 
 
 def awaits(once: Face) -> bool:
