@@ -208,18 +208,17 @@ def test_as_a_view_of_flask() -> None:
 
 
 DJANGO = """
+import sys
 import django
 from django.conf import settings
 settings.configure(DEBUG=False, ALLOWED_HOSTS=["*"], ROOT_URLCONF=__name__, SECRET_KEY="x")
 django.setup()
-from django.core.wsgi import get_wsgi_application
 from django.http import HttpResponse
 from django.test import Client
 from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
 from onceward import Once
 from onceward.http.push import PubSubPush, Request
-from tests.http_stage import enveloped
 
 once = Once("memory://")
 endpoint = PubSubPush(once, "orders", check=None)
@@ -232,7 +231,7 @@ def push(request):
 
 urlpatterns = [path("pubsub/push", push)]
 client = Client(enforce_csrf_checks=True)
-for body in (enveloped({"order": 7}), enveloped({"order": 7}), b"{}"):
+for body in (sys.argv[1], sys.argv[1], "{}"):
     answer = client.post("/pubsub/push", data=body, content_type="application/json")
     print(answer.status_code, answer.headers["content-type"])
 once.close()
@@ -242,8 +241,7 @@ once.close()
 def test_as_a_view_of_django() -> None:
     """In a process of its own: its settings are global."""
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-    run = subprocess.run(
-        [sys.executable, "-c", DJANGO], env=environment, capture_output=True, text=True, timeout=100, check=False
-    )
+    command = [sys.executable, "-c", DJANGO, enveloped({"order": 7}).decode()]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
     assert run.returncode == 0, run.stderr
     assert run.stdout.splitlines() == ["200 application/json", "200 application/json", "400 application/problem+json"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -11,10 +12,16 @@ import pytest
 
 from onceward import ClaimError, ConfigurationError, OncewardWarning, Reentrant
 from onceward.http.outgoing import IdempotencyKeys, step
-from onceward.testing import disabled
-from tests.faces import Face
+from onceward.testing import FakeClock, disabled
+from tests.faces import Face, Place, place_of
 
 URL = "https://api.example/charges"
+
+
+@pytest.fixture(params=["memory"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Place:
+    """One store: what differs here comes before it, and test_push.py has both."""
+    return place_of(request, tmp_path, clock)
 
 
 class Remote:

@@ -70,14 +70,14 @@ NO_ENVELOPES: list[bytes] = [
 
 
 @pytest.mark.mission("E1")
-@pytest.mark.parametrize("body", NO_ENVELOPES, ids=lambda body: body[:60].decode("latin-1"))
-def test_what_is_no_envelope_or_has_no_id_is_a_bad_request_and_the_store_is_not_asked(face: Face, body: bytes) -> None:
+def test_what_is_no_envelope_or_has_no_id_is_a_bad_request_and_the_store_is_not_asked(face: Face) -> None:
     stand = pubsub_of(face)
     seen = counting(stand)
-    with face.store_trouble("claim") as asked:
-        status, told = stand.post(Request("POST", {}, body))
-    assert (status, told["code"], asked, seen) == (400, "no_envelope", [], [])
-    assert [event.reason for event in face.told("rejected")] == ["no_envelope"]
+    for body in NO_ENVELOPES:
+        with face.store_trouble("claim") as asked:
+            status, told = stand.post(Request("POST", {}, body))
+        assert (status, told["code"], asked, seen) == (400, "no_envelope", [], []), body[:60]
+    assert [event.reason for event in face.told("rejected")] == ["no_envelope"] * len(NO_ENVELOPES)
 
 
 UNDECODABLE: list[bytes] = [b"", b"not json", b"[1]", b"7", b'"text"', b"\xff", b'{"a": NaN}', b"[" * 100_000]
@@ -85,16 +85,16 @@ UNDECODABLE: list[bytes] = [b"", b"not json", b"[1]", b"7", b'"text"', b"\xff", 
 
 @pytest.mark.mission("E1")
 @pytest.mark.fault("F72")
-@pytest.mark.parametrize("data", UNDECODABLE, ids=lambda data: data[:20].decode("latin-1"))
-def test_undecodable_data_is_recorded_as_failed_for_good_and_acknowledged(face: Face, data: bytes) -> None:
+def test_undecodable_data_is_recorded_as_failed_for_good_and_acknowledged(face: Face) -> None:
     stand = pubsub_of(face)
     seen = counting(stand)
-    assert [stand.send(push(data)).status for _ in range(2)] == [204, 204]
-    record = face.read("m1", name="orders")
-    assert (record.state, record.final, record.error_type) == (State.FAILED, True, "Rejected")
-    assert record.error.startswith("undecodable_data")
-    assert face.once.counts["rejected"] == 2
-    assert face.once.counts["failed"] == 1
+    for number, data in enumerate(UNDECODABLE):
+        assert [stand.send(push(data, f"m{number}")).status for _ in range(2)] == [204, 204], data[:20]
+        record = face.read(f"m{number}", name="orders")
+        assert (record.state, record.record.final) == (State.FAILED, True)
+        assert record.error.startswith("Rejected: undecodable_data")
+    assert face.once.counts["rejected"] == 2 * len(UNDECODABLE)
+    assert face.once.counts["failed"] == len(UNDECODABLE)
     assert seen == []
 
 
@@ -112,8 +112,8 @@ def test_an_unknown_shape_is_recorded_and_acknowledged_and_no_storm_follows(face
     seen = counting(stand, {"order"})
     assert [stand.send(push({"weather": "rain"})).status for _ in range(3)] == [204] * 3
     record = face.read("m1", name="orders")
-    assert (record.state, record.final, record.attempt) == (State.FAILED, True, 1)
-    assert record.error == "unknown_shape: its members are weather"
+    assert (record.state, record.record.final, record.attempt) == (State.FAILED, True, 1)
+    assert record.error == "Rejected: unknown_shape: its members are weather"
     assert {event.reason for event in face.told("rejected")} == {"unknown_shape"}
     assert stand.post(push({"order": 1}, "m2")) == APPLIED
     assert len(seen) == 1
@@ -215,7 +215,7 @@ def test_a_final_failure_is_acknowledged_and_not_tried_again(face: Face) -> None
 
     assert [stand.send(push({"order": 7})).status for _ in range(3)] == [204] * 3
     assert len(tries) == 1
-    assert face.read("m1", name="orders").final
+    assert face.read("m1", name="orders").record.final
 
 
 @pytest.mark.fault("F72")
@@ -262,7 +262,7 @@ def test_a_message_id_with_another_payload_is_told_and_not_repeated_for_days(fac
     assert len(seen) == 1
     assert face.once.counts["mismatch"] == 1
     content = hashlib.sha256(b'{"order": 8}').hexdigest()[:16]
-    assert face.read(("m1", "mismatch", content), name="orders").final, "it is on record, for a person to see"
+    assert face.read(("m1", "mismatch", content), name="orders").record.final, "it is on record, for a person to see"
 
 
 @pytest.mark.fault("F50")
@@ -295,15 +295,16 @@ def test_a_handlers_own_answer_is_stored_and_a_duplicate_gets_the_same(face: Fac
 
 
 @pytest.mark.rival(17)
-@pytest.mark.parametrize("status", [500, 503, 429, 408, 409, 425])
-def test_an_answer_that_settles_nothing_is_sent_but_not_stored(face: Face, status: int) -> None:
+def test_an_answer_that_settles_nothing_is_sent_but_not_stored(face: Face) -> None:
     stand = pubsub_of(face, retry=OSError)
-    answers = [Answer(status, b"not now", (("retry-after", "7"),)), Answer(201, b"made")]
+    vague = [500, 503, 429, 408, 409, 425]
+    answers = [*(Answer(status, b"not now", (("retry-after", "7"),)) for status in vague), Answer(201, b"made")]
     stand.on({"order"})(lambda message: answers.pop(0))
-    first = stand.send(push({"order": 7}))
-    assert (first.status, first.body, first.headers) == (status, b"not now", (("retry-after", "7"),))
+    for status in vague:
+        first = stand.send(push({"order": 7}))
+        assert (first.status, first.body, first.headers) == (status, b"not now", (("retry-after", "7"),))
     assert [stand.send(push({"order": 7})).status for _ in range(2)] == [201, 201]
-    assert face.read("m1", name="orders").attempt == 2
+    assert face.read("m1", name="orders").attempt == len(vague) + 1
 
 
 def test_only_posts_are_answered_and_only_up_to_a_limit(face: Face) -> None:
@@ -339,18 +340,19 @@ def test_a_token_may_be_in_the_url(face: Face) -> None:
         assert stand.send(Request("POST", {}, body, query=query)).status == status
 
 
-@pytest.mark.parametrize(
-    ("raised", "status"), [(ValueError("expired"), 401), (PermissionError(), 401), (OSError("no network"), 503)]
-)
-def test_a_check_that_raises_lets_nobody_in(face: Face, raised: Exception, status: int) -> None:
+def test_a_check_that_raises_lets_nobody_in(face: Face) -> None:
+    raised: list[Exception] = []
+
     def check(request: Request) -> bool:
-        raise raised
+        raise raised[-1]
 
     stand = pubsub_of(face, check=check)
     seen = counting(stand)
-    with face.store_trouble("claim") as asked:
-        assert stand.send(push({"order": 7})).status == status
-    assert (asked, seen) == ([], [])
+    for error, status in ((ValueError("expired"), 401), (PermissionError(), 401), (TimeoutError("no network"), 503)):
+        raised.append(error)
+        with face.store_trouble("claim") as asked:
+            assert stand.send(push({"order": 7})).status == status
+        assert (asked, seen) == ([], [])
 
 
 async def test_an_async_check_is_awaited() -> None:
@@ -394,7 +396,7 @@ def test_colours_and_shapes_that_cannot_work_are_refused() -> None:
             PubSubPush(once, "orders", check=check)
         with pytest.raises(TypeError, match="check"):
             anything(once, "orders")
-        for shape in ("service", 7, set(), {7}, object):
+        for shape in ("service", 7, set(), {7}, object, dict, int):
             with pytest.raises(ConfigurationError, match="shape"):
                 stand.on(shape)
         stand.on()(plain)

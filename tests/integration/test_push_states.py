@@ -26,7 +26,7 @@ BEAT = {"service": "billing", "env": "prod", "status": "ok"}
 
 
 def beat(second: int, id: str, **payload: Any) -> Any:
-    return push({**BEAT, "producedAt": f"2026-03-01T08:00:{second:02}Z", **payload}, id)
+    return push({**BEAT, "producedAt": f"2025-03-01T08:00:{second:02}Z", **payload}, id)
 
 
 def place(message: Message[Any]) -> Ordering:
@@ -73,8 +73,8 @@ def test_an_event_that_can_never_be_applied_is_recorded_and_one_of_the_future_is
     bad = push({**BEAT, "producedAt": "yesterday"}, "m1")
     assert [stand.send(bad).status for _ in range(2)] == [204, 204]
     record = face.read("m1", name="ops_dedupe")
-    assert (record.state, record.final) == (State.FAILED, True)
-    assert record.error.startswith("unusable_data")
+    assert (record.state, record.record.final) == (State.FAILED, True)
+    assert record.error.startswith("Rejected: unusable_data")
     future = stand.send(push({**BEAT, "producedAt": "2999-01-01T00:00:00Z"}, "m2"))
     assert (future.status, json.loads(future.body)["code"]) == (503, "future_event_parked")
     with face.store_trouble("keep_newest"):

@@ -28,7 +28,6 @@ from onceward.face import Face
 from onceward.model.outcome import Mismatch, Outcome
 from onceward.model.policy import Defaults
 from onceward.model.weight import LIGHT_BYTES
-from onceward.observe.events import Event
 from onceward.operation import label_of
 
 from .answer import Answer, Request, problem
@@ -37,7 +36,7 @@ from .endpoint import LIMIT, Answering, AsyncEndpoint, Endpoint
 from .envelope import Envelope, Message, cloudevent, pubsub
 from .shapes import Match, Shape
 from .tokens import Check, bearer_token, query_token
-from .work import Work, awaits, refuse_colour, refuse_face, tell_rejected
+from .work import Work, awaits, refuse_colour, refuse_face, tell
 
 __all__ = [
     "Answer",
@@ -154,7 +153,7 @@ class Pushed(Answering):
         """Everything that needs no store."""
         envelope = type(self).open(request)
         if isinstance(envelope, str):
-            tell_rejected(self._once.engine, self.name, "", "no_envelope", envelope)
+            self._tell("no_envelope", envelope)
             return problem(400, "no_envelope", envelope)
         opened = envelope.opened()
         if isinstance(opened, str):
@@ -171,7 +170,7 @@ class Pushed(Answering):
         work = self._rejecting
         job = work.rejection(found.envelope.key, found.envelope.payload, f"{found.reason}: {found.why}")
         outcome = await execute(work.engine, job)
-        tell_rejected(work.engine, self.name, job.key.text, found.reason, found.why)
+        tell(self._once, "rejected", self.name, job.key.text, reason=found.reason, error=found.why)
         return answer_to(outcome, mismatch_status=ACKNOWLEDGED)
 
     async def _handed_over(self, found: Routed) -> Answer:
@@ -193,10 +192,8 @@ class Pushed(Answering):
         return await self._told(outcome, found.envelope)
 
     def _failed(self, envelope: Envelope, error: Exception) -> Answer:
-        engine = self._once.engine
-        if engine.wants("failed"):
-            key = self._rejecting.face.key(envelope.key, name=self.name)
-            engine.bus.emit(Event(name="failed", key=key.text, scope=key.scope.text, error=message_of(error)))
+        key = self._once.key(envelope.key, name=self.name)
+        tell(self._once, "failed", self.name, key.text, error=message_of(error))
         if isinstance(error, OncewardError) and is_trouble(error):
             return trouble(error)
         return problem(500, "failed", "the work failed; deliver it again")
@@ -222,12 +219,15 @@ class Pushed(Answering):
         except (ValueError, PermissionError):
             may = False
         except Exception as error:  # noqa: BLE001 (it cannot tell, so nobody passes)
-            tell_rejected(self._once.engine, self.name, "", "check_failed", repr(error))
+            self._tell("check_failed", repr(error))
             return problem(503, "check_failed", "nobody could tell whether this may pass; deliver it again")
         if may:
             return None
-        tell_rejected(self._once.engine, self.name, "", "refused")
+        self._tell("refused")
         return problem(401, "refused", "the token does not hold", [("www-authenticate", "Bearer")])
+
+    def _tell(self, reason: str, error: str = "") -> None:
+        tell(self._once, "rejected", self.name, reason=reason, error=error)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}: {len(self._routes)} handlers>"

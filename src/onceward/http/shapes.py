@@ -61,9 +61,12 @@ def _of_class(shape: Any) -> Callable[[dict[str, Any]], Any]:
         except (msgspec.ValidationError, ValueError):  # pydantic's errors are ValueErrors
             return UNFIT
 
-    if validate is None:
-        try:
-            msgspec.json.Decoder(shape)
-        except TypeError as error:
-            raise ConfigurationError(f"{shape!r} is no shape: {error}") from None
+    if validate is None and not _has_members(shape):
+        raise ConfigurationError(f"{shape!r} is no shape", hint="give a class with members, or their names")
     return convert
+
+
+def _has_members(shape: Any) -> bool:
+    from msgspec import inspect  # only while routes are declared
+
+    return isinstance(inspect.type_info(shape), inspect.StructType | inspect.DataclassType | inspect.TypedDictType)

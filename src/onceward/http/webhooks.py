@@ -26,7 +26,7 @@ from .answer import Answer, Request, problem
 from .delivered import answer_to
 from .endpoint import LIMIT, Answering, AsyncEndpoint, Endpoint
 from .signatures import Scheme, github, shopify, signed, slack, standard, stripe
-from .work import Work, refuse_face, tell_rejected
+from .work import Work, refuse_face, tell
 
 __all__ = [
     "Answer",
@@ -104,7 +104,7 @@ class Verifying(Answering):
         """Everything before the store is asked."""
         objection = self._scheme.objection(request, self._clock())
         if objection is not None:
-            tell_rejected(self._work.engine, self.name, "", objection)
+            tell(self._work.face, "rejected", self.name, reason=objection)
             return problem(403, objection, "the signature does not hold")
         try:
             handshake = self._scheme.handshake(request)
@@ -113,7 +113,7 @@ class Verifying(Answering):
             event = WebhookEvent(self._event_id(request), self._type(request), request)
             return self._work.job(event.id, {"body": request.body} if self._scheme.same_body else None, event)
         except (LookupError, TypeError, ValueError) as error:  # InvalidKey, or what a reader of the user's own raises
-            tell_rejected(self._work.engine, self.name, "", "no_event_id", str(error))
+            tell(self._work.face, "rejected", self.name, reason="no_event_id", error=str(error))
             return problem(400, "no_event_id", "nothing says which event this is")
 
     def _type(self, request: Request) -> str:

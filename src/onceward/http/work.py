@@ -130,7 +130,9 @@ def refuse_face(once: Face, *, wanted_async: bool, what: str) -> None:
         )
 
 
-def tell_rejected(engine: Engine, name: str, key: str, reason: str, error: str = "") -> None:
-    """Counted and told at the seam, like everything else that happens to a delivery."""
-    if engine.wants("rejected"):
-        engine.bus.emit(Event(name="rejected", key=key, scope=name, reason=reason, error=error))
+def tell(once: Face, event: str, name: str, key: str = "", *, reason: str = "", error: str = "") -> None:
+    """Count and tell what no claim was made for, at the seam like everything else."""
+    engine = once.engine
+    if engine.wants(event):
+        scope = once.state_scope(name).text
+        engine.bus.emit(Event(name=event, key=key, scope=scope, reason=reason, error=error))
