@@ -396,7 +396,8 @@ def test_colours_and_shapes_that_cannot_work_are_refused() -> None:
             PubSubPush(once, "orders", check=check)
         with pytest.raises(TypeError, match="check"):
             anything(once, "orders")
-        for shape in ("service", 7, set(), {7}, object, dict, int):
+        unfit: list[Any] = ["service", 7, set(), {7}, object, dict, int]
+        for shape in unfit:
             with pytest.raises(ConfigurationError, match="shape"):
                 stand.on(shape)
         stand.on()(plain)

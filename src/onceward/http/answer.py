@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -35,7 +35,8 @@ class Request:
         self.path = path
         self.query = query
         self._headers: dict[str, str] = {}
-        for name, value in headers.items() if isinstance(headers, Mapping) else headers:
+        pairs = headers.items() if isinstance(headers, Mapping) else headers
+        for name, value in cast("Iterable[tuple[str, str]]", pairs):
             small = name.lower()
             before = self._headers.get(small)
             self._headers[small] = value if before is None else f"{before}, {value}"

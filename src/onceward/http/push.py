@@ -87,7 +87,6 @@ class Pushed(Answering):
     """The flow, in both colours and for every kind of envelope."""
 
     wanted_async: ClassVar[bool] = False
-    open: ClassVar[Callable[[Request], Envelope | str]]
 
     def __init__(
         self, once: Face, name: str, *, check: Check | None, limit: int = LIMIT, **choices: Unpack[Defaults]
@@ -132,6 +131,10 @@ class Pushed(Answering):
         defaults = {"retry_span": RETRY_SPAN, "reasons": REASONS}
         return Work(self._once, self.name, handler, defaults, {**self._choices, **choices})
 
+    def open(self, request: Request) -> Envelope | str:
+        """The envelope of a request, or why there is none."""
+        raise NotImplementedError
+
     # ── the flow ──
 
     async def answer(self, request: Request) -> Answer:
@@ -151,7 +154,7 @@ class Pushed(Answering):
 
     def _read(self, request: Request) -> Routed | Unroutable | Answer:
         """Everything that needs no store."""
-        envelope = type(self).open(request)
+        envelope = self.open(request)
         if isinstance(envelope, str):
             self._tell("no_envelope", envelope)
             return problem(400, "no_envelope", envelope)
@@ -241,27 +244,35 @@ async def _nobody_async(_message: Any) -> None:
     """As `_nobody`."""
 
 
-class PubSubPush(Pushed, Endpoint):
+class PubSub(Pushed):
+    """Of Pub/Sub."""
+
+    def open(self, request: Request) -> Envelope | str:
+        return pubsub(request)
+
+
+class CloudEvents(Pushed):
+    """Of CloudEvents."""
+
+    def open(self, request: Request) -> Envelope | str:
+        return cloudevent(request)
+
+
+class PubSubPush(PubSub, Endpoint):
     """A Pub/Sub push endpoint: a WSGI application, or `respond(request)`."""
 
-    open = staticmethod(pubsub)
 
-
-class AsyncPubSubPush(Pushed, AsyncEndpoint):
+class AsyncPubSubPush(PubSub, AsyncEndpoint):
     """A Pub/Sub push endpoint: an ASGI application, or `await respond(request)`."""
 
     wanted_async = True
-    open = staticmethod(pubsub)
 
 
-class CloudEventsPush(Pushed, Endpoint):
+class CloudEventsPush(CloudEvents, Endpoint):
     """An endpoint for CloudEvents: a WSGI application, or `respond(request)`."""
 
-    open = staticmethod(cloudevent)
 
-
-class AsyncCloudEventsPush(Pushed, AsyncEndpoint):
+class AsyncCloudEventsPush(CloudEvents, AsyncEndpoint):
     """An endpoint for CloudEvents: an ASGI application, or `await respond(request)`."""
 
     wanted_async = True
-    open = staticmethod(cloudevent)

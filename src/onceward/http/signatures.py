@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import parse_qs
 
 import msgspec
@@ -21,6 +21,8 @@ from onceward.errors import ConfigurationError, MissingKey
 from onceward.model.duration import Duration, microseconds
 
 from .answer import Answer, Request
+
+T = TypeVar("T")
 
 TOLERANCE: Final = "5m"
 """What Stripe, Slack and Standard Webhooks all recommend: clocks differ by less, and a thief has no longer."""
@@ -279,11 +281,11 @@ def _slack_body(request: Request) -> _SlackBody:
     return msgspec.convert(known, _SlackBody)
 
 
-def _json(request: Request, kind: Any) -> Any:
+def _json(request: Request, kind: type[T]) -> T:
     return _decoded(request.body, kind)
 
 
-def _decoded(body: bytes, kind: Any) -> Any:
+def _decoded(body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
