@@ -114,7 +114,9 @@ def test_an_unknown_shape_is_recorded_and_acknowledged_and_no_storm_follows(face
     record = face.read("m1", name="orders")
     assert (record.state, record.record.final, record.attempt) == (State.FAILED, True, 1)
     assert record.error == "Rejected: unknown_shape: its members are weather"
-    assert {event.reason for event in face.told("rejected")} == {"unknown_shape"}
+    told = face.told("rejected")
+    assert {(event.reason, event.key, event.scope) for event in told} == {("unknown_shape", "m1", "default/orders")}
+    assert "weather" not in str(told), "what is in a message is on its record, and in no log"
     assert stand.post(push({"order": 1}, "m2")) == APPLIED
     assert len(seen) == 1
 

@@ -95,7 +95,7 @@ def test_a_handler_without_a_claim_fails_and_then_succeeds(face: Face) -> None:
         return face._wait(services.apply("billing", place(message), "ok")) if len(tries) == 2 else "no outcome"
 
     assert [stand.send(beat(5, "m5")).status for _ in range(2)] == [500, 200]
-    assert [event.key for event in face.told("failed")] == ["m5"]
+    assert [(event.key, event.error) for event in face.told("failed")] == [("m5", "ConnectionError")]
     with pytest.raises(Exception, match="not an Outcome"):
         stand.send(beat(6, "m6"))
 

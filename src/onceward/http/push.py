@@ -156,7 +156,7 @@ class Pushed(Answering):
         """Everything that needs no store."""
         envelope = self.open(request)
         if isinstance(envelope, str):
-            self._tell("no_envelope", envelope)
+            self._tell("no_envelope")
             return problem(400, "no_envelope", envelope)
         opened = envelope.opened()
         if isinstance(opened, str):
@@ -173,7 +173,7 @@ class Pushed(Answering):
         work = self._rejecting
         job = work.rejection(found.envelope.key, found.envelope.payload, f"{found.reason}: {found.why}")
         outcome = await execute(work.engine, job)
-        tell(self._once, "rejected", self.name, job.key.text, reason=found.reason, error=found.why)
+        tell(self._once, "rejected", self.name, job.key.text, reason=found.reason)
         return answer_to(outcome, mismatch_status=ACKNOWLEDGED)
 
     async def _handed_over(self, found: Routed) -> Answer:
@@ -196,7 +196,7 @@ class Pushed(Answering):
 
     def _failed(self, envelope: Envelope, error: Exception) -> Answer:
         key = self._once.key(envelope.key, name=self.name)
-        tell(self._once, "failed", self.name, key.text, error=message_of(error))
+        tell(self._once, "failed", self.name, key.text, error=type(error).__qualname__)
         if isinstance(error, OncewardError) and is_trouble(error):
             return trouble(error)
         return problem(500, "failed", "the work failed; deliver it again")
@@ -222,7 +222,7 @@ class Pushed(Answering):
         except (ValueError, PermissionError):
             may = False
         except Exception as error:  # noqa: BLE001 (it cannot tell, so nobody passes)
-            self._tell("check_failed", repr(error))
+            self._tell("check_failed", type(error).__qualname__)
             return problem(503, "check_failed", "nobody could tell whether this may pass; deliver it again")
         if may:
             return None

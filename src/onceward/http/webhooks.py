@@ -113,7 +113,7 @@ class Verifying(Answering):
             event = WebhookEvent(self._event_id(request), self._type(request), request)
             return self._work.job(event.id, {"body": request.body} if self._scheme.same_body else None, event)
         except (LookupError, TypeError, ValueError) as error:  # InvalidKey, or what a reader of the user's own raises
-            tell(self._work.face, "rejected", self.name, reason="no_event_id", error=str(error))
+            tell(self._work.face, "rejected", self.name, reason="no_event_id", error=type(error).__qualname__)
             return problem(400, "no_event_id", "nothing says which event this is")
 
     def _type(self, request: Request) -> str:

@@ -131,7 +131,7 @@ def refuse_face(once: Face, *, wanted_async: bool, what: str) -> None:
 
 
 def tell(once: Face, event: str, name: str, key: str = "", *, reason: str = "", error: str = "") -> None:
-    """Count and tell what no claim was made for, at the seam like everything else."""
+    """Count and tell what no claim was made for. As with every event: the name of an error, never its message."""
     engine = once.engine
     if engine.wants(event):
         scope = once.state_scope(name).text
