@@ -165,6 +165,25 @@ def test_a_body_that_breaks_off_is_no_message() -> None:
     assert seen == []
 
 
+async def test_of_a_body_that_never_ends_no_more_is_kept_than_the_limit() -> None:
+    once = Once("memory://")
+    endpoint = AsyncPubSubPush(once.aio, "orders", check=None, limit=1_000)
+    chunks: list[int] = []
+    told: list[Any] = []
+
+    async def endless() -> Any:
+        chunks.append(1)
+        assert len(chunks) <= 11, "it goes on reading"
+        return {"type": "http.request", "body": b"x" * 100, "more_body": True}
+
+    async def send(message: Any) -> None:
+        told.append(message)
+
+    await endpoint({"type": "http", "method": "POST", "path": "/", "headers": []}, endless, send)
+    assert told[0]["status"] == 413
+    await asyncio.to_thread(once.close)
+
+
 async def test_a_client_that_has_gone_before_its_body_began_nothing() -> None:
     once = Once("memory://")
     seen: list[WebhookEvent] = []

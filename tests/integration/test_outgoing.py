@@ -99,6 +99,27 @@ def test_several_requests_of_one_piece_of_work_have_keys_of_their_own_on_every_a
     assert len(set(attempts[0])) == 6
 
 
+@pytest.mark.mission("C8")
+def test_the_order_counts_only_among_requests_to_the_same_url(face: Face, remote: Remote) -> None:
+    attempts: list[dict[str, str | None]] = []
+
+    @face(key="order:{order}")
+    def ship(order: int) -> None:
+        sent: dict[str, str | None] = {}
+        attempts.append(sent)
+        with client(remote) as http:
+            for name in ("a", "b") if len(attempts) == 1 else ("b", "a"):
+                http.post(f"{URL}/{name}")
+                sent[name] = remote.keys[-1]
+        if len(attempts) == 1:
+            raise RuntimeError("crashed")
+
+    with pytest.raises(RuntimeError):
+        ship(7)
+    ship(7)
+    assert attempts[0] == attempts[1]
+
+
 def test_safe_requests_have_no_key_and_a_key_of_your_own_is_kept(face: Face, remote: Remote) -> None:
     with face.claim("order:7"), client(remote) as http:
         http.get(URL)
@@ -248,6 +269,25 @@ def test_another_auth_goes_along(face: Face, make: Callable[[], httpx.Auth]) -> 
             IdempotencyKeys(auth=anything)
     with pytest.raises(ConfigurationError, match="outside"):
         IdempotencyKeys(outside="quietly")  # type: ignore[arg-type]  # that is the point
+
+
+def test_a_request_that_was_challenged_and_then_lost_is_sent_once_more(face: Face) -> None:
+    keys: list[str] = []
+
+    def guarded(request: httpx.Request) -> httpx.Response:
+        keys.append(request.headers["idempotency-key"])
+        if len(keys) == 2:
+            raise httpx.ReadTimeout("lost")
+        if "authorization" in request.headers:
+            return httpx.Response(200)
+        return httpx.Response(401, headers={"www-authenticate": 'Digest realm="r", nonce="n", qop="auth"'})
+
+    auth = IdempotencyKeys(auth=httpx.DigestAuth("u", "p"))
+    with face.claim("order:7"), httpx.Client(transport=httpx.MockTransport(guarded), auth=auth) as http:
+        with pytest.raises(httpx.ReadTimeout):
+            http.post(URL)
+        assert http.post(URL).status_code == 200
+    assert len(set(keys)) == 1
 
 
 def test_a_redirect_keeps_the_key(face: Face) -> None:

@@ -100,6 +100,7 @@ def test_undecodable_data_is_recorded_as_failed_for_good_and_acknowledged(face: 
 
 def test_data_that_is_not_base64_is_undecodable_too(face: Face) -> None:
     stand = pubsub_of(face)
+    counting(stand)
     for number, data in enumerate(("%%%", "e30", "é", "e3 0=")):
         body = json.dumps({"message": {"messageId": f"m{number}", "data": data}}).encode()
         assert stand.send(Request("POST", {}, body)).status == 204
@@ -412,4 +413,12 @@ def test_a_window_shorter_than_the_broker_tries_is_warned_about() -> None:
     with Once("memory://") as once, pytest.warns(OncewardWarning, match="retry span"):
         PubSubPush(once, "orders", check=None, window="1h")
     with Once("memory://", window="30d") as once:
-        assert PubSubPush(once, "orders", check=None)._rejecting.face.policy.window.length == 30 * 86_400_000_000
+        policy = PubSubPush(once, "orders", check=None)._rejecting.face.policy
+        assert (policy.window.length, policy.on_running) == (30 * 86_400_000_000, "raise")
+
+
+def test_the_words_of_the_client_hold_before_those_of_the_endpoint() -> None:
+    with Once("memory://", reasons={"executed": "new", "done": "seen"}) as once:
+        endpoint = PubSubPush(once, "orders", check=None)
+        endpoint.on()(lambda message: None)
+        assert [json.loads(endpoint.respond(push({})).body)["reason"] for _ in range(2)] == ["new", "seen"]

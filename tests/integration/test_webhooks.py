@@ -173,6 +173,19 @@ def test_the_packages_of_the_senders_accept_what_we_accept() -> None:
     assert SignatureVerifier(SECRET).is_valid_request(body, request.headers())
 
 
+def test_another_version_of_a_signature_is_not_taken_for_the_known_one() -> None:
+    body, now = SENDERS["slack"][2], time.time()
+    for sign, scheme, header, known in (
+        (by_slack, slack(SECRET), "x-slack-signature", "v0="),
+        (by_github, github(SECRET), "x-hub-signature-256", "sha256="),
+    ):
+        good = sign(body)
+        assert scheme.objection(good, now) is None
+        for other in ("v9=", "sha999=", ""):
+            forged = {**good.headers(), header: good.header(header).replace(known, other)}
+            assert scheme.objection(Request("POST", forged, body), now) == "missing_signature"
+
+
 def test_the_vectors_that_senders_publish() -> None:
     hello = Request(
         "POST",
@@ -267,7 +280,8 @@ def test_a_scheme_and_an_id_of_your_own(face: Face) -> None:
     headers = {"x-sign": f"v2:{value}", "x-time": now, "x-type": "sold"}
     assert [stand.post(Request("POST", headers, body)) for _ in range(2)] == [APPLIED, REPLAYED]
     assert [(event.id, event.type) for event in seen] == [(("a", 7), "sold")]
-    assert stand.send(Request("POST", {**headers, "x-sign": value}, body)).status == 403
+    for other in (value, f"v3:{value}", "v2:", ""):
+        assert stand.send(Request("POST", {**headers, "x-sign": other}, body)).status == 403
     assert stand.send(Request("POST", {**headers, "x-time": "1"}, body)).status == 403
     for nameless in (b"{}", b"not json", b"[]"):
         value = base64.b64encode(hmac.new(SECRET.encode(), now.encode() + b"|" + nameless, "sha512").digest()).decode()
