@@ -17,8 +17,8 @@ import pytest
 
 from onceward import Once
 from onceward.http.push import AsyncPubSubPush, Message, PubSubPush
+from tests.endpoints.stage import asgi_served, enveloped, wait_until, wsgi_served
 from tests.faces import TOO_LONG
-from tests.http_stage import asgi_served, enveloped, wait_until, wsgi_served
 from tests.servers.process import free_port
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,8 +14,8 @@ from cloudevents.http import CloudEvent
 from onceward import State
 from onceward.http.push import Message, Request
 from onceward.testing import FakeClock
+from tests.endpoints.stage import cloudevents_of
 from tests.faces import Face, Place, place_of
-from tests.http_stage import cloudevents_of
 
 APPLIED = (200, {"applied": True, "reason": "applied"})
 DUPLICATE = (200, {"applied": False, "reason": "duplicate_message_noop"})

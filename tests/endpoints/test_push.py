@@ -12,8 +12,8 @@ from pydantic import BaseModel
 
 from onceward import ConfigurationError, Once, OncewardWarning, State
 from onceward.http.push import Answer, AsyncPubSubPush, Message, PubSubPush, Request, bearer_token, query_token
+from tests.endpoints.stage import Stand, enveloped, pubsub_of, push
 from tests.faces import Face, Pause
-from tests.http_stage import Stand, enveloped, pubsub_of, push
 
 APPLIED = (200, {"applied": True, "reason": "applied"})
 DUPLICATE = (200, {"applied": False, "reason": "duplicate_message_noop"})

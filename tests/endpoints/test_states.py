@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -19,9 +22,10 @@ from examples.fleet.message import event_id, ordering, service_id
 from examples.fleet.traffic import delivered, history, truth
 from onceward import Once, Ordering, Outcome, State
 from onceward.http.push import AsyncPubSubPush, Message
+from tests.endpoints.stage import asgi_served, enveloped, pubsub_of, push, wsgi_served
 from tests.faces import Face
-from tests.http_stage import asgi_served, enveloped, pubsub_of, push, wsgi_served
 
+ROOT = Path(__file__).resolve().parents[2]
 BEAT = {"service": "billing", "env": "prod", "status": "ok"}
 
 
@@ -126,6 +130,20 @@ def test_a_fleet_over_http_ends_in_the_table_that_somebody_has_who_saw_everythin
     with closing(sqlite3.connect(path)) as table:
         seen = dict(table.execute("SELECT serviceId, status FROM ops_services"))
     assert seen == {service_id(*service): status for service, status in truth(messages).items()}
+
+
+def test_the_example_serves_what_it_says(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "examples.fleet.endpoint", "--port", "0", "--file", str(tmp_path / "fleet.db")]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            method, url = server.stdout.readline().split()
+            [message] = history(1, Random(1))
+            answer = httpx.request(method, url, content=as_push(message))
+            assert answer.json() == {"applied": True, "reason": "applied"}
+        finally:
+            server.kill()
 
 
 @pytest.mark.mission("E1", "E3")

@@ -19,7 +19,7 @@ from onceward import Once
 from onceward.http.push import AsyncCloudEventsPush, AsyncPubSubPush, CloudEventsPush, PubSubPush, Request
 from onceward.http.signatures import Claimed, Scheme
 from onceward.http.webhooks import AsyncWebhook, Webhook, WebhookEvent, github, signed, slack, stripe
-from tests.http_stage import enveloped
+from tests.endpoints.stage import enveloped
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),

@@ -8,7 +8,7 @@ import pytest
 
 from onceward import Once, State
 from onceward.http.push import AsyncPubSubPush, Message
-from tests.http_stage import asgi_served, wait_until
+from tests.endpoints.stage import asgi_served, wait_until
 from tests.servers.pubsub_push import emulator
 
 

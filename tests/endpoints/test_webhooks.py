@@ -31,8 +31,8 @@ from onceward.http.webhooks import (
     stripe,
 )
 from onceward.testing import FakeClock
+from tests.endpoints.stage import Stand, webhook_of
 from tests.faces import Face, Place, place_of
-from tests.http_stage import Stand, webhook_of
 
 SECRET = "the secret"
 STANDARD_SECRET = "whsec_" + base64.b64encode(b"a secret of twenty-four b").decode()
