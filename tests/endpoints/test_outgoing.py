@@ -12,7 +12,9 @@ import pytest
 
 from onceward import ClaimError, ConfigurationError, OncewardWarning, Reentrant
 from onceward.http.outgoing import IdempotencyKeys, step
+from onceward.http.push import Message
 from onceward.testing import FakeClock, disabled
+from tests.endpoints.stage import pubsub_of, push
 from tests.faces import Face, Place, place_of
 
 URL = "https://api.example/charges"
@@ -118,6 +120,21 @@ def test_the_order_counts_only_among_requests_to_the_same_url(face: Face, remote
         ship(7)
     ship(7)
     assert attempts[0] == attempts[1]
+
+
+@pytest.mark.mission("C8", "E1")
+def test_a_pushed_message_is_charged_once_however_often_it_is_delivered(face: Face, remote: Remote) -> None:
+    remote.answers = [httpx.ReadTimeout("lost"), 502, 200]
+    stand = pubsub_of(face)
+
+    @stand.on({"order"})
+    def pay(message: Message[Any]) -> None:
+        with client(remote) as http:
+            http.post(URL, json=message.payload).raise_for_status()
+
+    assert [stand.send(push({"order": 7})).status for _ in range(5)] == [500, 500, 200, 200, 200]
+    assert len(remote.keys) == 3
+    assert len(remote.charged) == 1
 
 
 def test_safe_requests_have_no_key_and_a_key_of_your_own_is_kept(face: Face, remote: Remote) -> None:
