@@ -46,7 +46,11 @@ class Emulator(Server):
     def subscribe(self, topic: str, endpoint: str) -> None:
         """A topic whose messages are pushed there."""
         self._call("PUT", f"/topics/{topic}", {})
-        told = {"topic": f"projects/test/topics/{topic}", "pushConfig": {"pushEndpoint": endpoint}, "ackDeadlineSeconds": 600}
+        told = {
+            "topic": f"projects/test/topics/{topic}",
+            "pushConfig": {"pushEndpoint": endpoint},
+            "ackDeadlineSeconds": 600,  # a busy machine is no reason to push once more
+        }
         self._call("PUT", f"/subscriptions/{topic}-push", told)
 
     def publish(self, topic: str, data: bytes, **attributes: str) -> str:
