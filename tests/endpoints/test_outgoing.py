@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -343,3 +345,10 @@ def test_after_the_window_tomorrows_charge_is_not_yesterdays_replay(face: Face, 
     face.clock.advance("25h")
     rent(1)
     assert len(remote.charged) == 2
+
+
+def test_without_httpx_the_extra_is_named() -> None:
+    code = "import sys; sys.modules['httpx'] = None; import onceward.http.outgoing"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "MissingExtra: outgoing calls need httpx" in run.stderr
+    assert 'pip install "onceward[httpx]"' in run.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import Any, TypedDict
 
@@ -11,7 +10,9 @@ from msgspec import Struct
 from pydantic import BaseModel
 
 from onceward import ConfigurationError, Once, OncewardWarning, State
+from onceward.http.envelope import Envelope, pubsub
 from onceward.http.push import Answer, AsyncPubSubPush, Message, PubSubPush, Request, bearer_token, query_token
+from onceward.model.fingerprint import fingerprint
 from tests.endpoints.stage import Stand, enveloped, pubsub_of, push
 from tests.faces import Face, Pause
 
@@ -264,8 +265,12 @@ def test_a_message_id_with_another_payload_is_told_and_not_repeated_for_days(fac
     assert stand.post(push({"order": 8})) == (200, {"applied": False, "reason": "mismatch"})
     assert len(seen) == 1
     assert face.once.counts["mismatch"] == 1
-    content = hashlib.sha256(b'{"order": 8}').hexdigest()[:16]
-    assert face.read(("m1", "mismatch", content), name="orders").record.final, "it is on record, for a person to see"
+    stand.post(push(b"not even JSON"))
+    told = [push({"order": 8}), push(b"not even JSON")]
+    for envelope in map(pubsub, told):
+        assert isinstance(envelope, Envelope)
+        content = fingerprint(envelope.payload).hex()[:16]
+        assert face.read(("m1", "mismatch", content), name="orders").record.final, "on record, for a person to see"
 
 
 @pytest.mark.fault("F50")
@@ -373,6 +378,21 @@ async def test_an_async_check_is_awaited() -> None:
         assert (await endpoint.respond(push({"order": 7}, headers={"x-ok": "yes"}))).status == 200
 
 
+class Suspicious:
+    """An async check that does not look like one."""
+
+    async def __call__(self, request: Request) -> bool:
+        return False
+
+
+def test_a_check_whose_answer_has_to_be_awaited_lets_nobody_in_by_accident(face: Face) -> None:
+    """The trap: a coroutine is true, whatever it would have said."""
+    stand = pubsub_of(face, check=Suspicious())
+    seen = counting(stand)
+    assert stand.send(push({"order": 7})).status == (401 if face.colour == "async" else 503)
+    assert seen == []
+
+
 # ── what cannot work is refused when it is declared ──
 
 
@@ -403,6 +423,8 @@ def test_colours_and_shapes_that_cannot_work_are_refused() -> None:
         for shape in unfit:
             with pytest.raises(ConfigurationError, match="shape"):
                 stand.on(shape)
+        with pytest.raises(ConfigurationError, match=r"on\(lease=…\) has no effect"):
+            stand.on(claim=False, lease="1s")
         stand.on()(plain)
         with pytest.raises(ConfigurationError, match="takes every message"):
             stand.on({"order"})

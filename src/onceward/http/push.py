@@ -13,9 +13,9 @@ A handler that knows duplicates itself, as a state does, is declared with `claim
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 from collections.abc import Callable, Mapping
+from types import CoroutineType
 from typing import Any, ClassVar, Final, TypeVar, Unpack
 
 import msgspec
@@ -25,6 +25,7 @@ from onceward.core.held import message_of
 from onceward.core.job import Job
 from onceward.errors import ConfigurationError, OncewardError
 from onceward.face import Face
+from onceward.model.fingerprint import fingerprint
 from onceward.model.outcome import Mismatch, Outcome
 from onceward.model.policy import Defaults
 from onceward.model.weight import LIGHT_BYTES
@@ -117,6 +118,11 @@ class Pushed(Answering):
         and returns the `Outcome`.
         """
         match = Match(shape, attributes)
+        unheard = sorted(choices.keys() - {"final"})
+        if unheard and not claim:
+            raise ConfigurationError(
+                f"{self.name}: on({unheard[0]}=…) has no effect without a claim", hint="only final= has; leave it out"
+            )
         if self._routes and self._routes[-1].match.matches_all:
             raise ConfigurationError(f"{self.name}: the handler before takes every message", hint="declare it last")
 
@@ -174,7 +180,7 @@ class Pushed(Answering):
         job = work.rejection(found.envelope.key, found.envelope.payload, f"{found.reason}: {found.why}")
         outcome = await execute(work.engine, job)
         tell(self._once, "rejected", self.name, job.key.text, reason=found.reason)
-        return answer_to(outcome, mismatch_status=ACKNOWLEDGED)
+        return await self._told(outcome, found.envelope)
 
     async def _handed_over(self, found: Routed) -> Answer:
         """A handler that knows duplicates itself. What can never be applied is recorded as the router's rejects are."""
@@ -204,7 +210,7 @@ class Pushed(Answering):
     async def _told(self, outcome: Outcome[Any], envelope: Envelope) -> Answer:
         """What is acknowledged without having been done leaves a record: of a mismatch, under a key of its own."""
         if isinstance(outcome, Mismatch):
-            content = hashlib.sha256(envelope.message.data).hexdigest()[:16]
+            content = fingerprint(envelope.payload).hex()[:16]
             job = self._rejecting.rejection((envelope.key, "mismatch", content), None, f"mismatch: {content}")
             await execute(self._once.engine, job)
         return answer_to(outcome, mismatch_status=ACKNOWLEDGED)
@@ -219,6 +225,8 @@ class Pushed(Answering):
                 may = await check(request)
             else:
                 may = await self._once.engine.world.think(check, request)
+            if hasattr(may, "__await__"):  # of an async callable that does not look like one: true, whatever it finds
+                may = await (may if self.wanted_async else _unawaitable(may))
         except (ValueError, PermissionError):
             may = False
         except Exception as error:  # noqa: BLE001 (it cannot tell, so nobody passes)
@@ -234,6 +242,13 @@ class Pushed(Answering):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}: {len(self._routes)} handlers>"
+
+
+async def _unawaitable(found: Any) -> bool:
+    """A blocking endpoint cannot await what its check gave, so that nobody knows."""
+    if isinstance(found, CoroutineType):
+        found.close()
+    raise TypeError("the check returned an awaitable")
 
 
 def _nobody(_message: Any) -> None:
