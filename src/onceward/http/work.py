@@ -11,13 +11,17 @@ from onceward.core.job import Job
 from onceward.errors import ConfigurationError, InvalidKey
 from onceward.face import Face
 from onceward.model.fingerprint import fingerprint, parts
-from onceward.observe.events import Event
+from onceward.model.key import Key
 from onceward.operation import NO_MARKS, label_of, result_annotation
 
 from .answer import Answer, settles_nothing
 
 WINDOW: Final = "7d"
 """As long as Pub/Sub keeps a message, and longer than any of the known webhook senders tries."""
+
+
+NO_ID: Final = b""
+"""Of a key that is only told."""
 
 
 class Rejected(Exception):
@@ -132,7 +136,4 @@ def refuse_face(once: Face, *, wanted_async: bool, what: str) -> None:
 
 def tell(once: Face, event: str, name: str, key: str = "", *, reason: str = "", error: str = "") -> None:
     """Count and tell what no claim was made for. As with every event: the name of an error, never its message."""
-    engine = once.engine
-    if engine.wants(event):
-        scope = once.state_scope(name).text
-        engine.bus.emit(Event(name=event, key=key, scope=scope, reason=reason, error=error))
+    once.engine.tell(event, Key(once.state_scope(name), key, NO_ID), reason=reason, error=error)
