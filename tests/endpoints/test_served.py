@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from onceward import Once
+from onceward import Once, State
 from onceward.http.push import AsyncPubSubPush, Message, PubSubPush
 from tests.endpoints.stage import asgi_served, enveloped, wait_until, wsgi_served
 from tests.faces import TOO_LONG
@@ -106,7 +108,7 @@ uvicorn.run(push, host="127.0.0.1", port=int(sys.argv[1]), log_level="warning", 
 """
 
 
-@pytest.mark.fault("F30", "F76")
+@pytest.mark.fault("F30")
 def test_a_server_killed_in_the_middle_of_a_request_leaves_the_message_to_the_next(tmp_path: Path) -> None:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
@@ -149,6 +151,35 @@ def test_a_server_killed_in_the_middle_of_a_request_leaves_the_message_to_the_ne
             server.kill()
             server.wait(TOO_LONG)
     assert (lines("begun"), lines("done")) == (2, 1)
+
+
+@pytest.mark.fault("F76")
+def test_a_sender_that_hangs_up_finds_the_work_done_when_it_comes_back(tmp_path: Path) -> None:
+    begun, go = threading.Event(), threading.Event()
+    ran: list[str] = []
+    with Once(f"sqlite:///{tmp_path / 'once.db'}") as once:
+        endpoint = AsyncPubSubPush(once.aio, "orders", check=None)
+
+        @endpoint.on({"order"})
+        async def handle(message: Message[Any]) -> None:
+            begun.set()
+            await asyncio.to_thread(go.wait, TOO_LONG)
+            ran.append(message.id)
+
+        def state() -> Any:
+            entry = once.read("m1", name="orders")
+            return None if entry is None else entry.state
+
+        with asgi_served(endpoint) as url:
+            address = httpx.URL(url)
+            body = enveloped({"order": 7})
+            with socket.create_connection((address.host, address.port or 0)) as line:
+                line.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+                assert begun.wait(TOO_LONG)
+            go.set()
+            wait_until(lambda: state() is State.COMPLETED, "the work was finished and stored")
+            assert httpx.post(url, content=body).json()["reason"] == "duplicate_message_noop"
+    assert ran == ["m1"]
 
 
 # ── in frameworks ──
@@ -218,7 +249,7 @@ from django.http import HttpResponse
 from django.test import Client
 from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
-from onceward import Once
+from onceward import Once, State
 from onceward.http.push import PubSubPush, Request
 
 once = Once("memory://")
