@@ -8,7 +8,7 @@ from typing import Any
 
 import redis.asyncio
 
-from bench.peers_redis import module
+from bench.peers import module
 from onceward import AsyncOnce
 from onceward.http.asgi import IdempotencyMiddleware
 
