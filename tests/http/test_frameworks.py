@@ -202,3 +202,41 @@ def test_a_route_of_fastapi_that_wants_keys_and_is_not_guarded_is_an_error_and_n
     finally:
         ask.close()
     assert runs == []
+
+
+@pytest.mark.parametrize("order", ["outside", "inside", "both"])
+def test_middlewares_that_make_a_stream_of_every_answer_and_background_tasks_get_on_with_it(order: str) -> None:
+    from starlette.applications import Starlette
+    from starlette.background import BackgroundTask
+    from starlette.middleware import Middleware
+    from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
+    from starlette.requests import Request
+    from starlette.responses import JSONResponse, Response
+    from starlette.routing import Route
+
+    from onceward import AsyncOnce
+    from onceward.http.asgi import IdempotencyMiddleware
+
+    async def passing(request: Request, call_next: RequestResponseEndpoint) -> Response:
+        return await call_next(request)
+
+    async def pay(request: Request) -> JSONResponse:
+        payments.append((await request.json())["cents"])
+        return JSONResponse({"payment": len(payments)}, 201, background=BackgroundTask(behind.append, len(payments)))
+
+    payments: list[int] = []
+    behind: list[int] = []
+    once = AsyncOnce("memory://")
+    stack = [Middleware(IdempotencyMiddleware, once, principal=lambda scope: "alice", required=["/payments"])]
+    if order != "inside":
+        stack.insert(0, Middleware(BaseHTTPMiddleware, dispatch=passing))
+    if order != "outside":
+        stack.append(Middleware(BaseHTTPMiddleware, dispatch=passing))
+    ask = Awaited(Starlette(routes=[Route("/payments", pay, methods=["POST"])], middleware=stack))
+    try:
+        first, second = ask(), ask()
+    finally:
+        ask.close()
+    assert (first.status, first.body, second.body) == (201, b'{"payment":1}', b'{"payment":1}')
+    assert second.replayed
+    assert (payments, behind) == ([500], [1])

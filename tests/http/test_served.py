@@ -130,6 +130,17 @@ def test_a_server_that_is_killed_in_the_middle_of_a_request_leaves_a_retry_that_
     assert keys[0] == keys[1], "what both attempts ask of others has one key, so that those do it once"
 
 
+@pytest.mark.fault("F76")
+def test_a_client_that_hangs_up_under_a_real_server_finds_the_work_done(serve: Serve, tmp_path: Path) -> None:
+    server = serve(wait="50s")
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.sendall(b'POST /pay HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nIdempotency-Key: "k1"\r\n\r\n{}')
+        until_effects(tmp_path)
+    reply = httpx.post(f"http://127.0.0.1:{server.port}/pay", content=b"{}", headers=KEY, timeout=60)
+    assert (reply.status_code, reply.text) == (201, "payment 1")
+    assert effects(tmp_path) == ["paid"]
+
+
 def test_an_upload_of_200_mb_takes_less_than_60_mb_of_memory(serve: Serve, tmp_path: Path) -> None:
     server = serve(max_body=300 * MEGABYTE)
     url = f"http://127.0.0.1:{server.port}"

@@ -6,6 +6,8 @@ import io
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+from wsgiref.util import setup_testing_defaults
+from wsgiref.validate import validator
 
 import pytest
 
@@ -187,3 +189,33 @@ def test_a_path_that_is_not_ascii_is_compared_as_the_text_that_it_is(once: Once)
     for _ in range(2):
         Server().read(middleware, environ_of(PATH_INFO=path))
     assert app.runs == 1
+
+
+def test_the_standard_librarys_validator_has_nothing_against_it_on_either_side(once: Once) -> None:
+    runs: list[bytes] = []
+
+    def app(environ: dict[str, Any], start_response: Any) -> Iterator[bytes]:
+        runs.append(environ["wsgi.input"].read(-1))
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        yield b"one, "
+        yield b"two"
+
+    middleware = validator(guarded(validator(app), once))
+    answers = []
+    for key in ('"k1"', '"k1"', "malformed", None):
+        environ: dict[str, Any] = {
+            "REQUEST_METHOD": "POST",
+            "SCRIPT_NAME": "",
+            "PATH_INFO": "/pay",
+            "CONTENT_LENGTH": "2",
+        }
+        environ["wsgi.input"] = io.BytesIO(b"{}")
+        environ["QUERY_STRING"] = ""
+        if key is not None:
+            environ["HTTP_IDEMPOTENCY_KEY"] = key
+        setup_testing_defaults(environ)
+        answers.append(b"".join(Server().read(middleware, environ)))
+    assert answers[:2] == [b"one, two"] * 2
+    assert b"invalid_key" in answers[2]
+    assert answers[3] == b"one, two"
+    assert runs == [b"{}", b"{}"], "once with the key, and once without any"
