@@ -10,6 +10,7 @@ from onceward.bridge import run
 from onceward.errors import OncewardError
 from onceward.model.codec import PLAIN
 from onceward.model.duration import microseconds
+from onceward.model.note import own_words
 from onceward.model.reasons import OWN, Reasons
 from onceward.model.record import AfterCrash, Record, State
 from onceward.model.transitions import Row, row_of
@@ -62,7 +63,7 @@ def brief(record: Record, now: int) -> dict[str, Any]:
         "final": record.final,
         "stored": record.stored and record.result is not None,
         "result_bytes": len(record.result or b""),
-        "note": record.note,
+        "note": own_words(record.note),
     }
 
 

@@ -8,6 +8,7 @@ from onceward.errors import AlreadyRunning, InvalidKey, NotAcquired, StoreBroken
 from onceward.model.audit import AuditEntry, AuditFilter, Signature
 from onceward.model.codec import Codec
 from onceward.model.key import Key
+from onceward.model.note import SAGA
 from onceward.model.policy import Finding, Policy, applied, not_applied
 from onceward.model.record import Resolution, Resolve, Seen, State, Verdict
 from onceward.model.view import Entry
@@ -106,7 +107,11 @@ async def resolve(
             hint="a function's record is found by fn.key(…), or by its text and name=",
         )
     validity = policy.window.validity(answer.now)
-    if isinstance(finding, applied):
+    if record.note.get(SAGA):  # what is known is about one of its steps
+        from .saga_by_hand import resolution_of_saga  # for those who have any
+
+        request = await resolution_of_saga(engine, record, finding, codec, validity)
+    elif isinstance(finding, applied):
         encoded = await engine.encode(codec, finding.value, id)
         request = Resolve(
             id, record.token, Resolution.APPLIED, encoded.data, encoded.digest, encoded.data is not None, validity
