@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from onceward.model.cells import used_up
 from onceward.model.lock import is_lock
+from onceward.model.note import own_words
 from onceward.model.reasons import OWN, Reasons
 from onceward.model.record import AfterCrash, Record
 from onceward.model.transitions import Row, row_of
@@ -26,8 +27,9 @@ def sentences(record: Record, now: int, reasons: Reasons = OWN) -> list[str]:
         story.append(f"Its callers are told {word!r}.")
     if record.fingerprint and row not in (Row.NEWER, *_OVER):
         story.append("A delivery with the same key but another payload is refused as a mismatch.")
-    if record.note:
-        story.append("Noted: " + ", ".join(f"{name} = {value}" for name, value in sorted(record.note.items())) + ".")
+    noted = own_words(record.note)
+    if noted:
+        story.append("Noted: " + ", ".join(f"{name} = {value}" for name, value in sorted(noted.items())) + ".")
     return story
 
 
