@@ -8,7 +8,7 @@ from onceward.model.codec import Codec
 from onceward.model.journal import Journal, journal_in, noted
 from onceward.model.key import Key
 from onceward.model.note import SAGA
-from onceward.model.policy import Finding, applied, not_applied
+from onceward.model.policy import Finding, applied
 from onceward.model.record import FOREVER, Record, Resolution, Resolve, State, Validity, Verdict
 from onceward.model.saga_rulings import Ruling, answered, retried
 from onceward.model.transitions import Row, row_of
@@ -23,7 +23,12 @@ NEEDS_AN_ANSWER = "Unsettled"
 
 
 async def resolution_of_saga(
-    engine: Engine, record: Record, finding: applied | Finding, codec: Codec, validity: Validity
+    engine: Engine,
+    record: Record,
+    resolution: Resolution,
+    finding: applied | Finding,
+    codec: Codec,
+    validity: Validity,
 ) -> Resolve:
     """The request for what somebody has found out about the step that stands in the way."""
     journal = _journal(record)
@@ -34,13 +39,6 @@ async def resolution_of_saga(
         if encoded.data is None:
             raise ResultNotStored(f"the result of step {line.name} cannot be stored: {encoded.reason}", key=record.key)
         result = encoded.data
-    resolution = (
-        Resolution.APPLIED
-        if isinstance(finding, applied)
-        else Resolution.NOT_APPLIED
-        if finding is not_applied
-        else Resolution.ABANDON
-    )
     return request_of(record, answered(journal, resolution, result), validity)
 
 
