@@ -113,7 +113,8 @@ async def resolve(
     if record.note.get(SAGA):  # what is known is about one of its steps
         from .saga_by_hand import resolution_of_saga  # for those who have any
 
-        request = await resolution_of_saga(engine, record, resolution, finding, codec, validity)
+        request = await resolution_of_saga(engine, record, resolution, finding, codec)
+        request = replace(request, validity=validity)
     elif isinstance(finding, applied):
         encoded = await engine.encode(codec, finding.value, id)
         request = Resolve(

@@ -28,7 +28,6 @@ async def resolution_of_saga(
     resolution: Resolution,
     finding: applied | Finding,
     codec: Codec,
-    validity: Validity,
 ) -> Resolve:
     """The request for what somebody has found out about the step that stands in the way."""
     journal = _journal(record)
@@ -39,7 +38,7 @@ async def resolution_of_saga(
         if encoded.data is None:
             raise ResultNotStored(f"the result of step {line.name} cannot be stored: {encoded.reason}", key=record.key)
         result = encoded.data
-    return request_of(record, answered(journal, resolution, result), validity)
+    return request_of(record, answered(journal, resolution, result))
 
 
 def request_of(record: Record, ruling: Ruling, validity: Validity = FOREVER) -> Resolve:
