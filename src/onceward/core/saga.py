@@ -161,13 +161,17 @@ class SagaRun:
             raise cancelled
 
     async def _did_not(self, step: PlannedStep, error: Exception) -> None:
-        """It raised. What that means for its effect is declared; unless declared it is unknown, and to be settled."""
+        """It raised. What that means for its effect is declared; unless declared it is unknown, and to be settled.
+
+        `final` is the remote's last word under the step's key. `not_applied` is about this attempt alone: it does not
+        settle an earlier one.
+        """
         claim = self.claim
         final, known = classify(error, step.policy)
         claim.raised = error
         claim.tell("step_failed", step.name, _type_of(error))
         told = _type_of(error), message_of(error)
-        if known:
+        if final or (known and not self._line(step).unsure):
             claim.journal = writing.not_done(claim.journal, step.name, *told, final=final)
             if isinstance(self._next(), Turn):
                 self._turn(step)

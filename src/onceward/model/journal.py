@@ -47,7 +47,10 @@ class Progress(StrEnum):
 
 
 class Line(Struct, frozen=True, omit_defaults=True):
-    """One step, from its first intent on. A result of None was not stored: a stored None has bytes, too."""
+    """One step, from its first intent on. A result of None was not stored: a stored None has bytes, too.
+
+    `unsure`: of an attempt before this one nobody knows, so that this one's failure says nothing about the effect.
+    """
 
     name: str
     progress: Progress
@@ -59,6 +62,7 @@ class Line(Struct, frozen=True, omit_defaults=True):
     error_type: str = ""
     error: str = ""
     final: bool = False
+    unsure: bool = False
 
 
 class Journal(Struct, frozen=True, omit_defaults=True):
@@ -201,16 +205,20 @@ def begun(journal: Journal, step: PlannedStep, token: int) -> Journal:
     before = journal.line(step.name)
     if before is None:
         return replace(journal, lines=(*journal.lines, Line(step.name, Progress.BEGUN, token, step.kind)))
-    again = replace(before, progress=Progress.BEGUN, token=token, attempts=before.attempts + 1, final=False)
+    unsure = before.unsure or before.progress is Progress.BEGUN
+    attempts = before.attempts + 1
+    again = replace(before, progress=Progress.BEGUN, token=token, attempts=attempts, final=False, unsure=unsure)
     return with_line(journal, again)
 
 
 def done(journal: Journal, name: str, result: bytes | None) -> Journal:
-    return _changed(journal, name, progress=Progress.DONE, result=result, error_type="", error="")
+    return _changed(journal, name, progress=Progress.DONE, result=result, error_type="", error="", unsure=False)
 
 
 def not_done(journal: Journal, name: str, error_type: str, error: str, *, final: bool = False) -> Journal:
-    return _changed(journal, name, progress=Progress.NOT_DONE, error_type=error_type, error=error, final=final)
+    """It certainly has no effect, of this attempt or any before."""
+    told = {"error_type": error_type, "error": error, "final": final}
+    return _changed(journal, name, progress=Progress.NOT_DONE, unsure=False, **told)
 
 
 def troubled(journal: Journal, name: str, error_type: str, error: str) -> Journal:

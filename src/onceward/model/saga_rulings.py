@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from .journal import Direction, Journal, Line, Progress, turned, with_line
+from .journal import Direction, Journal, Line, Progress, done, turned, undone, with_line
 from .record import Resolution
 from .saga import Kind
 
@@ -26,20 +26,22 @@ def answered(journal: Journal, resolution: Resolution, result: bytes | None = No
 
     applied       it is done (or, while compensating, undone)
     not applied   it is not; it gets all of its attempts again
-    abandon       it is not, and the saga is undone; where it cannot turn any more, it ends as it stands
+    abandon       nobody knows, and the saga is to be undone: the step is settled first. Where it cannot turn any more,
+                  it ends as it stands
     """
     line = journal.open_step
     if line is None:
         return Ruling(journal, over=resolution is Resolution.ABANDON)
     undo = line.progress is Progress.UNDOING
     if resolution is Resolution.APPLIED:
-        known = replace(line, progress=Progress.UNDONE if undo else Progress.DONE, error_type="", error="")
-        return Ruling(with_line(journal, known if undo else replace(known, result=result)))
+        if undo:
+            return Ruling(undone(journal, line.name))
+        return Ruling(done(journal, line.name, result))
     if resolution is Resolution.ABANDON:
         if journal.direction is Direction.COMPENSATING or line.kind is Kind.RETRIABLE:
             return Ruling(journal, over=True)
-        given_up = with_line(journal, replace(line, progress=Progress.NOT_DONE))
-        return Ruling(turned(given_up, line.error_type or "Abandoned", line.error or "a person gave it up"))
+        settled_first = with_line(journal, replace(line, attempts=0))
+        return Ruling(turned(settled_first, line.error_type or "Abandoned", line.error or "a person gave it up"))
     return Ruling(with_line(journal, _afresh(line)))
 
 
@@ -57,4 +59,4 @@ def _afresh(line: Line) -> Line:
     """Certainly not done (or not undone): as before its first attempt."""
     if line.progress is Progress.UNDOING:
         return replace(line, progress=Progress.DONE, undo_attempts=0)
-    return replace(line, progress=Progress.NOT_DONE, attempts=0, final=False)
+    return replace(line, progress=Progress.NOT_DONE, attempts=0, final=False, unsure=False)
