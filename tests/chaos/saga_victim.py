@@ -1,8 +1,8 @@
 """Sagas in processes that are killed: `python -m tests.chaos.saga_victim PLACE FOLDER SCENE`.
 
-One process for each point of the scene: it carries a saga as far as that point, and SIGKILLs itself there. Another one,
-an hour later by the store's clock, is a recovery worker. Both are forked from this process, which has imported what they
-need and opened nothing. One line of JSON a point tells how the saga ended.
+One process for each point of the scene: it carries a saga as far as that point, and SIGKILLs itself there. Another
+one, an hour later by the store's clock, is a recovery worker. Both are forked from this process, which has imported
+what they need and opened nothing. One line of JSON a point tells how the saga ended.
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
+from onceward.errors import NotAcquired
+
 from .journal import Direction, Journal, Line, Progress, done, turned, undone, with_line
 from .record import Resolution
 from .saga import Kind
@@ -26,8 +28,8 @@ def answered(journal: Journal, resolution: Resolution, result: bytes | None = No
 
     applied       it is done (or, while compensating, undone)
     not applied   it is not; it gets all of its attempts again
-    abandon       nobody knows, and the saga is to be undone: the step is settled first. Where it cannot turn any more,
-                  it ends as it stands
+    abandon       the saga is to be undone; if nobody knows of the step, it is settled first. Where there is no way back
+                  any more, the saga ends as it stands
     """
     line = journal.open_step
     if line is None:
@@ -40,6 +42,11 @@ def answered(journal: Journal, resolution: Resolution, result: bytes | None = No
     if resolution is Resolution.ABANDON:
         if journal.direction is Direction.COMPENSATING or line.kind is Kind.RETRIABLE:
             return Ruling(journal, over=True)
+        if line.kind is Kind.PIVOT and line.progress is Progress.BEGUN:
+            raise NotAcquired(
+                f"step {line.name} is the pivot: if it was done, there is no way back, and nobody knows",
+                hint="find out, and say applied or not applied",
+            )
         settled_first = with_line(journal, replace(line, attempts=0))
         return Ruling(turned(settled_first, line.error_type or "Abandoned", line.error or "a person gave it up"))
     return Ruling(with_line(journal, _afresh(line)))
