@@ -7,15 +7,35 @@ from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
+from msgspec.structs import replace
+
 from onceward import MemoryStore, Once
 from onceward.bridge import run
 from onceward.model.journal import Journal, journal_in
 from onceward.ports import AnyRequest
 from onceward.testing.clock import FakeClock
-from tests.chaos.saga_stage import Killed, Memory, Points, Scene, Stage, fault_of, order_of_undoing
+from tests.chaos.saga_stage import NAMES, Killed, Memory, Points, Scene, Stage, fault_of, order_of_undoing
 
 MANY = 200
 """More lives than any saga needs."""
+
+DONE = Scene()
+REFUSED = Scene({"ship": "refused"})
+EARLY = Scene({"charge": "refused", "reserve": "stubborn"})
+LOST = Scene({"charge": "lost", "ship": "lost", "mail": "vain"})
+LOST_AND_REFUSED = Scene({"reserve": "lost", "charge": "vain", "ship": "refused"})
+SCENES = {
+    "done": DONE,
+    "refused": REFUSED,
+    "early": EARLY,
+    "lost": LOST,
+    "lost and refused": LOST_AND_REFUSED,
+}
+
+
+def verified(scene: Scene) -> Scene:
+    """With steps that are looked up instead of being repeated."""
+    return replace(scene, settled=dict.fromkeys(NAMES, "verify"))
 
 
 class Theatre:
