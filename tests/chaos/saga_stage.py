@@ -199,7 +199,7 @@ class Stage:
 
     def find(self, step: StepRun) -> object:
         self.points()
-        return applied(f"{step.name} of 7") if self.remote.has(step.name, step.key) else not_applied
+        return applied(f"{step.name} of {step.input['order']}") if self.remote.has(step.name, step.key) else not_applied
 
     def _intent_is_written(self, step: StepRun, progress: Progress) -> Journal:
         journal = self.journal()

@@ -480,11 +480,17 @@ def test_a_delay_that_cannot_be_worked_out_keeps_nothing_up(shop: Shop) -> None:
     assert shop.face.told("retry_delay_failed")
 
 
-def test_stop_iteration_is_an_error_like_any_other(shop: Shop) -> None:
-    order = shop.saga(shop.step("charge", final=StopIteration))
-    shop.trouble["charge"] = [StopIteration("over")]
-    outcome = order.outcome(number=1)
-    assert (outcome.kind, outcome.error_type) == ("failed", "StopIteration")
+def test_stop_iteration_is_an_error_like_any_other() -> None:
+    def charge(step: StepRun) -> None:
+        raise StopIteration("over")
+
+    with Once(MemoryStore()) as once:
+        order = once.saga("order", Step("charge", charge, kind="pivot", final=StopIteration), key="order:{number}")
+        with pytest.raises(StopIteration):
+            order(number=1)
+        entry = order.read(number=1)
+        assert entry is not None
+        assert entry.error == "StopIteration: over"
 
 
 def test_while_disabled_steps_and_compensations_run_on_nobodys_record(shop: Shop) -> None:
