@@ -55,9 +55,9 @@ def recover(*, target: str, only_once: bool, every: str) -> int:
     """
     once = client_at(target)
     as_json = chosen()["output"].value == "json"
-    if not as_json:
-        say(f"{once.store.name}, as {once.engine.owner.name}")
     with signals(once):
+        if not as_json:
+            say(f"{once.store.name}, as {once.engine.owner.name}")
         try:
             total = run_worker(once, None if only_once else every, tell_json if as_json else tell)
         except ConfigurationError as error:

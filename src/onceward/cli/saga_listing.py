@@ -65,7 +65,7 @@ def sagas(*, parked: bool, everything: bool, limit: int) -> None:
         display.print_json([{**brief(record, now), "saga": as_json(journal)} for record, now, journal in found])
     elif found:
         titles = ("STATE", "SCOPE", "KEY", "DIRECTION", "STEPS", "TOUCHED", "ID")
-        display.table(titles, [_row(*one) for one in found], elastic=(1, 2, 4))
+        display.table(titles, [_row(*one) for one in found], elastic=(1, 2))
     else:
         click.echo("No sagas.", err=True)
     if more:

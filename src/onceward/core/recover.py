@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from onceward.errors import OncewardError, Stopping, StoreError
-from onceward.model.outcome import Outcome, Running
+from onceward.model.outcome import Outcome
 from onceward.model.record import Record
 from onceward.model.recovery import UNFINISHED, Recovered, Recovery, Standing, belongs_to, standing_of
 from onceward.ports import Filter, Page
@@ -109,5 +109,5 @@ class Sweeper:
         except OncewardError as error:
             told = Recovered(record.key, record.scope, error=f"{type(error).__name__}: {message_of(error)}")
         found.count(told)
-        if not isinstance(told.outcome, Running):
+        if not told.elsewhere:
             self.tell(told)

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from .cells import used_up
 from .key import Scope
 from .lock import is_lock
-from .outcome import Executed, Failed, Outcome, Parked, Running
+from .outcome import Executed, Failed, Outcome, Parked, Replayed, Running
 from .record import NOBODY, Record, State
 from .schedule import OPERATION as OF_SCHEDULES
 from .transitions import Row, row_of
@@ -21,6 +21,9 @@ UNFINISHED: Final = (State.PENDING, State.FAILED, State.PARKED)
 SECOND: Final = 1_000_000
 LONGEST_REST: Final = 600 * SECOND
 """Between two attempts of work that keeps failing and declares no `retry_delay` of its own."""
+
+VERIFIED: Final = "verified"
+"""The reason of a replay that came of looking whether the effect had happened."""
 
 MOST_LISTED: Final = 100
 """Of those that need a redelivery. All are counted."""
@@ -77,6 +80,12 @@ class Recovered(Struct, frozen=True):
     outcome: Outcome[Any] | None = None
     error: str = ""
 
+    @property
+    def elsewhere(self) -> bool:
+        """Somebody else was faster: it runs there, or is done by now."""
+        outcome = self.outcome
+        return isinstance(outcome, Running) or (isinstance(outcome, Replayed) and outcome.reason != VERIFIED)
+
 
 class Left(Struct, frozen=True):
     """One that is left for others: nobody kept its input, or it is declared elsewhere."""
@@ -102,8 +111,8 @@ class Recovery(Struct):
 
     @property
     def found_work(self) -> bool:
-        """Whether this pass changed anything."""
-        return self.done + self.failed + self.again + self.parked + self.unclear > 0
+        """Whether this pass got anything further: what could not even be tried would be the same in the next."""
+        return self.done + self.failed + self.again + self.parked > 0
 
     @property
     def needs_attention(self) -> bool:
@@ -111,6 +120,9 @@ class Recovery(Struct):
         return self.waiting_for_a_person + self.needing_redelivery + self.failed + self.parked + self.unclear > 0
 
     def count(self, told: Recovered) -> None:
+        if told.elsewhere:
+            self.running += 1
+            return
         match told.outcome:
             case Executed():
                 self.done += 1
@@ -120,9 +132,7 @@ class Recovery(Struct):
                 self.again += 1
             case Parked():
                 self.parked += 1
-            case Running():
-                self.running += 1
-            case Outcome(replayed=True):
+            case Replayed():
                 self.done += 1
             case _:
                 self.unclear += 1
