@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from typing import Any, TypedDict
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Literal, TypedDict
 
 from msgspec.structs import replace
 
@@ -41,12 +41,12 @@ class SagaChoices(TypedDict, total=False):
     lease: Duration
     window: Window | Duration
     wait: Duration
-    on_running: Any
-    on_done: Any
+    on_running: Literal["wait", "raise"]
+    on_done: Literal["replay", "raise"]
     retry_span: Duration | None
     on_lost: OnLost
     settle_timeout: Duration | None
-    fingerprint: Any
+    fingerprint: Literal["all", "none"] | Collection[str]
     store_result: bool
     max_result_bytes: int
     compress_from: int | None
@@ -172,7 +172,9 @@ def keywords(**input: Any) -> dict[str, Any]:  # noqa: A002 (the word of the sag
 
 
 def checked(name: str, choices: Mapping[str, Any]) -> dict[str, Any]:
-    for choice in choices:
+    for choice, value in choices.items():
+        if choice in ("on_running", "on_done") and value == "skip":
+            raise ConfigurationError(f"{name}: a saga has results or an error, so nothing is skipped")
         if choice in OF_STEPS:
             raise ConfigurationError(f"{name}: {choice} is declared at a step", hint=f"Step(…, {choice}=…)")
         if choice in UNSUITABLE:

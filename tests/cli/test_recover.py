@@ -105,13 +105,19 @@ def test_two_workers_run_until_they_are_told_to_stop(folder: Path) -> None:
     for number in (1, 2, 3):
         die(folder, f"app.work({number})")
     workers = [start(folder, "recover", "app:once", "--every", "50ms") for _ in range(2)]
-    for worker in workers:  # which has said that it is there, and can be told to stop
-        assert worker.stdout is not None
-        assert b"sqlite:///jobs.db, as " in worker.stdout.readline()
-    until(lambda: len(log(folder)) == 6)
-    for worker in workers:
-        worker.send_signal(signal.SIGTERM)
-    ends = [finish(worker) for worker in workers]
+    try:
+        for worker in workers:  # which says that it is there, and from then on can be told to stop
+            assert worker.stdout is not None
+            worker.stdout.readline()
+        until(lambda: len(log(folder)) == 6)
+        for worker in workers:
+            worker.send_signal(signal.SIGTERM)
+    except BaseException:
+        for worker in workers:
+            worker.kill()
+        raise
+    finally:
+        ends = [finish(worker) for worker in workers]
     assert [code for code, _, _ in ends] == [0, 0]
     said = "".join(out.decode() for _, out, _ in ends)
     assert said.count("done, attempt 2") == 3

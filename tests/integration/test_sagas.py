@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pytest
 from msgspec import Struct
 
 from onceward import (
+    AsyncOnce,
     ConfigurationError,
     MemoryStore,
     NotAcquired,
@@ -517,6 +519,47 @@ def test_the_journal_is_encrypted_with_the_results(place: Place, colour: Colour)
     order.resolve(applied("paid"), number=1, card="4111 1111")
     assert order(number=1, card="4111 1111") == {"reserve": "a secret seat", "charge": "paid"}
     face.close()
+
+
+def test_a_saga_of_four_steps_takes_ten_calls_to_the_store(place: Place) -> None:
+    """Its claim, an intent and a result for each step, and its end; its input costs none."""
+    store: Any = place.open()
+    asked: list[str] = []
+    sound = store.answer
+    store.answer = lambda request: (asked.append(type(request).__name__), sound(request))[1]
+    with Once(store) as once:
+        steps = [Step(f"step {n}", lambda step: step.key, kind="retriable") for n in range(4)]
+        once.saga("s", *steps, key="s:{n}")(n=1)
+    assert asked == ["ClaimRequest", *["Renewal"] * 8, "Complete"]
+
+
+@pytest.mark.fault("F28")
+def test_a_cancelled_task_leaves_the_saga_to_whoever_comes_next() -> None:
+    log: list[str] = []
+
+    async def main() -> None:
+        inside = asyncio.Event()
+
+        async def first(step: StepRun) -> None:
+            log.append("first")
+
+        async def hang(step: StepRun) -> None:
+            log.append("hang")
+            if log.count("hang") == 1:
+                inside.set()
+                await asyncio.Event().wait()
+
+        async with AsyncOnce(MemoryStore()) as once:
+            saga = once.saga("s", Step("first", first, undo=first), Step("hang", hang, kind="pivot"), key="s:{n}")
+            task = asyncio.create_task(saga(n=1))
+            await inside.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert (await saga.outcome(n=1)).attempt == 2
+
+    asyncio.run(main())
+    assert log == ["first", "hang", "hang"]
 
 
 def test_a_person_who_has_only_the_key_resolves_the_step_too() -> None:

@@ -106,6 +106,12 @@ def test_without_its_journal_a_saga_does_not_run(choice: str) -> None:
         once.saga("s", UNDOABLE, **{choice: "run"})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("choice", ["on_running", "on_done"])
+def test_a_saga_is_never_skipped(choice: str) -> None:
+    with Once(MemoryStore()) as once, pytest.raises(ConfigurationError, match="nothing is skipped"):
+        once.saga("s", UNDOABLE, **{choice: "skip"})  # type: ignore[arg-type]
+
+
 def test_a_blocking_saga_has_no_async_steps_and_an_async_one_may_have_both() -> None:
     with Once(MemoryStore()) as once:
         with pytest.raises(ConfigurationError, match="step a is async"):
