@@ -252,7 +252,7 @@ def test_a_worker_runs_until_it_is_stopped(face: Face) -> None:
     assert (found.done, len(told)) == (1, 1)
 
 
-def test_a_store_that_is_down_is_asked_again(face: Face) -> None:
+def test_a_store_that_is_down_is_asked_again(face: Face, monkeypatch: pytest.MonkeyPatch) -> None:
     work = Work(face)
     work.die(1)
     face.clock.advance("11m")
@@ -263,14 +263,9 @@ def test_a_store_that_is_down_is_asked_again(face: Face) -> None:
         if one.outcome is not None:
             face.once.stop()
 
-    from onceward.core import recover as flow
-
-    pause, flow.AFTER_TROUBLE = flow.AFTER_TROUBLE, 0.001
-    try:
-        with face.store_trouble("scan", times=1):
-            found = face._wait(face.once.recover(every="1ms", tell=tell))
-    finally:
-        flow.AFTER_TROUBLE = pause
+    monkeypatch.setattr("onceward.core.recover.AFTER_TROUBLE", 0.001)
+    with face.store_trouble("scan", times=1):
+        found = face._wait(face.once.recover(every="1ms", tell=tell))
     assert found.done == 1
     assert "StoreUnavailable" in told[0].error
 

@@ -526,7 +526,12 @@ def test_a_saga_of_four_steps_takes_ten_calls_to_the_store(place: Place) -> None
     store: Any = place.open()
     asked: list[str] = []
     sound = store.answer
-    store.answer = lambda request: (asked.append(type(request).__name__), sound(request))[1]
+
+    def answer(request: Any) -> Any:
+        asked.append(type(request).__name__)
+        return sound(request)
+
+    store.answer = answer
     with Once(store) as once:
         steps = [Step(f"step {n}", lambda step: step.key, kind="retriable") for n in range(4)]
         once.saga("s", *steps, key="s:{n}")(n=1)
