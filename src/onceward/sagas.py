@@ -28,8 +28,9 @@ from .model.view import Entry
 from .model.window import Window
 from .operation import Operation, codec_for, result_annotation
 
-LARGEST_JOURNAL = 512 * 1024
-"""Bytes for the results of all steps together: they are on one record, which every store can hold."""
+LARGEST_JOURNAL = 192 * 1024
+"""Bytes for the results of all steps together. In base64, and with the largest input, that is 350 KB on one record: an
+item of DynamoDB, the smallest of all, ends at 400."""
 
 OF_STEPS = frozenset({"after_crash", "final", "not_applied", "max_attempts", "retry_delay", "retry"})
 UNSUITABLE = frozenset({"on_store_down", "on_missing_key"})
