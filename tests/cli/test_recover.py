@@ -72,6 +72,13 @@ def die(folder: Path, code: str) -> None:
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
+def can_be_told_to_stop(pid: int) -> bool:
+    """Whether it handles SIGTERM by now."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    caught = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt"))
+    return bool(int(caught, 16) & 1 << (signal.SIGTERM - 1))
+
+
 def log(folder: Path) -> list[str]:
     return (folder / "log").read_text(encoding="utf-8").splitlines()
 
@@ -106,10 +113,7 @@ def test_two_workers_run_until_they_are_told_to_stop(folder: Path) -> None:
         die(folder, f"app.work({number})")
     workers = [start(folder, "recover", "app:once", "--every", "50ms") for _ in range(2)]
     try:
-        for worker in workers:  # which says that it is there, and from then on can be told to stop
-            assert worker.stdout is not None
-            worker.stdout.readline()
-        until(lambda: len(log(folder)) == 6)
+        until(lambda: len(log(folder)) == 6 and all(can_be_told_to_stop(worker.pid) for worker in workers))
         for worker in workers:
             worker.send_signal(signal.SIGTERM)
     except BaseException:
