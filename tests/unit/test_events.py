@@ -235,6 +235,7 @@ SILENT, LOUD = (Level.DEBUG, Level.INFO), (Level.WARNING, Level.ERROR)
         ("step_undone", Level.INFO),
         ("step_failed", Level.WARNING),
         ("compensating", Level.WARNING),
+        ("rejected", Level.WARNING),
     ],
 )
 def test_each_event_is_as_loud_as_it_deserves(name: str, level: Level, caplog: pytest.LogCaptureFixture) -> None:
