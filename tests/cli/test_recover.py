@@ -95,7 +95,7 @@ def test_what_died_with_its_process_is_finished_and_the_rest_listed(folder: Path
         return told[-1]["running"] == told[-1]["waiting"] == 0
 
     told: list[dict[str, object]] = []
-    until(idle)
+    until(idle, 60)
     recovered = {line["key"]: line["outcome"] for line in told if line["event"] == "recovered"}
     assert recovered == {"work:1": "executed", "saga:1": "executed"}
     summary = told[-1]
@@ -137,7 +137,7 @@ def test_an_async_application_is_recovered_on_a_loop(folder: Path) -> None:
         assert code == 0, err
         return bool(json.loads(out.decode().splitlines()[-1])["done"])
 
-    until(idle)
+    until(idle, 60)
     assert log(folder) == ["awaited 1", "awaited 1"]
 
 

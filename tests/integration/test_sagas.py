@@ -181,7 +181,7 @@ def test_nobody_knows_and_attempts_are_used_up_a_person_is_asked_and_says_that_i
     shop.trouble["charge"] = [TimeoutError("no answer")] * 3
     outcome = order.outcome(number=1)
     assert (outcome.kind, outcome.error_type) == ("parked", "AttemptsUsedUp")
-    assert "TimeoutError: no answer" in outcome.error
+    assert "TimeoutError: no answer → if that means that nothing happened, declare it" in outcome.error
     assert shop.log == ["reserve", "charge", "charge", "charge"], "nothing is undone that may still be needed"
     with pytest.raises(OutcomeParked):
         order(number=1)

@@ -185,7 +185,8 @@ def _settle(plan: Plan, number: int, line: Line) -> Move:
     if line.attempts < step.max_attempts:
         return Do(number)
     why = f"nobody knows whether step {step.name} has taken effect in {line.attempts} attempts; {_last(line)}"
-    return Park(number, "AttemptsUsedUp", why)
+    hint = " → if that means that nothing happened, declare it: final= or not_applied=" if line.error_type else ""
+    return Park(number, "AttemptsUsedUp", why + hint)
 
 
 def _last(line: Line) -> str:

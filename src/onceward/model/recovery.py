@@ -144,7 +144,7 @@ class Recovery(Struct):
 
     def add(self, other: Recovery) -> None:
         """A later pass: what was done adds up, what is left is what it found."""
-        for name in ("done", "failed", "again", "parked", "unclear"):
+        for name in ("done", "failed", "again", "parked"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("running", "waiting", "waiting_for_a_person", "needing_redelivery", "needs_redelivery"):
+        for name in ("unclear", "running", "waiting", "waiting_for_a_person", "needing_redelivery", "needs_redelivery"):
             setattr(self, name, getattr(other, name))
