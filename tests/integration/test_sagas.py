@@ -402,6 +402,17 @@ def test_an_interrupt_leaves_the_saga_to_whoever_comes_next(shop: Shop) -> None:
 
 
 @on_every_store
+def test_results_as_large_as_the_journal_takes_survive_a_take_over(shop: Shop) -> None:
+    first, second = (random.Random(seed).randbytes(60_000) for seed in (1, 2))
+    order = shop.saga(shop.step("first", first), shop.step("second", second), shop.step("third", kind="pivot"))
+    shop.trouble["third"] = [KeyboardInterrupt()]
+    with pytest.raises(KeyboardInterrupt):
+        order.outcome(number=1)
+    assert order(number=1) == {"first": first, "second": second, "third": None}
+    assert shop.log == ["first", "second", "third", "third"]
+
+
+@on_every_store
 def test_a_half_done_saga_never_expires(shop: Shop) -> None:
     order = shop.usual(window="1h")
     shop.trouble["charge"] = [KeyboardInterrupt()]
