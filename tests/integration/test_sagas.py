@@ -178,11 +178,12 @@ def test_an_attempt_of_which_nobody_knows_is_done_again_under_the_same_key(shop:
 @on_every_store
 def test_nobody_knows_and_attempts_are_used_up_a_person_is_asked_and_says_that_it_was_done(shop: Shop) -> None:
     order = shop.usual()
-    shop.trouble["charge"] = [TimeoutError("no answer")] * 3
+    shop.trouble["charge"] = [TimeoutError("busy"), TimeoutError("busy"), TimeoutError("no answer")]
     outcome = order.outcome(number=1)
     assert (outcome.kind, outcome.error_type) == ("parked", "AttemptsUsedUp")
     assert "TimeoutError: no answer → if that means that nothing happened, declare it" in outcome.error
     assert shop.log == ["reserve", "charge", "charge", "charge"], "nothing is undone that may still be needed"
+    assert order.read(number=1).saga.line("charge").error == "no answer", "of the last attempt, too"
     with pytest.raises(OutcomeParked):
         order(number=1)
     order.resolve(applied(Decimal("9.90")), number=1)

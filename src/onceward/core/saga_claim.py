@@ -91,7 +91,6 @@ class SagaClaim:
             final=True,
             known=True,
             validity=policy.window.validity(record.claimed_at),
-            note=noted(journal),
         )
         answer = await held.settle(failure, State.FAILED)
         if answer.verdict is not Verdict.OK:
@@ -111,7 +110,8 @@ class SagaClaim:
         """A person has to say how a step ended, or to help it."""
         held, record = self.held, self.held.record
         held.end(None)
-        parking = Parking(held.key.id, record.token, record.nonce, move.error_type, move.why, noted(self.journal))
+        note = noted(self.journal)  # what the last attempt raised is not written yet
+        parking = Parking(held.key.id, record.token, record.nonce, move.error_type, move.why, note)
         answer = await held.settle(parking, State.PARKED)
         if answer.verdict is not Verdict.OK:
             return self.lost()
