@@ -64,12 +64,17 @@ class Sweeper:
         return total
 
     async def until_stopped(self, crew: Crew, every: float) -> Recovery:
-        """Passes with a rest between them, until the engine stops. A store that is down is asked again."""
+        """Passes with a rest between them, until the engine stops. A store that is down is asked again.
+
+        Where a pass takes long, the rest is as long: half of the time at most is spent looking.
+        """
         total = Recovery()
+        monotonic = self.engine.world.monotonic
         while not self.engine.stopping:
-            rest = every
+            since, rest = monotonic(), every
             try:
                 total.add(await self.sweep())
+                rest = max(every, monotonic() - since)
             except Stopping:
                 break
             except StoreError as error:
