@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import hashlib
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
@@ -161,6 +162,28 @@ async def test_an_upload_is_handed_on_byte_for_byte_from_memory_or_from_a_file(s
         assert (await ask(middleware, None, *chunks)).status == 204
         assert (await ask(middleware, None, *chunks)).replayed
     assert (seen, digest.digest()) == (size, hashlib.sha256(body[:size]).digest())
+
+
+async def test_a_large_body_is_hashed_written_and_read_where_it_keeps_no_loop_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads: dict[str, set[bool]] = {"flush": set(), "read": set()}
+    here = threading.get_ident()
+    for name, seen in threads.items():
+        monkeypatch.setattr(Body, name, noting(getattr(Body, name), seen, here))
+    async with guarded(Counting()) as middleware:
+        await ask(middleware, None, *[b"x" * 65_536] * 40)
+        assert threads == {"flush": {False}, "read": {False}}
+        await ask(middleware, scope_of('"k2"'), b"small", b"parts")
+        assert threads == {"flush": {False, True}, "read": {False, True}}
+
+
+def noting(method: Callable[..., Any], seen: set[bool], here: int) -> Callable[..., Any]:
+    def call(*args: Any) -> Any:
+        seen.add(threading.get_ident() == here)
+        return method(*args)
+
+    return call
 
 
 async def test_a_client_that_leaves_before_its_request_is_whole_has_asked_for_nothing() -> None:
