@@ -35,7 +35,9 @@ Examples:
   onceward operations                                    what is declared: keys, windows, leases
   onceward schedule shop.jobs:once                       run its schedules; on ten machines, each slot once
   onceward stats -o json | jq                            tables for people, JSON for programs
+  onceward stats --since 24h                             what was executed, replayed, refused, with a chart
   onceward doctor                                        for cron: exit code 1 if somebody should look
+  onceward check --alert "mail -s Onceward ops@shop"     as above, by rates and thresholds; each alert once
 
 \b
 Settings come from the nearest place that has them:
@@ -162,6 +164,6 @@ def program() -> None: ...
 
 
 def start(arguments: Sequence[str] | None = None) -> NoReturn:
-    from . import acting, auditing, checkup, declaring, migrating, reading, running, scheduling  # noqa: F401 (each adds its commands)
+    from . import acting, auditing, checkup, declaring, migrating, reading, running, scheduling, watching  # noqa: F401 (each adds its commands)
 
     program.main(args=arguments, prog_name="onceward")

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
 from onceward.model.signals import came_by_signal
+
+if TYPE_CHECKING:
+    from onceward.model.key import Key
+    from onceward.model.record import Done, Record
+
+    from .counting import Totals
 
 
 class Level(IntEnum):
@@ -37,6 +44,8 @@ LEVELS: dict[str, Level] = {
     "slow_transaction": Level.WARNING,
     "missed": Level.WARNING,
     "schedule_delayed": Level.WARNING,
+    "claim_failed": Level.WARNING,
+    "counting_failed": Level.WARNING,
     "mismatch": Level.ERROR,
     "lost": Level.ERROR,
     "parked": Level.ERROR,
@@ -70,11 +79,21 @@ class Event(Struct, frozen=True, kw_only=True):
 Listener = Callable[[Event], None]
 
 
+class Emit(Protocol):
+    """Makes an event of what happened to a key, for those who listen."""
+
+    def __call__(
+        self, name: str, key: Key, record: Record | Done | None = None, *, reason: str = "", error: str = ""
+    ) -> None: ...
+
+
 class Bus:
     """Carries events to the listeners. `loud(level)` tells whether the default listener (logging) wants it.
 
-    `counts` has every event by its name, heard or not.
+    `counts` has every event by its name, heard or not. `totals` has them by scope too, for those who count them.
     """
+
+    totals: Totals | None = None
 
     def __init__(
         self, default: Listener, loud: Callable[[int], bool], complain: Callable[[Event, Exception], None]
@@ -98,6 +117,20 @@ class Bus:
         """Count the event; tells whether anybody listens, so that it has to be made."""
         self.counts[name] += times
         return self._loud(_LEVELS[name]) or bool(self._listeners)
+
+    def heard(self, name: str) -> bool:
+        """As `wants`, but nothing is counted."""
+        return self._loud(_LEVELS[name]) or bool(self._listeners)
+
+    def notes(self, name: str, times: int = 1) -> bool:
+        """Count the event; true, where each is also counted by its scope."""
+        self.counts[name] += times
+        return True
+
+    def count(self, name: str, scope: str, times: int = 1) -> None:
+        """By its scope, if anybody counts: for what is told past the engine."""
+        if self.totals is not None:
+            self.totals.add(scope, name, times)
 
     def emit(self, event: Event) -> None:
         for listener in (self._default, *self._listeners):

@@ -17,7 +17,7 @@ from .faults import Refused
 from .statements import Statements, migration
 from .wire import Wire
 
-LATEST: Final = 2
+LATEST: Final = 3
 """How many migrations there are. Number n is `migrations/000n.sql`. Never edit one that was released."""
 
 LOCK_NOT_AVAILABLE: Final = "55P03"
