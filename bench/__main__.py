@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 from bench import (
+    cases_counting,
     cases_crowd,
     cases_keys,
     cases_many,
@@ -37,6 +38,7 @@ SUBJECTS = (
     newest_redis,
     cases_postgres,
     cases_redis,
+    cases_counting,
 )
 
 ALONE = {"import": imports.main, "loop": loop.main}

@@ -15,7 +15,7 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from onceward import Once
-from onceward.cli import acting, auditing, checkup, declaring, migrating, reading, running, scheduling
+from onceward.cli import acting, auditing, checkup, declaring, migrating, reading, running, scheduling, watching
 from onceward.cli.program import program
 
 COMMANDS = (
@@ -27,6 +27,7 @@ COMMANDS = (
     reading,
     running,
     scheduling,
+    watching,
 )  # importing is what adds them
 
 
