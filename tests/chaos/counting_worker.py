@@ -14,7 +14,7 @@ from onceward.observe.counting import Book
 from onceward.worlds import counters
 
 NAME = "count"
-counters.EVERY = 0.005  # seconds: as often as if hours passed
+counters.EVERY = 0.02  # seconds: as often as if hours passed
 
 
 class TellingBook(Book):

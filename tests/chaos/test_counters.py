@@ -11,7 +11,10 @@ from tests.chaos.counting_crew import WORKERS, Worked, complaints, killed_crew
 from tests.servers.postgres import URL, schema_of
 from tests.servers.redis import shared
 
-CALLS = 40
+CALLS = 30
+in_the_soak = pytest.mark.skipif(
+    os.environ.get("ONCEWARD_HYPOTHESIS_PROFILE") != "soak", reason="eight processes take their time: in the soak"
+)
 
 
 def checked(url: str, folder: Path) -> None:
@@ -27,6 +30,7 @@ def test_on_sqlite(tmp_path: Path) -> None:
     checked(f"sqlite:///{tmp_path}/once.db?synchronous=NORMAL", tmp_path)
 
 
+@in_the_soak
 @pytest.mark.usefixtures("postgres")
 def test_on_postgres(tmp_path: Path) -> None:
     url = os.environ[URL]
@@ -34,6 +38,7 @@ def test_on_postgres(tmp_path: Path) -> None:
     checked(f"{url}{mark}schema={schema_of(tmp_path)}&migrate=1", tmp_path)
 
 
+@in_the_soak
 def test_on_valkey(tmp_path: Path) -> None:
     url = shared().url()
     mark = "&" if "?" in url else "?"

@@ -119,12 +119,12 @@ def test_check_prints_each_broken_rule_with_its_figure_and_what_to_do_and_exits_
     plant((0, {"shop/charge": {"claim_errors": 11, "renewal_failures": 5, "unprotected": 2}}))
     result = call("check", "-o", "table")
     assert result.exit_code == Exit.ATTENTION
-    head, one, two = result.stdout.splitlines()
-    assert head.split()[:3] == ["RULE", "SCOPE", "FIGURE"]
-    assert one.startswith("claim_errors")
-    assert "11 claims" in one
-    assert one.endswith("shorten the work.")
-    assert two.startswith("unprotected")
+    rule, figure, todo, runbook, other, *_, last = result.stdout.splitlines()
+    assert (rule, other) == ("claim_errors", "unprotected")
+    assert figure.strip().startswith("11 claims")
+    assert todo.endswith("shorten the work.")
+    assert runbook.strip() == "See docs/howto/runbooks.md#claim-errors"
+    assert last == "2 of 7 rules are broken."
     found = json.loads(call("check").stdout)
     assert [(rule["rule"], rule["figure"], rule["limit"]) for rule in found] == [
         ("claim_errors", 11, 10),

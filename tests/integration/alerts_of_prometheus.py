@@ -26,7 +26,10 @@ def series(values: dict[str, str]) -> list[dict[str, str]]:
     return [{"series": name, "values": value} for name, value in values.items()]
 
 
-def raised(folder: Path, cases: list[tuple[str, dict[str, str], str, str, list[dict[str, str]]]]) -> None:
+Case = tuple[str, dict[str, str], str, str, list[dict[str, str]]]
+
+
+def raised(folder: Path, cases: list[Case], *, every: str = "1h") -> None:
     """Let promtool play the cases: interval, series, when to look, for which alert, and with which labels it is raised.
 
     Only labels are compared: what the texts say is looked at elsewhere.
@@ -47,7 +50,8 @@ def raised(folder: Path, cases: list[tuple[str, dict[str, str], str, str, list[d
             }
         )
     # JSON is YAML.
-    (folder / "test.yml").write_text(json.dumps({"rule_files": ["alerts.yml"], "tests": tests}))
+    plan = {"rule_files": ["alerts.yml"], "evaluation_interval": every, "tests": tests}
+    (folder / "test.yml").write_text(json.dumps(plan))
     promtool("test", "rules", "test.yml", folder=folder)
 
 

@@ -98,7 +98,7 @@ def test_no_replay_in_two_weeks_is_an_alert_if_there_was_enough_to_replay(folder
     ):
         values = {counter("executed"): rising(executed, steps), counter("replayed"): rising(replayed, steps)}
         cases.append(("1h", values, f"{steps}h", "OncewardNoReplay", labels))
-    raised(folder, cases)
+    raised(folder, cases, every="1d")
 
 
 @pytest.mark.mission("E3")

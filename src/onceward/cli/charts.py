@@ -60,7 +60,7 @@ def _percentage(rate: float | None) -> str:
 
 def grain(hours: int) -> int:
     """How many hours one bar stands for."""
-    return -(-hours // WIDEST)
+    return max(1, -(-hours // WIDEST))
 
 
 def chart(series: Sequence[int]) -> str:

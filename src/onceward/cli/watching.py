@@ -53,16 +53,23 @@ def check_rules(command: str | None) -> int:
     found = broken_rules(seen, limits)
     if wants_json():
         display.print_json([{**asdict(one), "runbook": one.runbook} for one in found])
-    elif found:
-        rows = [[one.rule, one.scope or "all", one.said, one.todo] for one in found]
-        display.table(("RULE", "SCOPE", "FIGURE", "WHAT TO DO"), rows, elastic=(1, 2), whole=True)
     else:
-        click.echo(f"All {len(RULES)} rules hold.")
+        _tell(found)
     if not seen.tally.hours:
         complain(UNCOUNTED)
     if command is not None and found:
         _alert(command, found, limits)
     return Exit.ATTENTION if found else Exit.OK
+
+
+def _tell(found: Sequence[Broken]) -> None:
+    """For people: a paragraph a rule, in full, for it says what to do."""
+    for one in found:
+        where = f" in {one.scope}" if one.scope else ""
+        click.secho(display.cut(f"{one.rule}{where}", display.LONGEST_FACT), bold=True, color=display.colours())
+        for sentence in (f"{one.said}.", one.todo, f"See {one.runbook}"):
+            click.echo(f"  {display.cut(sentence, display.LONGEST_FACT)}")
+    click.echo(f"{len(found)} of {len(RULES)} rules are broken." if found else f"All {len(RULES)} rules hold.")
 
 
 def _alert(command: str, found: Sequence[Broken], limits: Thresholds) -> None:

@@ -49,8 +49,8 @@ _SPECIAL: Final = re.compile(r"[\\.+*?()|\[\]{}^$]")
 
 def _escaped(name: str) -> str:
     """For a regular expression of Prometheus, inside of a double-quoted text."""
-    quoted = _SPECIAL.sub(lambda found: f"\\\\{found[0]}", name)
-    return quoted.replace('"', '\\"')
+    plain = _SPECIAL.sub(lambda found: f"\\{found[0]}", name)
+    return plain.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _text(name: str) -> str:
