@@ -39,7 +39,7 @@ def say(file: int, *words: object) -> None:
 def main(url: str, path: str) -> None:
     file = os.open(path, os.O_APPEND | os.O_CREAT | os.O_WRONLY)
     TellingBook.file = file
-    counters.Book = TellingBook  # type: ignore[misc]
+    counters.Book = TellingBook  # type: ignore[attr-defined]
     with Once(url, counters=True) as once:
         work = once(key="{me}:{number}", name=NAME)(lambda me, number: None)
         for number in count(1):

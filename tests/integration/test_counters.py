@@ -273,8 +273,14 @@ def test_it_is_written_by_itself_once_in_a_while(counting: Face, monkeypatch: py
     assert writing.EVERY == 60, "a minute is what a kill may cost"
     monkeypatch.setattr(writing, "EVERY", 0.005)
     written = threading.Event()
-    sound = counting.once.counters._book.written
-    counting.once.counters._book.written = lambda: (sound(), written.set())
+    book = counting.once.counters._book
+    sound = book.written
+
+    def tell() -> None:
+        sound()
+        written.set()
+
+    book.written = tell
     counting.run("a", work)
     assert written.wait(30)
     assert sums(counting) == {"executed": 1}

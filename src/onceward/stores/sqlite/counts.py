@@ -72,7 +72,7 @@ class SQLiteCounts:
     def _counted(self, cursor: Cursor, since: int) -> Counted:
         now = self._clock.now()
         rows = cursor.execute(_COUNTED, (max(since, oldest_kept(now)),)).fetchall()
-        return Counted([Sheet(*sheet, decoded(counts)) for *sheet, counts in rows], now)
+        return Counted([Sheet(process, hour, number, decoded(counts)) for process, hour, number, counts in rows], now)
 
     def _expire_counts(self, cursor: Cursor, limit: int) -> int:
         oldest = oldest_kept(self._clock.now())

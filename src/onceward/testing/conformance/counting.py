@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 from unittest import SkipTest
 
@@ -116,7 +117,7 @@ class CountChecks(StoreFactory):
             for number in range(1, 6):
                 await one.write(one.sheet(hour, number, executed=number))
 
-        await stage.together([lambda one=one: count(one) for one in processes])
+        await stage.together([partial(count, one) for one in processes])
         assert_equal(await processes[0].total(), 5 * len(processes), "executions of all")
 
     @check()
