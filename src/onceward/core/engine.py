@@ -23,6 +23,10 @@ AT_A_TIME = 32
 """Small steps without a pause: together about a millisecond."""
 
 
+ALL: Callable[[str], bool] = bool
+"""Wants every event, for no name is empty. Without a call of ours: each event comes by here."""
+
+
 class LeaseKeeper(Protocol):
     """Keeps leases alive in the background."""
 
@@ -54,10 +58,10 @@ class Engine:
             self.glance = store.glance
         self.answer: Callable[[AnyRequest], Answer] | None = store.answer if isinstance(store, Immediate) else None
         self.opened = False
-        self.wants = bus.wants  # one step less on every call's way
+        self.wants: Callable[[str], bool] = bus.wants  # one step less on every call's way
         self.emit: Emit = self._emit
         if bus.totals is not None:  # only those who count by scope pay for it
-            self.wants, self.emit = bus.notes, bus.totals.emitter(bus, self._emit)
+            self.wants, self.emit = ALL, bus.totals.emitter(bus, self._emit)
 
     def is_ready(self) -> bool:
         """Before every flow: right world, still claiming. False: the store must be opened first."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from onceward.model.counts import Counts, Sheet, name_of, operation_of
 from onceward.model.record import State
 
-from .events import LEVELS
+from .events import LEVELS, NUMBERS
 
 if TYPE_CHECKING:
     from onceward.model.key import Key
@@ -70,20 +70,21 @@ class Totals:
         return found
 
     def emitter(self, bus: Bus, emit: Emit) -> Emit:
-        """Counts an event, and makes it only if anybody listens."""
-        cells, add, heard, skips, completed = self.cells, self.add, bus.heard, _SKIPS, _COMPLETED
+        """Counts each event, and makes it only if anybody listens. All in one call, since every event comes by."""
+        cells, add, counts, loud, levels = self.cells, self.add, bus.counts, bus.loud, NUMBERS
 
         def counted(
             name: str, key: Key, record: Record | Done | None = None, *, reason: str = "", error: str = ""
         ) -> None:
             cell = name
-            if name == "skipped" and record is not None and record.state is not completed:
-                cell = skips.get(record.state, name)
+            if name == "skipped" and record is not None and record.state is not _COMPLETED:
+                cell = _SKIPS.get(record.state, name)
             try:
                 cells[key.scope.text][cell] += 1
             except KeyError:
                 add(key.scope.text, cell)
-            if heard(name):
+            counts[name] += 1
+            if loud(levels[name]) or bus.listeners:
                 emit(name, key, record, reason=reason, error=error)
 
         return counted

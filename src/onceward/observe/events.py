@@ -55,7 +55,8 @@ LEVELS: dict[str, Level] = {
 }
 """Every event there is, and how loud it is."""
 
-_LEVELS = {name: int(level) for name, level in LEVELS.items()}
+NUMBERS = {name: int(level) for name, level in LEVELS.items()}
+"""The same as plain numbers, which are quicker to compare."""
 
 
 class Event(Struct, frozen=True, kw_only=True):
@@ -99,33 +100,24 @@ class Bus:
         self, default: Listener, loud: Callable[[int], bool], complain: Callable[[Event, Exception], None]
     ) -> None:
         self._default = default
-        self._loud = loud
+        self.loud = loud
         self._complain = complain
-        self._listeners: tuple[Listener, ...] = ()
+        self.listeners: tuple[Listener, ...] = ()
         self.counts: dict[str, int] = dict.fromkeys(LEVELS, 0)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Hear every event; returns how to stop. A listener that raises is reported and disturbs nobody."""
-        self._listeners = (*self._listeners, listener)
+        self.listeners = (*self.listeners, listener)
 
         def unsubscribe() -> None:
-            self._listeners = tuple(one for one in self._listeners if one is not listener)
+            self.listeners = tuple(one for one in self.listeners if one is not listener)
 
         return unsubscribe
 
     def wants(self, name: str, times: int = 1) -> bool:
         """Count the event; tells whether anybody listens, so that it has to be made."""
         self.counts[name] += times
-        return self._loud(_LEVELS[name]) or bool(self._listeners)
-
-    def heard(self, name: str) -> bool:
-        """As `wants`, but nothing is counted."""
-        return self._loud(_LEVELS[name]) or bool(self._listeners)
-
-    def notes(self, name: str, times: int = 1) -> bool:
-        """Count the event; true, where each is also counted by its scope."""
-        self.counts[name] += times
-        return True
+        return self.loud(NUMBERS[name]) or bool(self.listeners)
 
     def count(self, name: str, scope: str, times: int = 1) -> None:
         """By its scope, if anybody counts: for what is told past the engine."""
@@ -133,7 +125,7 @@ class Bus:
             self.totals.add(scope, name, times)
 
     def emit(self, event: Event) -> None:
-        for listener in (self._default, *self._listeners):
+        for listener in (self._default, *self.listeners):
             try:
                 listener(event)
             except Exception as error:  # a listener must never change what the work does
