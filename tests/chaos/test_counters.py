@@ -11,19 +11,21 @@ from tests.chaos.counting_crew import WORKERS, Worked, complaints, killed_crew
 from tests.servers.postgres import URL, schema_of
 from tests.servers.redis import shared
 
-CALLS = 30
-in_the_soak = pytest.mark.skipif(
-    os.environ.get("ONCEWARD_HYPOTHESIS_PROFILE") != "soak", reason="eight processes take their time: in the soak"
-)
+SOAKING = os.environ.get("ONCEWARD_HYPOTHESIS_PROFILE") == "soak"
+ROUNDS, CALLS = (20, 400) if SOAKING else (1, 30)
+in_the_soak = pytest.mark.skipif(not SOAKING, reason="eight processes take their time: in the soak")
 
 
 def checked(url: str, folder: Path) -> None:
-    crew = killed_crew(url, folder, seed=7, calls=CALLS)
-    assert complaints(crew) == []
-    assert len(crew) == WORKERS
-    assert any(one.written for one in crew), "nobody wrote anything, so nothing was seen"
-    lost = sum(max(one.done - one.stored, 0) for one in crew)
-    print(f"{sum(one.done for one in crew)} calls, {sum(one.stored for one in crew)} counted in the store, {lost} lost")
+    for seed in range(ROUNDS):
+        place = folder / f"round {seed}"
+        place.mkdir()
+        crew = killed_crew(url, place, seed, CALLS)
+        assert complaints(crew) == []
+        assert len(crew) == WORKERS
+        assert any(one.written for one in crew), "nobody wrote anything, so nothing was seen"
+        done, stored = sum(one.done for one in crew), sum(one.stored for one in crew)
+        print(f"{done} calls, {stored} counted in the store, {sum(max(one.done - one.stored, 0) for one in crew)} lost")
 
 
 def test_on_sqlite(tmp_path: Path) -> None:
