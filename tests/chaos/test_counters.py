@@ -13,7 +13,6 @@ from tests.servers.redis import shared
 
 SOAKING = os.environ.get("ONCEWARD_HYPOTHESIS_PROFILE") == "soak"
 ROUNDS, CALLS = (20, 400) if SOAKING else (1, 30)
-in_the_soak = pytest.mark.skipif(not SOAKING, reason="eight processes take their time: in the soak")
 
 
 def checked(url: str, folder: Path) -> None:
@@ -32,7 +31,6 @@ def test_on_sqlite(tmp_path: Path) -> None:
     checked(f"sqlite:///{tmp_path}/once.db?synchronous=NORMAL", tmp_path)
 
 
-@in_the_soak
 @pytest.mark.usefixtures("postgres")
 def test_on_postgres(tmp_path: Path) -> None:
     url = os.environ[URL]
@@ -40,7 +38,6 @@ def test_on_postgres(tmp_path: Path) -> None:
     checked(f"{url}{mark}schema={schema_of(tmp_path)}&migrate=1", tmp_path)
 
 
-@in_the_soak
 def test_on_valkey(tmp_path: Path) -> None:
     url = shared().url()
     mark = "&" if "?" in url else "?"
