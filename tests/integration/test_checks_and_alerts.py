@@ -81,6 +81,7 @@ def test_an_alert_is_sent_once_although_the_figure_has_grown(opened: Face) -> No
     opened.drive(opened.once.store.keep_counts([sheet], timeout=5))
     check(opened, alert=sender(opened, sent))
     assert len(sent) == 1
+    assert opened.told("mismatch") == []
 
 
 @pytest.mark.mission("C10")

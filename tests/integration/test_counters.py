@@ -83,6 +83,8 @@ def test_somebody_elses_work_is_no_claim_error_unless_it_was_waited_for_in_vain(
     other = counting.another(app="shop")
     assert other._wait(other.once.try_lock("turn")) is not None
     assert counting._wait(counting.once.try_lock("turn")) is None, "to try is not to wait"
+    with pytest.raises(StillRunning), counting.claim("held", on_running="wait", wait=0):
+        pass
     assert counted(counting)["claim_errors"] == 1
 
 
@@ -161,6 +163,14 @@ def test_both_faces_of_a_client_count_together(tmp_path: Path) -> None:
 
 def test_what_is_left_is_written_at_close(counting: Face, face: Face) -> None:
     counting.run("a", work)
+    counting.close()
+    assert sums(face) == {"executed": 1}
+
+
+def test_where_no_thread_could_be_had_it_is_written_at_close(counting: Face, face: Face) -> None:
+    counting.once.counters.totals._begin = lambda: None
+    counting.run("a", work)
+    assert counting.once.counters._thread is None
     counting.close()
     assert sums(face) == {"executed": 1}
 
@@ -291,6 +301,7 @@ def test_old_counters_are_purged(counting: Face, face: Face) -> None:
     counted(counting)
     face.clock.advance_microseconds(KEEP_COUNTS + 2 * HOUR)
     face.purge()
+    assert face.drive(face.once.store.expire_counts(10, timeout=5)) == 0, "they are gone already"
     assert face._wait(face.once.stats("1000h")).hours == {}
 
 

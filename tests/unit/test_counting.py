@@ -100,6 +100,14 @@ def test_threads_that_count_at_once_lose_nothing(monkeypatch: pytest.MonkeyPatch
     assert totals.counts() == {"shop/charge": {"executed": 80_000}}
 
 
+def test_a_scope_with_nothing_to_tell_is_nothing_to_write() -> None:
+    """Somebody has claimed, and is still at it."""
+    totals = Totals(nothing)
+    totals.add("shop/charge", "acquired")
+    assert totals.counts() == {}
+    assert not Book(ME).lacks(totals.counts())
+
+
 # ── hours ──
 
 

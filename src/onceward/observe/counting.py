@@ -62,11 +62,13 @@ class Totals:
         """What was counted so far, under the names that people see. Taken while others go on counting."""
         found: Counts = {}
         for scope, cells in self.cells.copy().items():
-            cell = found[scope] = {}
+            cell: dict[str, int] = {}
             for event, number in cells.copy().items():
                 if number and event in _NAMES:
                     name = _NAMES[event]
                     cell[name] = cell.get(name, 0) + number
+            if cell:
+                found[scope] = cell
         return found
 
     def emitter(self, bus: Bus, emit: Emit) -> Emit:
