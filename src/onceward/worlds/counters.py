@@ -25,8 +25,8 @@ from .threads import Threads
 EVERY = 60.0
 """Seconds between two writes: what a kill may cost."""
 
-TIMEOUT = 10.0
-"""Seconds for a write. Nobody waits for it but whoever closes the client."""
+TIMEOUT = 5.0
+"""Seconds for a write, and at most so many for whoever closes the client while the store does not answer."""
 
 
 class Counters:
@@ -102,7 +102,7 @@ class Counters:
             self._bell.notify()
         thread, self._thread = self._thread, None
         if thread is not None and thread is not threading.current_thread():
-            thread.join(2 * TIMEOUT)
+            thread.join(TIMEOUT)
         elif self.totals.cells:
             self.write()
 
