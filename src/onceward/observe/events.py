@@ -43,6 +43,7 @@ LEVELS: dict[str, Level] = {
     "retry_delay_failed": Level.WARNING,
     "slow_transaction": Level.WARNING,
     "missed": Level.WARNING,
+    "rejected": Level.WARNING,
     "schedule_delayed": Level.WARNING,
     "claim_failed": Level.WARNING,
     "counting_failed": Level.WARNING,
