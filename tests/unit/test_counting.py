@@ -222,9 +222,11 @@ def test_an_event_costs_few_steps_more_where_it_is_counted_and_none_where_it_is_
     once, plain = emitting(counters=False)
     counting, counted = emitting(counters=True)
     with once, counting:
+        steps(plain), steps(counted)  # Python 3.12 counts nothing where it is asked to for the first time
         without, with_counters = steps(plain), steps(counted)
     print(f"steps of the interpreter an event: {without} without counters, {with_counters} with")
-    assert with_counters - without <= 32
+    assert 0 < with_counters - without <= 32
+    assert without > 0
     assert once.engine.wants == once.engine.bus.wants
     assert once.engine.bus.totals is None
 
