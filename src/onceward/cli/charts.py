@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +17,8 @@ from .place import opened
 from .program import wants_json
 
 BARS = "▁▂▃▄▅▆▇█"
-WIDEST = 48  # bars; more hours share one
+WIDEST, NARROWEST = 48, 8  # bars; more hours share one
+LONGEST_SCOPE = 24  # characters that the name of a scope keeps beside a chart
 FIRST = ("executed", "replayed", "failed")
 """Columns that are always shown; the others only where they have anything to tell."""
 
@@ -34,15 +36,23 @@ def show(url: str, span: int, scope: str | None) -> None:
         click.echo(NOTHING, err=True)
         return
     names = [name for name in COUNTED if name in FIRST or any(found.total(name, one) for one in scopes)]
-    titles = ("SCOPE", *(name.upper().replace("_", " ") for name in names), "REPLAY RATE", "AN HOUR")
-    rows = [[one, *_figures(found, names, one), chart(found.series(OUTCOMES, one))] for one in scopes]
-    if scope is None:
-        rows.append(["all", *_figures(found, names, None), chart(found.series(OUTCOMES))])
-    display.table(titles, rows, elastic=(0,))
+    titles = ("SCOPE", *(name.upper().replace("_", " ") for name in names), "REPLAY RATE", "OVER TIME")
+    shown: list[str | None] = [*scopes, None] if scope is None else [*scopes]
+    rows = [[one or "all", *_figures(found, names, one)] for one in shown]
+    most = room(titles, rows)
+    charts = [chart(found.series(OUTCOMES, one), most) for one in shown]
+    display.table(titles, [[*row, drawn] for row, drawn in zip(rows, charts, strict=True)], elastic=(0,))
     hours = found.latest - found.since + 1
-    click.echo(
-        f"{display.moment(found.since * HOUR)} to now: {hours} h, {grain(hours)} h a bar, the last not over yet."
-    )
+    step = grain(hours, most)
+    click.echo(f"{display.moment(found.since * HOUR)} to now: {hours} h, {step} h a bar, the last not over yet.")
+
+
+def room(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    """How many bars fit beside the figures. Names of scopes can be cut, down to a point."""
+    columns = zip(*rows, strict=True)
+    widths = [max(map(len, (title, *cells))) for title, cells in zip(titles, columns, strict=False)]
+    used = min(widths[0], LONGEST_SCOPE) + sum(widths[1:]) + display.GAP * len(widths)
+    return min(WIDEST, max(NARROWEST, shutil.get_terminal_size().columns - used))
 
 
 def _figures(found: Tally, names: Sequence[str], scope: str | None) -> list[str]:
@@ -58,14 +68,14 @@ def _percentage(rate: float | None) -> str:
     return "" if rate is None else f"{rate:.1%}"
 
 
-def grain(hours: int) -> int:
+def grain(hours: int, most: int = WIDEST) -> int:
     """How many hours one bar stands for."""
-    return max(1, -(-hours // WIDEST))
+    return max(1, -(-hours // most))
 
 
-def chart(series: Sequence[int]) -> str:
+def chart(series: Sequence[int], most: int = WIDEST) -> str:
     """Bars beside each other, the highest as high as can be. An hour without anything is a gap."""
-    step = grain(len(series))
+    step = grain(len(series), most)
     sums = [sum(series[max(end - step, 0) : end]) for end in range(len(series), 0, -step)][::-1]
     highest = max(sums, default=0)
     return "".join(BARS[(number * len(BARS) - 1) // highest] if number else " " for number in sums).rstrip()
