@@ -110,8 +110,8 @@ WITHOUT_BAR = (
     "redis, newest of events, against a bare script",
     "redis, newest of events with message ids, against a bare script",
     "an event, counted by scope, against not counted",
-    "memory @once with counters, fresh, against without",
-    "memory @once with counters, replay, against without",
+    "memory with counters, fresh, against without",
+    "memory with counters, replay, against without",
 )
 """Measured and shown all the same: a replay takes no lease, and a table of six columns keeps none of our promises."""
 

@@ -17,7 +17,7 @@ def cases(plan: Plan) -> Cases:
         with client(counters=True) as ours, client(counters=False) as theirs:
             yield Case(EVENT, telling(ours), telling(theirs), plan.effort.calls)
     for kind, block in KINDS.items():
-        name = f"memory @once with counters, {kind}, against without"
+        name = f"memory with counters, {kind}, against without"
         if plan.wants(name):
             with client(counters=True) as ours, client(counters=False) as theirs:
                 yield Case(name, block(decorated(ours)), block(decorated(theirs)), plan.effort.calls)
