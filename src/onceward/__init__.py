@@ -55,9 +55,11 @@ if TYPE_CHECKING:
     from .aio import AsyncOnce
     from .async_function import AsyncFunction
     from .locks import AsyncHeldLock, AsyncLock, HeldLock, Lock
+    from .model.counts import Tally
     from .model.ordering import Ordering
     from .model.schedule import Missed, Ran
     from .model.state_event import Current, StateEvent, deleted
+    from .observe.rules import Broken
     from .operations import Operations
     from .schedules import AsyncScheduled, Scheduled
     from .stores.memory import MemoryStore
@@ -69,6 +71,7 @@ _LATER = {
 }
 _LATER |= dict.fromkeys(("AsyncHeldLock", "AsyncLock", "HeldLock", "Lock"), "onceward.locks")
 _LATER["Operations"] = "onceward.operations"
+_LATER |= {"Broken": "onceward.observe.rules", "Tally": "onceward.model.counts"}
 _LATER |= dict.fromkeys(("Current", "StateEvent", "deleted"), "onceward.model.state_event")
 _LATER["Ordering"] = "onceward.model.ordering"
 _LATER |= dict.fromkeys(("AsyncScheduled", "Scheduled"), "onceward.schedules")
@@ -95,6 +98,7 @@ __all__ = [
     "AsyncOnce",
     "AsyncScheduled",
     "AuditEntry",
+    "Broken",
     "Claim",
     "ClaimError",
     "ConfigurationError",
@@ -149,6 +153,7 @@ __all__ = [
     "StoreError",
     "StoreFull",
     "StoreUnavailable",
+    "Tally",
     "Unknown",
     "UnknownCodec",
     "VersionSkew",

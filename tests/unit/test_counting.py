@@ -43,6 +43,7 @@ def nothing() -> None: ...
         ("claim_failed", "", "claim_errors"),
         ("renewal_failed", "", "renewal_failures"),
         ("unprotected", "", "unprotected"),
+        ("rejected", "", "rejected"),
         ("acquired", "PENDING", None),
         ("renewed", "", None),
     ],

@@ -37,6 +37,7 @@ TROUBLES: Final = {
     "claim_errors": "no answer from the store to a claim, or the time to wait was over",
     "renewal_failures": "a lease could not be renewed; it was tried again",
     "unprotected": "run without a claim, as declared for when the store is down or there is no key",
+    "rejected": "a request or message that could not be read, so nothing was done",
 }
 """What went wrong on the way."""
 
@@ -58,6 +59,7 @@ _NAMES: Final = {
     "claim_failed": "claim_errors",
     "renewal_failed": "renewal_failures",
     "unprotected": "unprotected",
+    "rejected": "rejected",
 }
 _SKIPPED: Final = {"PENDING": "running", "FAILED": "failed", "PARKED": "parked"}
 
