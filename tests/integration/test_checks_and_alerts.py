@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import pytest
 
 from onceward import Once
+from onceward.bridge import run
 from onceward.model.counts import HOUR, Sheet
 from onceward.observe.rules import Broken
 from tests.faces import AsyncFace, Face
@@ -138,11 +140,7 @@ def test_of_many_who_check_at_once_one_sends(tmp_path: Any) -> None:
     url = f"sqlite:///{tmp_path}/once.db"
     clients = [Once(url) for _ in range(6)]
     clients[0].run("any", int)
-    import time
-
     hour = time.time_ns() // 1_000 // HOUR
-    from onceward.bridge import run
-
     store: Any = clients[0].store
     run(store.keep_counts([Sheet(b"another", hour, 1, {"shop/charge": {"claim_errors": 11}})], timeout=5))
     line, sent = threading.Barrier(len(clients)), []

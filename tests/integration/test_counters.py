@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
+import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,10 +15,20 @@ from typing import Any
 
 import pytest
 
-from onceward import AlreadyRunning, ConfigurationError, Once, Ordering, OutcomeUnknown, PayloadMismatch, StillRunning
-from onceward.errors import StoreUnavailable
+from onceward import (
+    AlreadyRunning,
+    ConfigurationError,
+    MemoryStore,
+    Once,
+    Ordering,
+    OutcomeUnknown,
+    PayloadMismatch,
+    StillRunning,
+    StoreBroken,
+    StoreUnavailable,
+)
 from onceward.model.counts import HOUR, KEEP_COUNTS, Tally
-from onceward.stores.sqlite import SQLiteStore
+from onceward.stores.sqlite import SQLiteStore, schema
 from onceward.worlds import counters as writing
 from tests.faces import Face
 from tests.faulty import FaultyStore, Wire
@@ -145,8 +159,6 @@ def test_a_map_counts_its_items(counting: Face) -> None:
 
 
 def test_both_faces_of_a_client_count_together(tmp_path: Path) -> None:
-    import asyncio
-
     async def awork() -> int:
         return 1
 
@@ -306,8 +318,6 @@ def test_old_counters_are_purged(counting: Face, face: Face) -> None:
 
 
 def test_old_counters_go_by_the_way_of_new_ones(tmp_path: Path, clock: Any) -> None:
-    import sqlite3
-
     store = SQLiteStore(tmp_path / "once.db", clock=clock)
     with Once(store, counters=True) as once:
         assert once.counters is not None
@@ -343,9 +353,6 @@ def test_a_forked_child_counts_for_itself_and_not_again_for_its_parent(tmp_path:
 
 
 def test_a_program_that_ends_without_closing_its_client_writes_what_it_has(tmp_path: Path) -> None:
-    import subprocess
-    import sys
-
     program = (
         f"from onceward import Once\nonce = Once('sqlite:///{tmp_path}/once.db', counters=True)\nonce.run('a', int)\n"
     )
@@ -362,8 +369,6 @@ class WithoutCounters(FaultyStore):
 
 
 def test_a_store_that_keeps_no_counters_is_refused_by_name() -> None:
-    from onceward import MemoryStore
-
     store = WithoutCounters(MemoryStore(), Wire())
     with pytest.raises(ConfigurationError, match="cannot keep counters"):
         Once(store, counters=True)
@@ -378,3 +383,32 @@ def test_a_cache_in_front_of_a_store_is_no_hindrance(tmp_path: Path) -> None:
         assert once.counters is not None
         assert once.counters.write()
         assert once.stats().total("replayed") == 1
+
+
+@pytest.mark.fault("F67")
+def test_a_file_without_counters_gets_them_and_those_who_do_not_know_them_go_on_beside(tmp_path: Path) -> None:
+    path = tmp_path / "once.db"
+    before = schema.MIGRATIONS.index(schema.COUNTERS)
+    with contextlib.closing(sqlite3.connect(path)) as raw, raw:
+        for statement in "\n;\n".join(schema.MIGRATIONS[:before]).split("\n;\n"):
+            raw.execute(statement)
+        raw.execute(f"INSERT INTO onceward_meta VALUES ('schema_version', {before}), ('min_reader', 1)")
+        raw.execute("INSERT INTO onceward_records (id, scope, key, state, token) VALUES (x'01', 's', 'k', 'PARKED', 7)")
+    with Once(f"sqlite:///{path}", counters=True) as once:
+        once.run("a", work)
+    with contextlib.closing(sqlite3.connect(path)) as raw:
+        assert raw.execute("SELECT token FROM onceward_records WHERE key = 'k'").fetchall() == [(7,)]
+        assert raw.execute("SELECT counts FROM onceward_counters").fetchall() == [
+            ('{"default/shared":{"executed":1}}',)
+        ]
+        assert raw.execute("SELECT value FROM onceward_meta WHERE name = 'min_reader'").fetchall() == [(1,)]
+
+
+def test_a_counter_that_was_edited_by_hand_is_told_as_what_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "once.db"
+    with Once(f"sqlite:///{path}", counters=True) as once:
+        once.run("a", work)
+    with contextlib.closing(sqlite3.connect(path)) as raw, raw:
+        raw.execute("UPDATE onceward_counters SET counts = '[1]'")
+    with Once(f"sqlite:///{path}") as once, pytest.raises(StoreBroken, match="edited by hand"):
+        once.stats()

@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client import CollectorRegistry, generate_latest
 
-from onceward import AsyncOnce, ConfigurationError, Event, MemoryStore, MissingExtra, Once
+from onceward import AsyncOnce, ConfigurationError, Event, MemoryStore, MissingExtra, Once, StoreUnavailable
 from onceward.model.counts import COUNTED
 from onceward.observe import opentelemetry, prometheus
 from onceward.observe.events import LEVELS
@@ -118,8 +118,6 @@ def test_a_store_that_is_down_does_not_stop_the_other_figures(tmp_path: Any) -> 
 
 
 async def down(*_: object, **__: object) -> Any:
-    from onceward import StoreUnavailable
-
     raise StoreUnavailable("down")
 
 

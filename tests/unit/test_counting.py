@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from onceward import MemoryStore, Once
-from onceward.model.counts import COUNTED, HOUR, Counts, Sheet, Tally, name_of, operation_of, tally_of
+from onceward.model.counts import COUNTED, HOUR, Counted, Counts, Sheet, Tally, name_of, operation_of, tally_of
 from onceward.model.record import State
 from onceward.observe.counting import MOST_SCOPES, OTHERS, Book, Totals
 from onceward.observe.events import LEVELS
@@ -165,8 +165,6 @@ def test_nothing_new_means_nothing_to_write() -> None:
 
 
 def tally(*sheets: tuple[int, str, str, int], now: int = 9 * HOUR) -> Tally:
-    from onceward.model.counts import Counted
-
     made = [Sheet(bytes([place]), hour, 1, {scope: {name: number}}) for place, (hour, scope, name, number) in
             enumerate(sheets)]  # fmt: skip
     return tally_of(Counted(made, now), 0)
