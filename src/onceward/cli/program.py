@@ -34,6 +34,8 @@ Examples:
   onceward audit --since 24h                             who changed records by hand, and why
   onceward operations                                    what is declared: keys, windows, leases
   onceward schedule shop.jobs:once                       run its schedules; on ten machines, each slot once
+  onceward recover shop.jobs:once                        finish what nobody delivers again
+  onceward sagas                                         how far each of their steps has come
   onceward stats -o json | jq                            tables for people, JSON for programs
   onceward stats --since 24h                             what was executed, replayed, refused, with a chart
   onceward doctor                                        for cron: exit code 1 if somebody should look
@@ -164,6 +166,18 @@ def program() -> None: ...
 
 
 def start(arguments: Sequence[str] | None = None) -> NoReturn:
-    from . import acting, auditing, checkup, declaring, migrating, reading, running, scheduling, watching  # noqa: F401 (each adds its commands)
+    from . import (  # noqa: F401 (each adds its commands)  # noqa: F401 (as above)
+        acting,
+        auditing,
+        checkup,
+        declaring,
+        migrating,
+        reading,
+        recovering,
+        running,
+        saga_listing,
+        scheduling,
+        watching,
+    )
 
     program.main(args=arguments, prog_name="onceward")
