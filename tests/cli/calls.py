@@ -26,6 +26,7 @@ from onceward.cli import (
     running,
     saga_listing,
     scheduling,
+    watching,
 )
 from onceward.cli.program import program
 
@@ -38,6 +39,7 @@ COMMANDS = (
     reading,
     running,
     scheduling,
+    watching,
     recovering,
     saga_listing,
 )  # importing is what adds them
