@@ -45,7 +45,7 @@ async def figures(store: Store, thresholds: Thresholds) -> Figures:
     return Figures(await tally(store), await old_pending(store, thresholds.old_pending_age))
 
 
-async def old_pending(store: Store, age: int) -> dict[str, int]:
+async def old_pending(store: Store, age: int, timeout: float = SEARCH) -> dict[str, int]:
     """How many records were claimed longer ago than this and are PENDING still, by operation.
 
     Locks are left out: to be held for long may be what they are for.
@@ -53,7 +53,7 @@ async def old_pending(store: Store, age: int) -> dict[str, int]:
     found: Counter[str] = Counter()
     cursor = None
     while True:
-        page = await store.scan(Filter(states=(State.PENDING,)), cursor=cursor, limit=PAGE, timeout=SEARCH)
+        page = await store.scan(Filter(states=(State.PENDING,)), cursor=cursor, limit=PAGE, timeout=timeout)
         found.update(
             operation_of(record.scope)
             for record in page.records

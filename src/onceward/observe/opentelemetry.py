@@ -78,6 +78,8 @@ def _observe_pending(meter: Any, once: Client, rules: dict[str, Any]) -> None:
     ask = asker(once, rules)
 
     def observe(_: CallbackOptions) -> Iterable[Observation]:
-        return [Observation(number, {"scope": scope}) for scope, number in {"": 0, **ask()}.items()]
+        found = ask()
+        figures = {} if found is None else {"": 0, **found}  # "": 0 is not the same as no answer
+        return [Observation(number, {"scope": scope}) for scope, number in figures.items()]
 
     meter.create_observable_gauge(OLD_PENDING, [observe], description="records that are PENDING for too long")
