@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from onceward import AsyncOnce, ConfigurationError, Event, MemoryStore, MissingExtra, Once, StoreUnavailable
 from onceward.model.counts import COUNTED
 from onceward.observe import opentelemetry, prometheus
+from onceward.observe.counting import OTHERS
 from onceward.observe.events import LEVELS
 from onceward.testing.clock import FakeClock
 
@@ -82,6 +83,23 @@ def test_keys_and_tenants_are_never_labels() -> None:
     assert SECRET not in text
     assert "acme" not in text
     assert 'scope="default/shared"' in text
+
+
+def test_operations_that_are_made_of_data_do_not_flood_the_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onceward.observe.counting.MOST_SCOPES", 3)
+    registry, reader = CollectorRegistry(), InMemoryMetricReader()
+    provider = MeterProvider([reader])
+    with Once(MemoryStore()) as once:
+        prometheus.export(once, registry)
+        opentelemetry.export(once, provider)
+        for number in range(9):
+            with once.claim("a", name=f"made-of-data-{number}"):
+                pass
+        found, measured = samples(registry), points(reader)
+    provider.shutdown()
+    assert found["onceward_executed_total", OTHERS, ""] == measured["onceward.executed", OTHERS, None] == 6
+    assert len([name for name, _, _ in found if name == "onceward_executed_total"]) == 4
+    assert len([name for name, _, _ in measured if name == "onceward.executed"]) == 4
 
 
 def test_every_counter_of_a_scope_begins_at_nothing() -> None:

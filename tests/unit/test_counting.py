@@ -72,12 +72,29 @@ def test_scopes_beyond_the_limit_are_counted_by_operation_and_operations_beyond_
     totals.add("shop/charge", "completed")
     for tenant in range(MOST_SCOPES):
         totals.add(f"shop/charge@{tenant}", "completed")
-    totals.add("shop/made-of-data", "completed")
+    for number in range(MOST_SCOPES + 1):
+        totals.add(f"shop/made-of-data-{number}", "completed")
     counts = totals.counts()
-    assert len(counts) == MOST_SCOPES + 1
+    assert len(counts) == 2 * MOST_SCOPES + 1
     assert counts["shop/charge"] == {"executed": 2}
     assert counts[OTHERS] == {"executed": 1}
-    assert sum(cell["executed"] for cell in counts.values()) == MOST_SCOPES + 2
+    assert sum(cell["executed"] for cell in counts.values()) == 2 * MOST_SCOPES + 2
+
+
+def test_a_flood_of_tenants_leaves_each_operation_its_own_figures() -> None:
+    """All calls are made for tenants, so none of the two was ever counted by itself before there were too many."""
+    totals = Totals(nothing)
+    for tenant in range(2 * MOST_SCOPES):
+        totals.add(f"shop/charge@{tenant}", "completed")
+    for tenant in range(3):
+        totals.add(f"shop/mail@{tenant}", "completed")
+    found = tally_of(Counted([Sheet(ME, 9, 1, totals.counts())], 9 * HOUR), 0).by_operation()
+    assert found.total("executed", "shop/charge") == 2 * MOST_SCOPES
+    assert found.total("executed", "shop/mail") == 3
+    for operation in range(2 * MOST_SCOPES):
+        totals.add(f"shop/made-of-data-{operation}@acme", "completed")
+    assert len(totals.cells) == 2 * MOST_SCOPES + 1
+    assert totals.counts()[OTHERS]["executed"] > 0
 
 
 def test_threads_that_count_at_once_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

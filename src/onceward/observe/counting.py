@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from .events import Bus, Emit
 
 MOST_SCOPES: Final = 1_000
-"""Scopes that one process tells apart: each costs a line of every sheet. Of further tenants, only the operation."""
+"""Scopes that one process tells apart: each costs a line of every sheet. Of further tenants, only the operation, and at
+most so many of these."""
 
 OTHERS: Final = "(others)"
 """Where even the operations are too many, which happens to names that are made of data."""
@@ -33,6 +34,21 @@ _NAMES: Final = {
     if (name := name_of(cell.partition(" ")[0], state=cell.partition(" ")[2], reason="told")) is not None
 }
 _COMPLETED: Final = State.COMPLETED
+
+
+class Labels:
+    """What metrics are labelled with: operations without their tenants, and not any number of them."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def of(self, scope: str) -> str:
+        operation = operation_of(scope)
+        if operation not in self._known:
+            if len(self._known) >= MOST_SCOPES:
+                return OTHERS
+            self._known.add(operation)
+        return operation
 
 
 class Totals:
@@ -52,8 +68,10 @@ class Totals:
             self._cells_of(scope)[cell] += times
 
     def _cells_of(self, scope: str) -> dict[str, int]:
-        if len(self.cells) >= MOST_SCOPES:
-            scope = next((one for one in (scope, operation_of(scope)) if one in self.cells), OTHERS)
+        if len(self.cells) >= MOST_SCOPES and scope not in self.cells:
+            scope = operation_of(scope)
+            if len(self.cells) >= 2 * MOST_SCOPES and scope not in self.cells:
+                scope = OTHERS
         cells = self.cells.setdefault(scope, dict.fromkeys(_CELLS, 0))
         self._begin()
         return cells

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from onceward.errors import MissingExtra
-from onceward.model.counts import COUNTED, name_of, operation_of
+from onceward.model.counts import COUNTED, name_of
 
+from .counting import Labels
 from .events import Event
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Metrics:
             for name, what in COUNTED.items()
         }
         self._processed: dict[str, Counter] = {}
+        self._labels = Labels()
         self._known: set[tuple[str, str]] = set()
         self._pending = OldPending()
 
@@ -63,7 +65,7 @@ class Metrics:
         name = name_of(event.name, state=event.state, reason=event.reason)
         if name is None:
             return
-        scope = operation_of(event.scope)
+        scope = self._labels.of(event.scope)
         if (processed, scope) not in self._known:
             self._begin(processed, scope)
         self._counters[name].labels(scope).inc()
