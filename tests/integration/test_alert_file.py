@@ -46,7 +46,7 @@ def test_the_alert_file_is_sound_and_has_every_rule(folder: Path) -> None:
 def test_other_thresholds_and_names_with_odd_characters_still_make_a_sound_file(tmp_path: Path) -> None:
     odd = thresholds_of({
         "claim_errors": 7, "replay_rate": 0.125, "no_replay_days": 7, "old_pending_age": "2h",
-        "replays_expected": ["e.mail", "shop/greet (new)", 'say "hi"', "back\\slash"],
+        "replays_expected": ["e.mail", "shop/greet (new)", 'say "hi"', "back\\slash", "two\nlines", "\x1b[31m"],
     })  # fmt: skip
     text = prometheus_rules(odd)
     (tmp_path / "alerts.yml").write_text(text)
