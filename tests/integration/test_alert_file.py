@@ -86,6 +86,28 @@ def test_each_alert_is_raised_above_its_threshold_and_not_at_it(folder: Path) ->
     raised(folder, cases)
 
 
+@pytest.mark.mission("A8", "A9", "E3")
+def test_what_a_process_counted_before_it_was_seen_for_the_first_time_is_an_alert_too(folder: Path) -> None:
+    """Its first sample is no step from anything, and increase() passes over it."""
+    hour, day = ("1m", "120m"), ("10m", "2d")
+    new, newer = "_x90 {}x30", "_x216 {}x72"
+    down = counter("claim_errors", instance="new"), counter("claim_errors", instance="old")
+    cases: list[Any] = [
+        (hour[0], {counter("claim_errors"): new.format(10)}, hour[1], "OncewardClaimErrors", NOBODY),
+        (hour[0], {counter("claim_errors"): new.format(11)}, hour[1], "OncewardClaimErrors", [{}]),
+        (hour[0], {down[0]: new.format(6), down[1]: "100x90 105x30"}, hour[1], "OncewardClaimErrors", [{}]),
+        (hour[0], {down[0]: new.format(5), down[1]: "100x90 105x30"}, hour[1], "OncewardClaimErrors", NOBODY),
+        (hour[0], {counter("claim_errors"): "99x40 _x30 99x50"}, hour[1], "OncewardClaimErrors", NOBODY),
+        (hour[0], {counter("renewal_failures"): new.format(6)}, hour[1], "OncewardRenewalFailures", [{}]),
+        (hour[0], {counter("stale"): new.format(20)}, hour[1], "OncewardStaleSpike", NOBODY),
+        (hour[0], {counter("stale"): new.format(21)}, hour[1], "OncewardStaleSpike", [SCOPE]),
+        (day[0], {counter("unprotected"): newer.format(1)}, day[1], "OncewardUnprotected", [{}]),
+        (day[0], {counter("unprotected"): "_x216 1x9 _x63"}, day[1], "OncewardUnprotected", [{}]),
+        (day[0], {counter("unprotected"): "1x288"}, day[1], "OncewardUnprotected", NOBODY),
+    ]
+    raised(folder, cases)
+
+
 @pytest.mark.mission("B8")
 def test_no_replay_in_two_weeks_is_an_alert_if_there_was_enough_to_replay(folder: Path) -> None:
     fortnight = 14 * 24
