@@ -32,6 +32,7 @@ from onceward.stores.sqlite import SQLiteStore, schema
 from onceward.worlds import counters as writing
 from tests.faces import Face
 from tests.faulty import FaultyStore, Wire
+from tests.integration.joined_block import users_connection, within
 from tests.integration.test_faults_process import in_a_forked_child
 
 
@@ -153,9 +154,57 @@ def test_events_of_states_are_counted_as_applied_stale_and_replayed(counting: Fa
 def test_a_map_counts_its_items(counting: Face) -> None:
     counting.map(work, [1, 2, 2, 3], key="{amount}")
     counting.map(work, [1, 2, 2, 3], key="{amount}")
-    found = counted(counting)
-    assert found["executed"] == 3
-    assert found["executed"] + found["replayed"] >= 7
+    assert counted(counting) == {"executed": 3, "replayed": 5}
+
+
+@pytest.mark.mission("A8")
+def test_each_item_of_a_map_that_finds_no_store_at_all_is_a_claim_error(counting: Face) -> None:
+    with counting.store_trouble("open"), pytest.raises(StoreUnavailable):
+        counting.map(work, [1, 2, 2], key="{amount}")
+    assert counted(counting) == {"claim_errors": 2}
+
+
+@pytest.mark.mission("A8")
+def test_an_event_of_a_state_that_gets_no_answer_is_a_claim_error(counting: Face) -> None:
+    trucks = counting.once.state("trucks")
+    order = Ordering("2020-01-01T00:00:00Z", message_id="m1")
+    for verb in ("open", "keep_newest"):
+        with counting.store_trouble(verb), pytest.raises(StoreUnavailable):
+            counting._wait(trucks.apply("truck 7", order, 1))
+    assert counted(counting) == {"claim_errors": 2}
+    [one, two] = counting.told("claim_failed")
+    assert (one.scope, one.reason, two.error) == ("shop/trucks", "no answer", "StoreUnavailable")
+
+
+# ── in the caller's own transaction ──
+
+
+@pytest.fixture
+def joining(sqlite_face: Face) -> Face:
+    return sqlite_face.another(counters=True, app="shop", lease="300ms")
+
+
+def test_work_within_a_transaction_is_counted_like_any_other(joining: Face) -> None:
+    connection = users_connection(joining)
+    with within(joining, connection) as tx:
+        tx.run("a", work)
+        tx.run("a", work)
+        assert tx.outcome("b", break_down).kind == "failed"
+    connection.commit()
+    connection.close()
+    assert counted(joining) == {"executed": 1, "failed": 1, "replayed": 1}
+
+
+@pytest.mark.mission("A8")
+def test_a_claim_within_a_transaction_that_gets_no_answer_is_a_claim_error(joining: Face) -> None:
+    connection, writer = users_connection(joining), users_connection(joining)
+    writer.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable), within(joining, connection) as tx:
+        tx.run("a", work)
+    for one in (writer, connection):
+        one.rollback()
+        one.close()
+    assert counted(joining) == {"claim_errors": 1}
 
 
 def test_both_faces_of_a_client_count_together(tmp_path: Path) -> None:
