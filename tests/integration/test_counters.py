@@ -311,6 +311,16 @@ def test_a_store_that_was_down_over_the_hour_gets_both_hours_later(counting: Fac
     assert counting._wait(counting.once.stats("2h")).series(["executed"]) == [1, 1]
 
 
+def test_what_is_counted_after_a_clock_was_set_right_again_is_seen(counting: Face) -> None:
+    counting.clock.advance("24h")
+    counting.run("a", work)
+    assert counted(counting) == {"executed": 1}
+    counting.clock.set_back("24h")
+    counting.run("b", work)
+    assert counted(counting) == {"executed": 1}
+    assert counting._wait(counting.once.stats("2h")).series(["executed"]) == [0, 1]
+
+
 def test_one_call_of_the_store_writes_everything(counting: Face) -> None:
     for name in ("a", "b", "c"):
         counting.run(name, work)

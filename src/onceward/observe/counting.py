@@ -120,9 +120,9 @@ class Book:
     def __init__(self, process: bytes) -> None:
         self._process = process
         self._entered: Counts = {}
-        self._hours: dict[int, Counts] = {}
-        self._unwritten: set[int] = set()
-        self._latest = 0
+        self._sheets: dict[tuple[bytes, int], Counts] = {}
+        self._unwritten: set[tuple[bytes, int]] = set()
+        self._open = (process, 0)
         self._number = 0
 
     def lacks(self, totals: Counts) -> bool:
@@ -130,25 +130,32 @@ class Book:
         return bool(self._unwritten) or totals != self._entered
 
     def enter(self, totals: Counts, hour: int) -> list[Sheet]:
-        """Book what is new in this hour; the sheets that the store lacks.
-
-        A clock that was set back books in the hour that is open: one that is over was written, and is not known here
-        any more.
-        """
-        self._latest = hour = max(hour, self._latest)
+        """Book what is new in this hour; the sheets that the store lacks."""
+        self._turn_to(hour)
         for scope, cell in totals.items():
             before = self._entered.setdefault(scope, {})
             for name, number in cell.items():
                 more = number - before.get(name, 0)
                 if more:
-                    booked = self._hours.setdefault(hour, {}).setdefault(scope, {})
+                    booked = self._sheets.setdefault(self._open, {}).setdefault(scope, {})
                     booked[name] = booked.get(name, 0) + more
                     before[name] = number
-                    self._unwritten.add(hour)
+                    self._unwritten.add(self._open)
         self._number += 1
-        return [Sheet(self._process, hour, self._number, self._hours[hour]) for hour in sorted(self._unwritten)]
+        return [Sheet(*place, self._number, self._sheets[place]) for place in sorted(self._unwritten)]
+
+    def _turn_to(self, hour: int) -> None:
+        """A clock that is set back a little books in the hour that is open: nobody looks for it further ahead.
+
+        An earlier sheet was written, and is not known here any more; so it is a new one, under another name.
+        """
+        process, latest = self._open
+        if hour < latest - 1:
+            self._open = (self._process + b"%d" % self._number, hour)
+        elif hour > latest:
+            self._open = (process, hour)
 
     def written(self) -> None:
         """The store has all that was entered. Hours that are over will not change any more."""
         self._unwritten.clear()
-        self._hours = {hour: counts for hour, counts in self._hours.items() if hour == self._latest}
+        self._sheets = {place: counts for place, counts in self._sheets.items() if place == self._open}
