@@ -300,6 +300,18 @@ def test_each_hour_has_its_own(counting: Face) -> None:
     assert counting._wait(counting.once.stats("1h")).total("executed") == 2
 
 
+def test_less_than_an_hour_is_the_hour_that_is_going_on_and_more_than_is_kept_is_all_of_it(
+    counting: Face,
+) -> None:
+    counting.run("a", work)
+    assert counted(counting) == {"executed": 1}
+    for since in ("30m", "0s"):
+        assert counting._wait(counting.once.stats(since)).series(["executed"]) == [1]
+    kept: Tally = counting._wait(counting.once.stats("365d"))
+    assert kept.total("executed") == 1
+    assert kept.latest - kept.since == KEEP_COUNTS // HOUR
+
+
 def test_a_store_that_was_down_over_the_hour_gets_both_hours_later(counting: Face) -> None:
     counting.run("a", work)
     with lost_replies(counting, applied=False, times=2):
