@@ -220,6 +220,13 @@ def test_an_alert_that_fails_is_told_and_tried_again(folder: Path) -> None:
     assert len(pages(folder)) == 2
 
 
+def test_what_the_alert_command_prints_does_not_mix_with_what_check_prints(folder: Path) -> None:
+    plant((0, {"shop/charge": {"claim_errors": 11}}))
+    code, printed, said = finish(start(folder, "check", "-o", "json", "--alert", "echo sent"))
+    assert (code, said) == (1, b"sent\n")
+    assert [one["rule"] for one in json.loads(printed)] == ["claim_errors"]
+
+
 def test_without_a_broken_rule_nobody_is_told(folder: Path) -> None:
     plant((0, {"shop/charge": {"claim_errors": 10}}))
     assert call("check", "--alert", pager(folder)).exit_code == 0
