@@ -10,7 +10,7 @@ import pytest
 from onceward import ConfigurationError
 from onceward.model.counts import HOUR, Counts, Tally
 from onceward.model.key import Scope
-from onceward.observe.rules import RULES, Broken, Figures, Thresholds, check, thresholds_of
+from onceward.observe.rules import ALERTS, RULES, Broken, Figures, Thresholds, check, thresholds_of
 
 NOW = 480_000 * HOUR + HOUR // 2
 LATEST = NOW // HOUR
@@ -123,7 +123,9 @@ def test_events_that_were_applied_count_as_calls() -> None:
     assert names(broken({**cells, (0, "fleet/health", "replayed"): 6})) == ["replay_rate"]
 
 
-@pytest.mark.parametrize("scope", ["shop/schedule:nightly", "shop/alert", "shop/email", "shop/email#2", "shop/greet"])
+@pytest.mark.parametrize(
+    "scope", ["shop/schedule:nightly", f"shop/{ALERTS}", "shop/email", "shop/email#2", "shop/greet"]
+)
 def test_operations_whose_replays_are_the_point_are_passed_by(scope: str) -> None:
     limits = thresholds_of({"replays_expected": ["email", "shop/greet"]})
     cells = {(0, scope, "replayed"): 50, (0, scope, "executed"): 50}

@@ -20,8 +20,8 @@ from onceward.model.schedule import OPERATION as OF_SCHEDULES
 DAY: Final = 24
 """Hours."""
 
-ALERTS: Final = "alert"
-"""The operation of alerts: each is sent once per rule, scope and window."""
+ALERTS: Final = "alert:rule"
+"""The operation of alerts: each is sent once per rule, scope and window. No name that an operation of a user's has."""
 
 RUNBOOKS: Final = "docs/howto/runbooks.md"
 
