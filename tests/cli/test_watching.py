@@ -16,6 +16,7 @@ from onceward.cli import charts
 from onceward.cli.codes import Exit
 from onceward.cli.settings import VARIABLES
 from onceward.model.counts import COUNTED, HOUR, Sheet
+from onceward.model.record import Renewal
 from onceward.observe.exported import grafana_dashboard, prometheus_rules
 from onceward.observe.rules import Thresholds
 from tests.cli.calls import as_json, call, finish, line, on_a_terminal, start
@@ -134,6 +135,22 @@ def test_check_prints_each_broken_rule_with_its_figure_and_what_to_do_and_exits_
         ("unprotected", 2, 0),
     ]
     assert found[0]["runbook"] == "docs/howto/runbooks.md#claim-errors"
+
+
+@pytest.mark.mission("A8")
+def test_what_old_pending_tells_to_look_at_shows_workers_that_hang_and_go_on_renewing(folder: Path) -> None:
+    (folder / "onceward.toml").write_text("[rules]\nold_pending = 0\nold_pending_age = '5ms'\n")
+    with Once(STORE) as once, once.claim("hangs", name="charge"):
+        time.sleep(0.02)
+        for hold in tuple(once.keeper._holds.values()):
+            renewal = Renewal(hold.record.id, hold.record.token, hold.nonce, hold.lease)
+            run(once.store.renew([renewal], timeout=5))
+        [broken] = json.loads(call("check").stdout)
+        assert broken["rule"] == "old_pending"
+        assert "onceward ls --state PENDING --claimed-before 30m" in broken["todo"]
+        assert [one["key"] for one in as_json("ls", "--state", "PENDING", "--claimed-before", "5ms")] == ["hangs"]
+        assert as_json("ls", "--state", "PENDING", "--older-than", "1h") == []
+        assert as_json("ls", "--state", "PENDING", "--claimed-before", "1h") == []
 
 
 def test_check_says_that_all_rules_hold_and_exits_0() -> None:

@@ -264,7 +264,7 @@ RULES: Final = (
     ),
     Rule(
         "old_pending",
-        "See onceward ls --state PENDING --older-than 30m: workers hang, or died and nothing was delivered again.",
+        "See onceward ls --state PENDING --claimed-before 30m: workers hang, or died and nothing was delivered again.",
         _old_pending,
     ),
     Rule(
