@@ -24,7 +24,7 @@ from .model.results import ResultType
 from .model.sources import OncewardWarning
 from .observe.events import Listener
 from .operation import NO_MARKS, KeySource, Operation, codec_for, label_of, name_of
-from .ports import Store, World
+from .ports import KeepsCounts, Store, World
 from .stores.registry import open_store, store_url
 from .worlds.keeper import Keeper
 from .worlds.ourselves import OURSELVES
@@ -370,6 +370,16 @@ def _counters(store: Store, bus: Bus) -> Counters:
     from .worlds.counters import Counters  # for those who ask for them
 
     return Counters(store, bus)
+
+
+def count_outcomes(once: Face) -> None:
+    """Let a client count from now on, as with `counters=True`: for programs of ours that are given one.
+
+    A store that cannot keep counters is left alone.
+    """
+    if once.counters is None and isinstance(once.store, KeepsCounts):
+        once.counters = _counters(once.store, once.engine.bus)
+        once.engine.count_by_scope()
 
 
 def _cached(store: Store, most: int) -> Store:

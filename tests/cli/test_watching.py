@@ -73,6 +73,15 @@ def test_stats_since_draws_a_chart_for_people() -> None:
     assert "6 h, 1 h a bar" in below
 
 
+def test_commands_are_counted_without_being_told_to(folder: Path) -> None:
+    for command, code in ((["true"], 0), (["true"], 0), (["false"], 1)):
+        assert finish(start(folder, "run", "--key", command[0], "--", *command))[0] == code
+    counted = as_json("stats", "--since", "1h")["scopes"]["default/command"]
+    assert {name: number for name, number in counted.items() if name in COUNTED and number} == {
+        "executed": 1, "replayed": 1, "failed": 1,
+    }  # fmt: skip
+
+
 def test_stats_on_a_terminal_fit_into_it(folder: Path) -> None:
     plant((0, {f"a-rather-long-application/a-rather-long-operation-{number}": {"executed": 4} for number in range(3)}))
     code, seen = on_a_terminal(folder, "stats", "--since", "24h", COLUMNS="80")
