@@ -15,7 +15,7 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from onceward import Once
-from onceward.cli import acting, auditing, checkup, declaring, migrating, reading, running, scheduling
+from onceward.cli import acting, auditing, checkup, declaring, migrating, reading, reviewing, running, scheduling
 from onceward.cli.program import program
 
 COMMANDS = (
@@ -25,6 +25,7 @@ COMMANDS = (
     declaring,
     migrating,
     reading,
+    reviewing,
     running,
     scheduling,
 )  # importing is what adds them

@@ -112,8 +112,10 @@ class Decider:
         best = self._likest(record, number)
         if best is None or best.confidence < self._preset.ask:
             reason = "nobody is much like it" if record.blocks else "nobody has its keys"
-            nearest = best.confidence if best is not None else 0.0
-            return self._create(record, number, stored, Decision("created", None, "new", reason, 1 - nearest))
+            if best is None:
+                return self._create(record, number, stored, Decision("created", None, "new", reason))
+            unlike = Decision("created", None, "new", reason, 1 - best.confidence, best.person)
+            return self._create(record, number, stored, unlike)
         evidence = self._likeness.evidence(record.form, best.form)
         sure = best.confidence >= self._preset.accept
         reason = _told(evidence, best.confidence)
