@@ -13,17 +13,21 @@ _SOUNDS: Final = str.maketrans("cqzwdgpyh", "kksvtjbii")
 _VOWELS: Final = frozenset("aeiou")
 _LENGTH: Final = 4  # letters of a skeleton: more would keep slips apart, fewer would bring strangers together
 _ALONE: Final = ("birth date", "number", "phone", "email")
-"""Kinds whose keys are rare enough to be looked up by themselves."""
+"""Kinds whose keys are rare enough to be looked up by themselves; strong ones have an index of their own."""
 
 
 def blocks_of(preset: Preset, form: tuple[str, ...]) -> tuple[int, ...]:
     """As numbers of 63 bits: databases are quick with these."""
+    if not any(form):
+        return ()
     return tuple({_number(block) for block in _blocks(preset, form)})
 
 
 def _blocks(preset: Preset, form: tuple[str, ...]) -> Iterator[str]:
     given, surname = skeleton(form[GIVEN].partition(" ")[0]), skeleton(form[SURNAME].replace(" ", ""))
-    filled = [(slot.kind.name, slot.name, key) for slot, key in zip(preset.slots, form, strict=True) if key]
+    filled = [
+        (one.kind.name, one.name, key) for one, key in zip(preset.slots, form, strict=True) if key and not one.strong
+    ]
     yield from (f"{name}={key}" for kind, name, key in filled if kind in _ALONE)
     if given and surname:
         yield "&".join(("name", *sorted((given, surname))))  # sorted: they may have been swapped

@@ -57,7 +57,7 @@ class Decider:
     """Decides record by record; the rest is what is to be written."""
 
     def __init__(self, preset: Preset, likeness: Likeness, known: Known) -> None:
-        self._preset = preset
+        self.preset = preset
         self._likeness = likeness
         self.known = known
         self.taken: dict[int, Taken] = {}
@@ -74,7 +74,7 @@ class Decider:
         if stored is not None:
             stored.person = known.current(stored.person)
             if stored.fingerprint == record.fingerprint:
-                return Decision("skipped", stored.person, "unchanged", "it came before, and is the same")
+                return unchanged(stored.person)
             if record.at is not None and stored.at is not None and record.at < stored.at:
                 return Decision("skipped", stored.person, "older", "a newer version of it is known")
             number = stored.number
@@ -108,12 +108,12 @@ class Decider:
         """
         levels = {one.field: one.level for one in self._likeness.evidence(form, (before,))}
         name = levels.get("given_name", levels.get("surname", "missing"))
-        return name != "different" or self._likeness.confidence(form, (before,)) >= self._preset.ask
+        return name != "different" or self._likeness.confidence(form, (before,)) >= self.preset.ask
 
     def _by_likeness(self, record: Prepared, number: int, stored: Stored | None) -> Decision:
         ranked = self._ranked(record, number)
         best = ranked[0] if ranked else None
-        if best is None or best.confidence < self._preset.ask:
+        if best is None or best.confidence < self.preset.ask:
             reason = "nobody is much like it" if record.blocks else "nobody has its keys"
             if best is None:
                 return self._create(record, number, stored, Decision("created", None, "new", reason))
@@ -121,7 +121,7 @@ class Decider:
             return self._create(record, number, stored, unlike)
         evidence = self._likeness.evidence(record.form, self.known.forms(best.person))
         reason = _told(evidence, best.confidence)
-        if best.confidence >= self._preset.accept:
+        if best.confidence >= self.preset.accept:
             person, merged = self._bridged(record, ranked)
             decision = Decision("updated", person, "likeness", reason, best.confidence, None, evidence, merged)
             return self._take(record, number, stored, decision)
@@ -139,11 +139,11 @@ class Decider:
         known = self.known
         person, merged = ranked[0].person, []
         for other in ranked[1:]:
-            if other.confidence < self._preset.ask:
+            if other.confidence < self.preset.ask:
                 break
             forms = [*known.forms(person), record.form]
             sure = min(self._likeness.confidence(form, forms) for form in known.forms(other.person))
-            if sure >= self._preset.accept and not known.are_apart(person, other.person):
+            if sure >= self.preset.accept and not known.are_apart(person, other.person):
                 loser = max(person, other.person, key=known.since)
                 person = min(person, other.person, key=known.since)
                 known.merge(loser, person)
@@ -208,6 +208,10 @@ class Decider:
         for block in record.blocks:
             self._of_batch.setdefault(block, []).append(near)
         return decision
+
+
+def unchanged(person: str) -> Decision:
+    return Decision("skipped", person, "unchanged", "it came before, and is the same")
 
 
 def _told(evidence: tuple[Evidence, ...], confidence: float) -> str:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
-from .prepare import Form, Prepared
+from .prepare import Form, Prepared, Sketch
 from .tables import APART, CONTRIBUTIONS, FORMS, FORMS_OF, KEYS, Tables
 
 MOST_NEAR = 64
@@ -84,7 +84,7 @@ class Known:
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def read_contributions(self, tables: Tables, batch: Sequence[Prepared]) -> None:
+    def read_contributions(self, tables: Tables, batch: Iterable[Prepared | Sketch]) -> None:
         by_source: dict[str, list[str]] = {}
         for one in batch:
             by_source.setdefault(one.source, []).append(one.record)
