@@ -81,7 +81,7 @@ def _read(tables: Tables, decider: Decider, batch: dict[int, Prepared]) -> set[t
     known.read_keys(tables, changed)
     unknown = [one for one in changed if not any(key in known.keys for key in one.keys)]
     known.read_near(tables, unknown)
-    near = {person for one in unknown for person in decider.shortlist(one)}
+    near = {one.person for record in unknown for one in decider.shortlist(record)}
     known.read_forms(tables, near)
     known.read_apart(tables, near)
     return {(one.source, one.record) for one in changed} - known.contributions.keys()
@@ -91,7 +91,8 @@ def _claimed(one: Prepared) -> Iterator[int]:
     """All that another writer could decide about at the same time; equal things have equal numbers everywhere."""
     yield crc32(f"{one.source}\0{one.record}".encode())
     yield from (crc32(key.encode()) for key in one.keys)
-    yield from one.blocks
+    yield from one.blocks.rare
+    yield from one.blocks.common
 
 
 # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -154,9 +155,14 @@ def _write_contributions(tables: Tables, preset: Preset, decider: Decider, taken
     replaced = [one for one in taken if one.before is not None]
     tables.many(
         sql.DROP_BLOCK,
-        [(block, one.number) for one in replaced if one.before for block in blocks_of(preset, one.before.form)],
+        [
+            (block, one.number)
+            for one in replaced
+            if one.before is not None
+            for block in chain(*blocks_of(preset, one.before.form))
+        ],
     )
-    tables.many(sql.ADD_BLOCK, [(block, one.number) for one in taken for block in one.prepared.blocks])
+    tables.many(sql.ADD_BLOCK, [(block, one.number) for one in taken for block in chain(*one.prepared.blocks)])
 
 
 def _create_people(tables: Tables, preset: Preset, decider: Decider, taken: Sequence[Taken], now: int) -> None:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from onceward.errors import ConfigurationError
 
 from . import normalise
-from .blocks import blocks_of
+from .blocks import Blocks, blocks_of
 from .fields import GIVEN, SURNAME, Field, Preset
 from .person import instant
 from .policy import is_missing
@@ -49,7 +49,7 @@ class Prepared(Struct, frozen=True):
     at: int | None
     keys: tuple[str, ...]
     form: Form
-    blocks: tuple[int, ...]
+    blocks: Blocks
 
 
 class Invalid(ValueError):
