@@ -278,6 +278,20 @@ def test_people_that_were_filled_with_other_fields_are_not_touched(url: str) -> 
         people.add(record("csv", email="b@example.com"))
 
 
+def test_a_new_index_finds_people_by_the_fields_as_they_are_declared_now(url: str) -> None:
+    from onceward.identity import PERSON, Field, kinds
+
+    with People(url) as people:
+        first = people.add(record("csv", "1", email="a@example.com", badge="7")).person
+        other = people.add(record("csv", "2", email="b@example.com", badge="7")).person
+    with People(url, fields={**PERSON, "badge": Field(kinds.EXTERNAL_ID, strong=True)}) as people:
+        assert people.reindex() == 2
+        assert people.add(record("door", "1", badge="7")).person == first
+        assert people.add(record("csv", "1", email="a@example.com", badge="7")).action == "skipped"
+        [question] = people.reviews()
+        assert {question.one.id, question.other.id} == {first, other}
+
+
 def test_a_database_of_another_kind_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="redis"):
         People("redis://localhost")
