@@ -1,7 +1,7 @@
 """Splink on the same sets, if it is installed (`pip install splink`). It sees all records at once and learns from them.
 
-Comparisons and blocking as its documentation suggests for such fields; its parameters are estimated from each set; what it
-gives 0.9 or more is joined.
+Comparisons and blocking as its documentation suggests for such fields; its parameters are estimated from each set; what
+it gives 0.9 or more is joined.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _measured(name: str, records: Sequence[Known]) -> Peer:
 
 
 def _clustered(records: Sequence[Known]) -> list[dict[str, Any]]:
-    import pyarrow
+    import pyarrow as pa
     from splink import Linker, SettingsCreator, block_on
     from splink import comparison_library as comparing
     from splink.backends.duckdb import DuckDBAPI
@@ -77,7 +77,7 @@ def _clustered(records: Sequence[Known]) -> list[dict[str, Any]]:
         ],
         probability_two_random_records_match=1 / len(rows),
     )
-    linker = Linker(DuckDBAPI().register(pyarrow.Table.from_pylist(rows)), settings, log_level=logging.ERROR)
+    linker = Linker(DuckDBAPI().register(pa.Table.from_pylist(rows)), settings, log_level=logging.ERROR)
     linker.training.estimate_u_using_random_sampling(max_pairs=2e6, seed=1)
     for rule in (block_on("date_of_birth"), block_on("national_id"), block_on("given_name", "surname")):
         linker.training.estimate_parameters_using_expectation_maximisation(rule, record_sample_proportion=1.0)

@@ -1,4 +1,4 @@
-"""The index made anew, from the contributions as they came: after other fields were declared, or normalisers changed."""
+"""The index made anew from the contributions as they came: when other fields are declared, or normalisers changed."""
 
 from __future__ import annotations
 
