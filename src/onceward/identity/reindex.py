@@ -54,10 +54,10 @@ def _indexed(tables: Tables, preset: Preset, rows: list[Row], now: int) -> None:
         keys += [(key, person, source, record) for key in one.keys]
     tables.many(NEW_FORM, forms)
     tables.many(sql.ADD_BLOCK, blocks)
-    owners = dict(tables.rows(sql.KEYS, list({key for key, *_ in keys}))) if keys else {}
+    owners: dict[str, str] = dict(tables.rows(sql.KEYS, list({key for key, *_ in keys}))) if keys else {}
     for key, person, source, record in keys:
         owner = owners.setdefault(key, person)
         if owner != person:
             tables.many(sql.ASK, [(*sorted((owner, person)), source, record, 1.0, "[]", now)])
-    known = dict(tables.rows(sql.KEYS, list(owners))) if owners else {}
+    known: dict[str, str] = dict(tables.rows(sql.KEYS, list(owners))) if owners else {}
     tables.many(sql.ADD_KEY, [(key, person) for key, person in sorted(owners.items()) if key not in known])
