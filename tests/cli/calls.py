@@ -15,7 +15,19 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from onceward import Once
-from onceward.cli import acting, auditing, checkup, declaring, migrating, reading, reviewing, running, scheduling
+from onceward.cli import (
+    acting,
+    auditing,
+    checkup,
+    declaring,
+    migrating,
+    reading,
+    recovering,
+    reviewing,
+    running,
+    saga_listing,
+    scheduling,
+)
 from onceward.cli.program import program
 
 COMMANDS = (
@@ -28,6 +40,8 @@ COMMANDS = (
     reviewing,
     running,
     scheduling,
+    recovering,
+    saga_listing,
 )  # importing is what adds them
 
 
