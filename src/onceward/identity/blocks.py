@@ -17,7 +17,7 @@ _LENGTH: Final = 4  # letters of a skeleton: more would keep slips apart, fewer 
 _ALONE: Final = ("birth date", "number", "phone", "email")
 """Kinds whose keys are rare enough to be looked up by themselves; strong ones have an index of their own."""
 
-MOST_COMPARED: Final = 16
+MOST_COMPARED: Final = 12
 """Records that one is compared with, those that share the most: so that no name is too common to be looked up."""
 
 ENOUGH: Final = 2
@@ -67,7 +67,9 @@ def closest(blocks: Blocks, inside: Mapping[int, Sequence[int]]) -> list[int]:
         for number in inside.get(block, ()):
             shared[number] += ENOUGH
     near = [(count, number) for number, count in shared.items() if count >= ENOUGH]
-    return [number for _, number in nlargest(MOST_COMPARED, near)]
+    if len(near) > MOST_COMPARED:
+        near = nlargest(MOST_COMPARED, near)
+    return [number for _, number in near]
 
 
 def _places(filled: list[tuple[str, str, str]]) -> Iterator[str]:

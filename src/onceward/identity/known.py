@@ -13,7 +13,7 @@ from .blocks import closest
 from .prepare import Form, Prepared, Sketch
 from .tables import APART, CONTRIBUTIONS, FORMS, FORMS_OF, KEYS, Tables
 
-MOST_NEAR = 48
+MOST_NEAR = 32
 """Contributions of one block that are looked at. One with more is of little use, and every record has several."""
 
 _form = msgspec.json.Decoder(tuple[str, ...]).decode

@@ -28,7 +28,10 @@ from .tables import Row
 
 BUSY: Final = 30.0  # seconds that a writer waits for another: an import commits more often than that
 FORKING: Final = 2.0  # seconds that a fork may be held up by a call in another thread
-NEAR: Final = "SELECT number FROM onceward_likeness WHERE block = ? ORDER BY number DESC LIMIT ?"
+NEAR: Final = (
+    "SELECT ?, number FROM (SELECT number FROM onceward_likeness WHERE block = ? ORDER BY number DESC LIMIT ?)"
+)
+AT_ONCE: Final = 16  # blocks that one statement looks up: about what a record has
 WRITE_LOCK: Final = "UPDATE onceward_people_meta SET value = value WHERE name IS NULL"
 SETTINGS: Final = (
     "PRAGMA wal_autocheckpoint = 8000",
@@ -41,6 +44,11 @@ WORDS: Final = schema.SQLITE | {"texts": "json_each(?) AS wanted"}
 @cache
 def _filled(statement: str) -> str:
     return statement.format(**WORDS)
+
+
+@cache
+def _near(blocks: int) -> str:
+    return " UNION ALL ".join([NEAR] * blocks)
 
 
 class SQLiteTables:
@@ -61,10 +69,10 @@ class SQLiteTables:
         return self._cursor.execute(statement, values).fetchall()
 
     def near(self, blocks: Sequence[int], most: int) -> Iterable[tuple[int, int]]:
-        execute = self._cursor.execute
-        for block in blocks:
-            for (number,) in execute(NEAR, (block, most)).fetchall():
-                yield block, number
+        for start in range(0, len(blocks), AT_ONCE):
+            some = blocks[start : start + AT_ONCE]
+            values = [value for block in some for value in (block, block, most)]
+            yield from self._cursor.execute(_near(len(some)), values).fetchall()
 
     def numbers(self, count: int) -> Sequence[int]:
         self.rows("UPDATE onceward_people_meta SET value = CAST(value AS INTEGER) + ? WHERE name = 'numbers'", count)
