@@ -16,6 +16,7 @@ from bench import (
     cases_postgres,
     cases_redis,
     cases_sqlite,
+    http,
     identity,
     imports,
     loop,
@@ -38,6 +39,7 @@ SUBJECTS = (
     newest_redis,
     cases_postgres,
     cases_redis,
+    http,
 )
 
 ALONE = {"import": imports.main, "loop": loop.main, "identity": identity.main}

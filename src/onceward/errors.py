@@ -229,6 +229,7 @@ class ResultNotStored(ResultError):
     """The effect is done, but its result was not kept."""
 
     code = "result_not_stored"
+    http_status = 410
 
 
 class ResultCorrupt(ResultError):

@@ -62,6 +62,29 @@ def test_processes_that_import_the_same_people_create_each_once(
     assert {len(person.contributions) for person in everybody} == {2 * IMPORTERS}
 
 
+def test_those_who_open_a_new_file_at_once_all_get_in(tmp_path: Path) -> None:
+    """To make it a file with a log of its own is a step for which SQLite does not wait."""
+    for round_ in range(40):
+        url = f"sqlite:///{tmp_path}/people{round_}.db"
+        start = threading.Barrier(4)
+        told: list[object] = []
+
+        def opens(url: str = url, start: threading.Barrier = start, told: list[object] = told) -> None:
+            try:
+                with People(url) as people:
+                    start.wait(PATIENCE)
+                    told.append(people.add(record("csv", email="a@example.com")).action)
+            except Exception as error:
+                told.append(error)
+
+        crew = [threading.Thread(target=opens) for _ in range(4)]
+        for thread in crew:
+            thread.start()
+        for thread in crew:
+            thread.join(PATIENCE)
+        assert sorted(map(str, told)) == ["created", *["skipped"] * 3]
+
+
 class Second(threading.Thread):
     """Another importer that adds one record."""
 

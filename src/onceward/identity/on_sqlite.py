@@ -27,6 +27,7 @@ from . import schema
 from .tables import Row
 
 BUSY: Final = 30.0  # seconds that a writer waits for another: an import commits more often than that
+RETRY: Final = 0.01  # seconds
 FORKING: Final = 2.0  # seconds that a fork may be held up by a call in another thread
 NEAR: Final = (
     "SELECT ?, number FROM (SELECT number FROM onceward_likeness WHERE block = ? ORDER BY number DESC LIMIT ?)"
@@ -106,8 +107,19 @@ class SQLiteDatabase:
     def connection(self) -> sqlite3.Connection:
         """The driver's own, while a transaction is open."""
         if self._connection is None:
-            self._connection = self._connect()
+            self._connection = self._opened()
         return self._connection
+
+    def _opened(self) -> sqlite3.Connection:
+        """SQLite refuses some steps of a race of openers at once, without waiting: those are repeated here."""
+        deadline = time.monotonic() + BUSY
+        while True:
+            try:
+                return self._connect()
+            except sqlite3.OperationalError as error:
+                if not faults.is_busy(error) or time.monotonic() > deadline:
+                    raise
+            time.sleep(RETRY)
 
     @contextmanager
     def transaction(self) -> Iterator[SQLiteTables]:
