@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -182,7 +183,9 @@ def test_a_child_after_a_fork_opens_a_connection_of_its_own(
     """What the child has committed stays, though the parent closes what it had open before."""
     with People(people_url(kind, tmp_path, request)) as people:
         people.add(record("parent", "1", email="a@example.com"))
-        child = os.fork()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # Python warns that forking beside threads is brave
+            child = os.fork()
         if child == 0:
             try:
                 people.add(record("child", "1", email="b@example.com"))
