@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 from bench import (
+    cases_counting,
     cases_crowd,
     cases_keys,
     cases_many,
@@ -40,6 +41,7 @@ SUBJECTS = (
     cases_postgres,
     cases_redis,
     http,
+    cases_counting,
 )
 
 ALONE = {"import": imports.main, "loop": loop.main, "identity": identity.main}

@@ -27,6 +27,7 @@ from onceward.cli import (
     running,
     saga_listing,
     scheduling,
+    watching,
 )
 from onceward.cli.program import program
 
@@ -40,6 +41,7 @@ COMMANDS = (
     reviewing,
     running,
     scheduling,
+    watching,
     recovering,
     saga_listing,
 )  # importing is what adds them

@@ -223,6 +223,8 @@ SILENT, LOUD = (Level.DEBUG, Level.INFO), (Level.WARNING, Level.ERROR)
         ("slow_transaction", Level.WARNING),
         ("missed", Level.WARNING),
         ("schedule_delayed", Level.WARNING),
+        ("claim_failed", Level.WARNING),
+        ("counting_failed", Level.WARNING),
         ("mismatch", Level.ERROR),
         ("lost", Level.ERROR),
         ("parked", Level.ERROR),
