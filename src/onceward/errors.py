@@ -24,6 +24,8 @@
     │   ├── ResultNotStored     the effect is done, its result was not kept
     │   ├── ResultCorrupt       checksum or decryption failed; never a reason to run again
     │   └── UnknownCodec        written by a codec that this version does not know
+    ├── SourceError             a file that cannot be imported as it is; says where and why
+    │   └── SourceEdited        it is not the file whose import was begun
     └── StoreError              about the store itself
         ├── StoreUnavailable    down, locked, unreachable, over its deadline
         │   └── RetryTransaction  the caller's own transaction must be rolled back and repeated
@@ -233,6 +235,20 @@ class UnknownCodec(ResultError):
     """The stored result was written by a codec that this version does not know."""
 
     code = "unknown_codec"
+
+
+class SourceError(OncewardError):
+    """A file cannot be imported as it is."""
+
+    code = "source_error"
+    http_status = 422
+
+
+class SourceEdited(SourceError):
+    """The file was edited since its import was begun."""
+
+    code = "source_edited"
+    http_status = 409
 
 
 class StoreError(OncewardError):
