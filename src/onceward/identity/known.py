@@ -1,0 +1,101 @@
+"""What is known around a batch of records: read once, and kept up to date while they are decided one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from .prepare import Form, Prepared
+from .tables import APART, CONTRIBUTIONS, FORMS, KEYS, Tables
+
+MOST_NEAR = 64
+"""Contributions of one block that are compared. One with more is of little use, and every record has several."""
+
+_form = msgspec.json.Decoder(tuple[str, ...]).decode
+
+
+class Stored(Struct):
+    """A contribution as the tables have it."""
+
+    number: int
+    person: str
+    fingerprint: bytes
+    at: int | None
+    """None where the source did not say."""
+
+    form: Form
+
+
+class Near(NamedTuple):
+    """A contribution that shares a block."""
+
+    number: int
+    person: str
+    form: Form
+
+
+class Known:
+    """Grows and changes with each decision, so that the records of a batch know of each other."""
+
+    def __init__(self) -> None:
+        self.contributions: dict[tuple[str, str], Stored] = {}
+        self.keys: dict[str, str] = {}
+        self.blocks: dict[int, list[Near]] = {}
+        self.merged: dict[str, str] = {}
+        self._apart: dict[str, set[str]] = {}
+
+    def current(self, person: str) -> str:
+        """Who this person turned out to be in this batch."""
+        while person in self.merged:
+            person = self.merged[person]
+        return person
+
+    def are_apart(self, one: str, other: str) -> bool:
+        """Whether somebody said that these are two people."""
+        return other in self._apart.get(one, ())
+
+    def keep_apart(self, one: str, other: str) -> None:
+        self._apart.setdefault(one, set()).add(other)
+        self._apart.setdefault(other, set()).add(one)
+
+    def merge(self, loser: str, survivor: str) -> None:
+        self.merged[loser] = survivor
+        for other in self._apart.pop(loser, ()):
+            self.keep_apart(survivor, other)
+
+    # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def read_contributions(self, tables: Tables, batch: Sequence[Prepared]) -> None:
+        by_source: dict[str, list[str]] = {}
+        for one in batch:
+            by_source.setdefault(one.source, []).append(one.record)
+        for source, records in by_source.items():
+            for record, number, person, fingerprint, at, dated, form in tables.rows(CONTRIBUTIONS, records, source):
+                self.contributions[source, record] = Stored(
+                    number, person, bytes(fingerprint), at if dated else None, _form(form)
+                )
+
+    def read_keys(self, tables: Tables, batch: Iterable[Prepared]) -> None:
+        wanted = list({key for one in batch for key in one.keys})
+        if wanted:
+            self.keys.update(tables.rows(KEYS, wanted))
+
+    def read_near(self, tables: Tables, batch: Iterable[Prepared]) -> None:
+        wanted = list({block for one in batch for block in one.blocks})
+        pairs = list(tables.near(wanted, MOST_NEAR)) if wanted else []
+        numbers = [str(number) for number in {number for _, number in pairs}]
+        rows = tables.rows(FORMS, numbers) if numbers else []
+        found = {number: Near(number, person, _form(form)) for number, person, form in rows}
+        for block, number in pairs:
+            self.blocks.setdefault(block, []).append(found[number])
+
+    def read_apart(self, tables: Tables) -> None:
+        """Only about those whom this batch may merge: the owners of its keys and those who are near."""
+        people = {near.person for several in self.blocks.values() for near in several} | set(self.keys.values())
+        wanted = list(people)
+        for one, other, answer in tables.rows(APART, wanted, wanted) if wanted else ():
+            if answer == "different":
+                self.keep_apart(one, other)
