@@ -24,7 +24,7 @@
     │   ├── ResultNotStored     the effect is done, its result was not kept
     │   ├── ResultCorrupt       checksum or decryption failed; never a reason to run again
     │   └── UnknownCodec        written by a codec that this version does not know
-    ├── SourceError             a file that cannot be imported as it is; says where and why
+    ├── SourceError             a file or a load that cannot be taken in as it is; says where and why
     │   └── SourceEdited        it is not the file whose import was begun
     └── StoreError              about the store itself
         ├── StoreUnavailable    down, locked, unreachable, over its deadline
@@ -238,7 +238,7 @@ class UnknownCodec(ResultError):
 
 
 class SourceError(OncewardError):
-    """A file cannot be imported as it is."""
+    """A file or a load cannot be taken in as it is."""
 
     code = "source_error"
     http_status = 422

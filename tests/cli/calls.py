@@ -15,7 +15,7 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from onceward import Once
-from onceward.cli import acting, auditing, checkup, declaring, migrating, reading, running, scheduling
+from onceward.cli import acting, auditing, checkup, declaring, imports, migrating, reading, running, scheduling
 from onceward.cli.program import program
 
 COMMANDS = (
@@ -23,6 +23,7 @@ COMMANDS = (
     auditing,
     checkup,
     declaring,
+    imports,
     migrating,
     reading,
     running,

@@ -227,7 +227,9 @@ def test_parquet_is_read_in_its_order(tmp_path: Path) -> None:
     duckdb = pytest.importorskip("duckdb")
     file = tmp_path / "it's [users].parquet"
     made = duckdb.connect()
-    made.execute("CREATE TABLE t AS SELECT range AS n, 'u' || range || '@example.com' AS email, NULL AS x FROM range(5000)")
+    made.execute(
+        "CREATE TABLE t AS SELECT range AS n, 'u' || range || '@example.com' AS email, NULL AS x FROM range(5000)"
+    )
     made.execute(f"COPY t TO '{str(file).replace(chr(39), chr(39) * 2)}' (FORMAT parquet)")
     found = rows(file)
     assert len(found) == 5000

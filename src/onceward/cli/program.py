@@ -162,6 +162,6 @@ def program() -> None: ...
 
 
 def start(arguments: Sequence[str] | None = None) -> NoReturn:
-    from . import acting, auditing, checkup, declaring, migrating, reading, running, scheduling  # noqa: F401 (each adds its commands)
+    from . import acting, auditing, checkup, declaring, imports, migrating, reading, running, scheduling  # noqa: F401 (each adds its commands)
 
     program.main(args=arguments, prog_name="onceward")

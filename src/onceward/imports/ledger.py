@@ -54,7 +54,7 @@ WHERE name = ? AND cycle = ? AND done = ? AND state = 'PENDING' RETURNING name
 """
 COUNT: Final = """
 UPDATE {t}onceward_imports SET created = ?, updated = ?, skipped = ?, rejected = ?, to_review = ?,
-rejects = ?, rejects_size = ? WHERE name = ?
+rejects_size = ? WHERE name = ?
 """
 COMPLETE: Final = """
 UPDATE {t}onceward_imports SET state = 'COMPLETED', changed_at = ?
@@ -70,12 +70,28 @@ ON CONFLICT (name, key) DO UPDATE
 SET fingerprints = excluded.fingerprints, cycle = excluded.cycle, confirmed = excluded.confirmed
 """
 
+CONFIRM: Final = """
+UPDATE {t}onceward_import_rows SET cycle = ?, confirmed = '1'
+WHERE name = ? AND key IN (SELECT wanted.value FROM {texts})
+"""
+
 
 class Transaction(Protocol):
     """An open transaction on the database of people: the part of it that is used here."""
 
     def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]: ...
     def many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None: ...
+
+
+class Claim(Struct, frozen=True):
+    """This content, read with these choices of columns, under this name."""
+
+    name: str
+    content: str
+    columns: str
+
+    def holds(self, entry: Entry) -> bool:
+        return (self.content, self.columns) == (entry.content, entry.columns)
 
 
 class Entry(Struct, frozen=True):
@@ -96,17 +112,17 @@ def find(tx: Transaction, name: str) -> Entry | None:
     return _entry(tx.rows(FIND, name))
 
 
-def same_content(tx: Transaction, content: str, columns: str) -> Entry | None:
+def same_content(tx: Transaction, wanted: Claim) -> Entry | None:
     """An import of this very content under another name: a renamed file is the same file."""
-    return _entry(tx.rows(SAME, content, columns))
+    return _entry(tx.rows(SAME, wanted.content, wanted.columns))
 
 
-def claim(tx: Transaction, before: Entry | None, name: str, content: str, columns: str, rejects: str) -> Entry:
+def claim(tx: Transaction, before: Entry | None, wanted: Claim, rejects: str) -> Entry:
     """This content under this name, from its first row on."""
     cycle = 1 if before is None else before.cycle + 1
     now = _now()
-    tx.rows(CLAIM, name, content, columns, cycle, rejects, now, now)
-    return Entry(name, content, columns, PENDING, cycle, 0, Counts(), rejects, 0)
+    tx.rows(CLAIM, wanted.name, wanted.content, wanted.columns, cycle, rejects, now, now)
+    return Entry(wanted.name, wanted.content, wanted.columns, PENDING, cycle, 0, Counts(), rejects, 0)
 
 
 def move_on(tx: Transaction, entry: Entry, done: int) -> bool:
@@ -114,18 +130,10 @@ def move_on(tx: Transaction, entry: Entry, done: int) -> bool:
     return bool(tx.rows(MOVE_ON, done, _now(), entry.name, entry.cycle, entry.done))
 
 
-def count(tx: Transaction, entry: Entry, counts: Counts, rejects: str, rejects_size: int) -> None:
-    tx.rows(
-        COUNT,
-        counts.created,
-        counts.updated,
-        counts.skipped,
-        counts.rejected,
-        counts.to_review,
-        rejects,
-        rejects_size,
-        entry.name,
-    )
+def count(tx: Transaction, entry: Entry) -> None:
+    told = entry.counts
+    numbers = (told.created, told.updated, told.skipped, told.rejected, told.to_review)
+    tx.rows(COUNT, *numbers, entry.rejects_size, entry.name)
 
 
 def complete(tx: Transaction, entry: Entry) -> bool:
@@ -141,11 +149,16 @@ def known_rows(tx: Transaction, entry: Entry, keys: Iterable[str]) -> dict[str, 
 
 
 def keep_rows(tx: Transaction, entry: Entry, places: Mapping[str, Places]) -> None:
+    """Those that have one row, as it was, are most of them: one statement for all."""
+    unchanged = sorted(key for key, one in places.items() if one.is_unchanged)
+    if unchanged:
+        tx.rows(CONFIRM, entry.cycle, entry.name, unchanged)
     tx.many(
         KEEP,
         [
             (entry.name, key, SEPARATOR.join(one.fingerprints), entry.cycle, f"{one.confirmed:x}")
             for key, one in sorted(places.items())
+            if not one.is_unchanged
         ],
     )
 

@@ -11,7 +11,7 @@ UNKNOWN: Final = "-:--"
 
 
 class Progress(Struct, frozen=True):
-    """Told after every batch. `seconds` and `fresh` are this run's: what an earlier one did tells nothing of its pace."""
+    """Told after every batch. `seconds` and `fresh` are this run's: what an earlier one did says nothing of pace."""
 
     name: str
     rows: int

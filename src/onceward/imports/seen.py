@@ -31,6 +31,12 @@ class Places(Struct):
 
     fingerprints: list[str]
     confirmed: int = 0
+    is_changed: bool = False
+
+    @property
+    def is_unchanged(self) -> bool:
+        """One row, and it is what it was."""
+        return not self.is_changed and self.confirmed == 1 and len(self.fingerprints) == 1
 
     def take(self, fingerprint: str) -> int | None:
         """The place that this row changes; None: it stands there already."""
@@ -44,6 +50,7 @@ class Places(Struct):
         else:
             self.fingerprints[place] = fingerprint
         self.confirmed |= 1 << place
+        self.is_changed = True
         return place
 
     def vacate(self, place: int) -> None:

@@ -32,4 +32,3 @@ class Target(Protocol):
     def transaction(self) -> AbstractContextManager[Taking]:
         """Commits at its end, unless something was raised."""
         ...
-

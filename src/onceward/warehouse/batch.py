@@ -32,7 +32,7 @@ class Batch(Struct, frozen=True):
     """How many came, duplicates included."""
 
     digest: str
-    """Of all that came: the same load id with another one is a mismatch."""
+    """Of all that came: the same load id with another one is a mismatch. Empty: it is not compared."""
 
 
 def batch_of(table: Table, rows: Iterable[Mapping[str, Any]]) -> Batch:

@@ -13,14 +13,17 @@ import msgspec
 from onceward.errors import MissingExtra, OncewardError, StoreBroken, StoreUnavailable
 
 from .batch import Batch, batch_of
-from .loading import LOADS, as_tuple, checked_id, keys_of, load_in, no_key, refuse_other_columns
-from .port import Loaded
+from .loading import LOADS, as_tuple, checked, keys_of, load_in, no_key, refuse_other_columns, refused
+from .port import Fingerprinting, Loaded
 from .table import ColumnType, Table, quoted
 
 STAGING: Final = "onceward_staging"
 ATTEMPTS: Final = 20
 FIRST_PAUSE: Final = 0.005  # seconds, doubled up to the longest: somebody else in this process is loading, too
 LONGEST_PAUSE: Final = 0.2
+
+TAKEN: Final = "Duplicate key"
+"""What DuckDB says to the later one of two that insert the same row at once."""
 
 TYPES: Final[dict[ColumnType, tuple[str, str]]] = {
     "text": ("VARCHAR", "VARCHAR"),
@@ -78,15 +81,18 @@ class DuckWarehouse:
         if not any(set(columns) == set(table.key) for (columns,) in keys):
             raise no_key(table)
 
-    def load(self, load_id: str, table: Table, rows: Iterable[Mapping[str, Any]]) -> Loaded:
-        batch = batch_of(table, rows)
-        checked_id(load_id)
+    def load(
+        self, load_id: str, table: Table, rows: Iterable[Mapping[str, Any]], *, fingerprint: Fingerprinting = "rows"
+    ) -> Loaded:
+        batch = checked(load_id, batch_of(table, rows), fingerprint)
         pause = FIRST_PAUSE
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 with self._turn:
                     return self._loaded(load_id, batch)
             except (self._duckdb.TransactionException, self._duckdb.ConstraintException) as error:
+                if isinstance(error, self._duckdb.ConstraintException) and TAKEN not in str(error):
+                    raise refused(table, load_id, error) from error
                 if attempt == ATTEMPTS:
                     raise StoreUnavailable(
                         f"{self.name}: somebody else was faster, again and again ({error})",

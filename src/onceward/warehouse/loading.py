@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, get_args
 
-from onceward.errors import ConfigurationError, InvalidKey, MissingKey, PayloadMismatch
+from msgspec.structs import replace
+
+from onceward.errors import ConfigurationError, InvalidKey, MissingKey, PayloadMismatch, SourceError
 
 from .batch import Batch, batch_of
-from .port import Loaded
+from .port import Fingerprinting, Loaded
 from .table import Table
 
 LOADS: Final = "onceward_loads"
@@ -46,7 +48,8 @@ def load_in(merging: Merging, load_id: str, batch: Batch) -> Loaded:
 
 
 def _replayed(load_id: str, batch: Batch, table: str, digest: str, did: tuple[int, int, int, int]) -> Loaded:
-    if (table, digest) != (batch.table.name, batch.digest):
+    comparable = digest and batch.digest
+    if table != batch.table.name or (comparable and digest != batch.digest):
         what = "with other rows" if table == batch.table.name else f"into {table}"
         raise PayloadMismatch(
             f"this load was done before {what}", key=load_id, hint="give other rows a load id of their own"
@@ -55,12 +58,15 @@ def _replayed(load_id: str, batch: Batch, table: str, digest: str, did: tuple[in
     return Loaded(load_id, given, given - rows, inserted, updated, rows - inserted - updated, replayed=True)
 
 
-def checked_id(load_id: str) -> str:
+def checked(load_id: str, batch: Batch, fingerprint: Fingerprinting) -> Batch:
+    """The batch as it is to be recorded under this id."""
     if not isinstance(load_id, str) or not load_id:
         raise MissingKey("a load needs an id", hint="such as the name of its batch, the same on every attempt")
     if len(load_id) > LONGEST_ID or "\0" in load_id:
         raise InvalidKey(f"a load id has at most {LONGEST_ID} characters, and no NUL among them")
-    return load_id
+    if fingerprint not in get_args(Fingerprinting):
+        raise ConfigurationError(f"fingerprint={fingerprint!r} is not possible", hint='write "rows" or "none"')
+    return batch if fingerprint == "rows" else replace(batch, digest="")
 
 
 def keys_of(table: Table, keys: Sequence[Any]) -> Batch:
@@ -90,4 +96,13 @@ def no_key(table: Table) -> ConfigurationError:
     return ConfigurationError(
         f"the table {table.name} is there, but its rows are not unique by {', '.join(table.key)}",
         hint="add a primary key or a unique index over exactly these columns",
+    )
+
+
+def refused(table: Table, load_id: str, error: Exception) -> SourceError:
+    """By a constraint that the table's owner has set."""
+    return SourceError(
+        f"{table.name} refuses a row of this load, so nothing of it was loaded: {error}",
+        key=load_id,
+        hint="mend the rows and load them again: the load id is not used up",
     )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
 from .table import Table
+
+Fingerprinting = Literal["rows", "none"]
 
 
 class Loaded(Struct, frozen=True):
@@ -33,8 +35,13 @@ class Warehouse(Protocol):
         """Make the table if it is not there; if it is, its columns and its key must be these."""
         ...
 
-    def load(self, load_id: str, table: Table, rows: Iterable[Mapping[str, Any]]) -> Loaded:
-        """Merge the rows, once per load id. The same id with other rows is a `PayloadMismatch`."""
+    def load(
+        self, load_id: str, table: Table, rows: Iterable[Mapping[str, Any]], *, fingerprint: Fingerprinting = "rows"
+    ) -> Loaded:
+        """Merge the rows, once per load id. The same id with other rows is a `PayloadMismatch`.
+
+        With `fingerprint="none"` the id alone counts: for rows that are made anew on each attempt, and may differ.
+        """
         ...
 
     def known(self, table: Table, keys: Sequence[Any]) -> set[Any]:

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from onceward.errors import MissingExtra, StoreUnavailable
+from onceward.errors import MissingExtra, StoreError, StoreUnavailable
 from onceward.stores.postgres.faults import RETRIED, Refused, explain
 from onceward.stores.postgres.url import parse
 
 from .batch import Batch, Cell, batch_of
-from .loading import LOADS, checked_id, keys_of, load_in, no_key, refuse_other_columns
-from .port import Loaded
+from .loading import LOADS, checked, keys_of, load_in, no_key, refuse_other_columns, refused
+from .port import Fingerprinting, Loaded
 from .table import ColumnType, Table, quoted
 
 if TYPE_CHECKING:
@@ -74,10 +74,17 @@ class PostgresWarehouse:
         for statement in statements:
             cursor.execute(statement)
 
-    def load(self, load_id: str, table: Table, rows: Iterable[Mapping[str, Any]]) -> Loaded:
-        batch = batch_of(table, rows)
-        checked_id(load_id)
-        return self._in_transaction(lambda cursor: load_in(_PostgresMerging(cursor), load_id, batch))
+    def load(
+        self, load_id: str, table: Table, rows: Iterable[Mapping[str, Any]], *, fingerprint: Fingerprinting = "rows"
+    ) -> Loaded:
+        batch = checked(load_id, batch_of(table, rows), fingerprint)
+        try:
+            return self._in_transaction(lambda cursor: load_in(_PostgresMerging(cursor), load_id, batch))
+        except StoreError as error:
+            cause = error.__cause__
+            if isinstance(cause, self._psycopg.IntegrityError | self._psycopg.DataError):
+                raise refused(table, load_id, cause) from cause
+            raise
 
     def known(self, table: Table, keys: Sequence[Any]) -> set[Any]:
         columns = quoted(table.key)
