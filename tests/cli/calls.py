@@ -15,7 +15,18 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from onceward import Once
-from onceward.cli import acting, auditing, checkup, declaring, imports, migrating, reading, running, scheduling
+from onceward.cli import (
+    acting,
+    auditing,
+    checkup,
+    declaring,
+    imports,
+    migrating,
+    reading,
+    reviewing,
+    running,
+    scheduling,
+)
 from onceward.cli.program import program
 
 COMMANDS = (
@@ -26,6 +37,7 @@ COMMANDS = (
     imports,
     migrating,
     reading,
+    reviewing,
     running,
     scheduling,
 )  # importing is what adds them

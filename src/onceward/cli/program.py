@@ -162,6 +162,17 @@ def program() -> None: ...
 
 
 def start(arguments: Sequence[str] | None = None) -> NoReturn:
-    from . import acting, auditing, checkup, declaring, imports, migrating, reading, running, scheduling  # noqa: F401 (each adds its commands)
+    from . import (  # noqa: F401 (each adds its commands)
+        acting,
+        auditing,
+        checkup,
+        declaring,
+        imports,
+        migrating,
+        reading,
+        reviewing,
+        running,
+        scheduling,
+    )
 
     program.main(args=arguments, prog_name="onceward")

@@ -106,14 +106,16 @@ class Decider:
         """
         levels = {one.field: one.level for one in self._likeness.evidence(form, before)}
         name = levels.get("given_name", levels.get("surname", "missing"))
-        return name != "different" or self._likeness.confidence(form, before) >= self._preset.review
+        return name != "different" or self._likeness.confidence(form, before) >= self._preset.ask
 
     def _by_likeness(self, record: Prepared, number: int, stored: Stored | None) -> Decision:
         best = self._likest(record, number)
-        if best is None or best.confidence < self._preset.review:
+        if best is None or best.confidence < self._preset.ask:
             reason = "nobody is much like it" if record.blocks else "nobody has its keys"
-            nearest = best.confidence if best is not None else 0.0
-            return self._create(record, number, stored, Decision("created", None, "new", reason, 1 - nearest))
+            if best is None:
+                return self._create(record, number, stored, Decision("created", None, "new", reason))
+            unlike = Decision("created", None, "new", reason, 1 - best.confidence, best.person)
+            return self._create(record, number, stored, unlike)
         evidence = self._likeness.evidence(record.form, best.form)
         sure = best.confidence >= self._preset.accept
         reason = _told(evidence, best.confidence)

@@ -61,7 +61,7 @@ class Preset(Struct, frozen=True):
     policies: Mapping[str, MergePolicy]
     default_policy: MergePolicy
     accept: float
-    review: float
+    ask: float
     digest: str
     """Changes when an index that was made with it has to be made anew."""
 
@@ -76,17 +76,17 @@ def preset(
     policies: Mapping[str, MergePolicy] | None = None,
     default_policy: MergePolicy = NEWEST,
     accept: float = ACCEPTED,
-    review: float = REVIEWED,
+    ask: float = REVIEWED,
 ) -> Preset:
     """Checked, and laid out for comparing."""
-    if not 0 < review <= accept <= 1:
+    if not 0 < ask <= accept <= 1:
         raise ConfigurationError(
-            f"review={review} and accept={accept} are no band of confidence", hint="0 < review <= accept <= 1"
+            f"ask={ask} and accept={accept} are no band of confidence", hint="0 < ask <= accept <= 1"
         )
     slots = [Slot("given_name", kinds.GIVEN_NAME), Slot("surname", kinds.SURNAME)]
     slots += [Slot(name, field.kind) for name, field in fields.items() if field.kind.role in ("person", "place")]
     named = {name: field.policy for name, field in fields.items()} | dict(policies or {})
-    return Preset(dict(fields), tuple(slots), named, default_policy, accept, review, _digest(fields, slots))
+    return Preset(dict(fields), tuple(slots), named, default_policy, accept, ask, _digest(fields, slots))
 
 
 def _digest(fields: Mapping[str, Field], slots: Sequence[Slot]) -> str:
@@ -96,3 +96,16 @@ def _digest(fields: Mapping[str, Field], slots: Sequence[Slot]) -> str:
         [slot.name for slot in slots],
     ]
     return blake2b(msgspec.json.encode(told), digest_size=8).hexdigest()
+
+
+class Declaration(Struct, frozen=True):
+    """What is noted beside the people: which fields there are, and how they are merged."""
+
+    fields: dict[str, tuple[str, bool]]
+    policies: dict[str, MergePolicy]
+    default_policy: MergePolicy
+
+
+def declaration(preset: Preset) -> str:
+    fields = {name: (field.kind.name, field.strong) for name, field in preset.fields.items()}
+    return msgspec.json.encode(Declaration(fields, dict(preset.policies), preset.default_policy)).decode()

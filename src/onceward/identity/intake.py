@@ -77,6 +77,7 @@ def _claimed(one: Prepared) -> Iterator[int]:
 def _write(tables: Tables, preset: Preset, decider: Decider, now: int) -> None:
     known = decider.known
     taken = list(decider.taken.values())
+    tables.hold(_existing(decider, taken))
     _write_contributions(tables, preset, decider, taken, now)
     tables.many(sql.ADD_KEY, [(key, known.current(person)) for key, person in sorted(decider.new_keys.items())])
     _create_people(tables, preset, decider, taken, now)
@@ -153,13 +154,19 @@ def _create_people(tables: Tables, preset: Preset, decider: Decider, taken: Sequ
 
 
 def _refresh_people(tables: Tables, preset: Preset, decider: Decider, taken: Sequence[Taken], now: int) -> None:
+    """Who was created in this batch is up to date, unless they got somebody else's contributions by a merge."""
     known = decider.known
-    touched = {known.current(one.person) for one in taken} | {known.current(one) for one in known.merged}
-    touched |= {known.current(one.before.person) for one in taken if one.before is not None}
-    created = set(decider.created) if not known.merged else set()  # who got others' contributions has to be merged anew
-    existing = sorted(touched - created)
-    if existing:
-        refresh(tables, preset, existing, now)
+    touched = {known.current(one) for one in _existing(decider, taken)}
+    touched |= {known.current(one) for one in known.merged}
+    if touched:
+        refresh(tables, preset, sorted(touched), now)
+
+
+def _existing(decider: Decider, taken: Sequence[Taken]) -> list[str]:
+    """Who was there before this batch and is touched by it."""
+    touched = {one.person for one in taken} | {one.before.person for one in taken if one.before is not None}
+    touched |= decider.known.merged.keys() | set(decider.known.merged.values())
+    return sorted(touched - set(decider.created))
 
 
 def refresh(tables: Tables, preset: Preset, people: list[str], now: int) -> None:

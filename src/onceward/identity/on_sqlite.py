@@ -71,6 +71,12 @@ class SQLiteTables:
     def claim(self, keys: Iterable[int]) -> None:
         """The write lock is held: nobody else decides about anything."""
 
+    def claim_all(self) -> None:
+        """As above."""
+
+    def hold(self, people: Sequence[str]) -> None:
+        """As above."""
+
 
 class SQLiteDatabase:
     """Opens its connection when it is needed, and again after a fork; used by one thread at a time."""
@@ -192,8 +198,8 @@ class SQLiteDatabase:
             if not connection.execute(there).fetchall():  # another process may have been faster
                 for statement in schema.statements(schema.SQLITE):
                     connection.execute(statement)
-                connection.execute(schema.NOTE, ("numbers", "0"))
-                connection.execute(schema.NOTE, ("version", schema.VERSION))
+                connection.execute(_filled(schema.NOTE), ("numbers", "0"))
+                connection.execute(_filled(schema.NOTE), ("version", schema.VERSION))
             connection.execute("COMMIT")
         [(version,)] = connection.execute("SELECT value FROM onceward_people_meta WHERE name = 'version'").fetchall()
         if version != schema.VERSION:

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, Final, Self, TypeVar
 
-from onceward.errors import ConfigurationError
+from onceward.errors import ConfigurationError, RetryTransaction
+from onceward.person import who as somebody
 from onceward.ports import Clock
 from onceward.stores.clock import WallClock
 
-from . import reading
+from . import reading, review
 from . import tables as sql
 from .databases import open_database
-from .fields import ACCEPTED, PERSON, REVIEWED, Field, preset
+from .fields import ACCEPTED, PERSON, REVIEWED, Field, declaration, preset
 from .intake import take_in
 from .likeness import Likeness
 from .person import Person
 from .policy import NEWEST, MergePolicy
+from .review import Review
 from .source import Decision, SourceRecord
 from .tables import Row, Tables
 
-DEFAULT = "sqlite:///people.db"
+T = TypeVar("T")
+
+DEFAULT: Final = "sqlite:///people.db"
+ATTEMPTS: Final = 10
+"""At a transaction in whose way others come: each time, one of those has gone on."""
 
 
 class Within:
@@ -55,10 +61,10 @@ class People:
         policies: Mapping[str, MergePolicy] | None = None,
         default_policy: MergePolicy = NEWEST,
         accept: float = ACCEPTED,
-        review: float = REVIEWED,
+        ask: float = REVIEWED,
         clock: Clock | None = None,
     ) -> None:
-        self.preset = preset(fields, policies=policies, default_policy=default_policy, accept=accept, review=review)
+        self.preset = preset(fields, policies=policies, default_policy=default_policy, accept=accept, ask=ask)
         self._likeness = Likeness(self.preset)
         self._database = open_database(url or DEFAULT)
         self._clock = clock or WallClock()
@@ -77,8 +83,8 @@ class People:
 
     def add_many(self, records: Iterable[SourceRecord]) -> list[Decision]:
         """Thousands in one transaction: a decision each, in input order. One that cannot be read stops no other."""
-        with self._database.transaction() as tables:
-            return self.take_in(tables, records)
+        batch = list(records)
+        return self._repeated(lambda tables: self.take_in(tables, batch))
 
     def add_in(self, connection: Any, record: SourceRecord) -> Decision:
         """As `add`, in your own transaction on the same database."""
@@ -120,8 +126,39 @@ class People:
             )
         if not noted:
             tables.rows(sql.NOTE, "preset", self.preset.digest)
+            tables.rows(sql.NOTE, "declared", declaration(self.preset))
         else:
             self._is_checked = True  # not before it is committed
+
+    def _repeated(self, work: Callable[[Tables], T]) -> T:
+        """In a transaction of our own; again, if another one came in between."""
+        for _ in range(ATTEMPTS - 1):
+            with suppress(RetryTransaction), self._database.transaction() as tables:
+                return work(tables)
+        with self._database.transaction() as tables:
+            return work(tables)
+
+    # ── reviewing ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def reviews(self, limit: int = 100) -> list[Review]:
+        """Pairs that may be one person, the likeliest first, with the evidence."""
+        with self._database.reading() as tables:
+            return review.questions(tables, limit)
+
+    def accept(self, one: str, other: str, *, who: str | None = None) -> Person:
+        """These two are one person: merged, and the younger id leads to the older one from now on."""
+        signed = who or somebody()
+        survivor = self._repeated(
+            lambda tables: review.same(tables, self.preset, (one, other), signed, self._clock.now())
+        )
+        found = self.get(survivor)
+        assert found is not None  # noqa: S101 (people are never deleted)
+        return found
+
+    def reject(self, one: str, other: str, *, who: str | None = None) -> None:
+        """These two are different people: they are not asked about again, and never merged by likeness or keys."""
+        signed = who or somebody()
+        self._repeated(lambda tables: review.different(tables, (one, other), signed, self._clock.now()))
 
     # ── looking ─────────────────────────────────────────────────────────────────────────────────────────────────
 

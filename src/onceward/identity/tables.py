@@ -37,6 +37,16 @@ APART: Final = """
 SELECT r.one, r.other, r.answer FROM {texts} CROSS JOIN {t}onceward_reviews AS r WHERE r.one = wanted.value
 UNION SELECT r.one, r.other, r.answer FROM {texts} CROSS JOIN {t}onceward_reviews AS r WHERE r.other = wanted.value
 """
+QUESTIONS: Final = """
+SELECT one, other, source, record, confidence, evidence, asked_at
+FROM {t}onceward_reviews WHERE answer = '' ORDER BY confidence DESC, one, other LIMIT ?
+"""
+ANSWER: Final = """
+INSERT INTO {t}onceward_reviews
+(one, other, source, record, confidence, evidence, answer, asked_at, answered_at, who)
+VALUES (?, ?, '', '', 0, '[]', ?, ?, ?, ?) ON CONFLICT (one, other)
+DO UPDATE SET answer = excluded.answer, answered_at = excluded.answered_at, who = excluded.who
+"""
 ADD_PERSON: Final = """
 INSERT INTO {t}onceward_people (id, fields, sources, first_seen, last_seen, created_at, updated_at)
 VALUES (?, ?, ?, ?, ?, ?, ?)
@@ -70,14 +80,14 @@ NOTE: Final = """
 INSERT INTO {t}onceward_people_meta (name, value) VALUES (?, ?)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value
 """
-SUPERSEDED: Final = "DELETE FROM {t}onceward_reviews WHERE one = ? OR other = ?"
+SUPERSEDED: Final = "DELETE FROM {t}onceward_reviews WHERE (one = ? OR other = ?) AND answer <> 'same'"
 CARRIED_OVER: Final = """
 INSERT INTO {t}onceward_reviews
 (one, other, source, record, confidence, evidence, answer, asked_at, answered_at, who)
 SELECT CASE WHEN partner < ? THEN partner ELSE ? END, CASE WHEN partner < ? THEN ? ELSE partner END,
 source, record, confidence, evidence, answer, asked_at, answered_at, who
 FROM (SELECT r.*, CASE WHEN r.one = ? THEN r.other ELSE r.one END AS partner FROM {t}onceward_reviews AS r
-WHERE r.one = ? OR r.other = ?) AS theirs WHERE partner <> ?
+WHERE r.one = ? OR r.other = ?) AS theirs WHERE partner <> ? AND answer <> 'same'
 ON CONFLICT (one, other) DO NOTHING
 """
 """What was asked and answered about a person who turned out to be another one is about that one now."""
@@ -108,6 +118,14 @@ class Tables(Protocol):
 
     def claim(self, keys: Iterable[int]) -> None:
         """Nobody else decides about these until the end of this transaction."""
+        ...
+
+    def claim_all(self) -> None:
+        """Nobody else decides about anybody until the end of this transaction."""
+        ...
+
+    def hold(self, people: Sequence[str]) -> None:
+        """Nobody else changes these people. `RetryTransaction` if one was just merged into another."""
         ...
 
 

@@ -19,6 +19,7 @@ COLUMNS: Final = ("rejected_line", "rejected_reason")
 FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """What spreadsheets take as the begin of a formula; the full-width ones are the same to some of them."""
 GUARD: Final = "'"
+FORMAT: Final[dict[str, str]] = {"encoding": "utf-8", "errors": "surrogateescape", "newline": ""}
 
 
 def guarded(cell: str) -> str:
@@ -33,42 +34,41 @@ def unguarded(cells: Sequence[str]) -> list[str]:
 
 
 class Rejects:
-    """The file while it grows. What a crash left behind its last committed length is cut off first."""
+    """The file while it grows, always from its last committed length on."""
 
     def __init__(self, path: Path, columns: Sequence[str], committed: int = 0) -> None:
         self.path = path
         self._committed = committed
         self._columns = tuple(columns)
         self._file: io.TextIOWrapper | None = None
-        self.size = committed
 
-    def add(self, rejects: Iterable[tuple[int, str, Sequence[str]]]) -> None:
-        """Write them through to the disk: what the database says about this file must be true of it."""
+    def add(self, rejects: Iterable[tuple[int, str, Sequence[str]]], committed: int) -> int:
+        """Write them behind what is committed, through to the disk; the size to be committed now.
+
+        What the database says about this file must be true of it.
+        """
         file: io.TextIOWrapper | None = None
         for line, reason, cells in rejects:
-            file = file or self._opened()
+            if file is None:
+                file = self._opened(committed)
             csv.writer(file).writerow([line, guarded(reason), *map(guarded, cells)])
-        if file is not None:
-            file.flush()
-            os.fsync(file.fileno())
-            self.size = os.fstat(file.fileno()).st_size
+        if file is None:
+            return committed
+        file.flush()
+        os.fsync(file.fileno())
+        return file.seek(0, os.SEEK_END)
 
-    def _opened(self) -> io.TextIOWrapper:
+    def _opened(self, committed: int) -> io.TextIOWrapper:
+        """Cut to what is committed: a crash, or an attempt that was rolled back, may have left more."""
         if self._file is None:
-            self._file = self._begun() if self._committed == 0 else self._continued()
+            self._file = self.path.open("r+" if committed else "w", **FORMAT)
+        self._file.seek(0)
+        self._file.truncate(committed)
+        self._file.seek(0, os.SEEK_END)
+        self._committed = committed
+        if not committed:
+            csv.writer(self._file).writerow([*COLUMNS, *map(guarded, self._columns)])
         return self._file
-
-    def _begun(self) -> io.TextIOWrapper:
-        file = self.path.open("w", encoding="utf-8", errors="surrogateescape", newline="")
-        csv.writer(file).writerow([*COLUMNS, *map(guarded, self._columns)])
-        return file
-
-    def _continued(self) -> io.TextIOWrapper:
-        self.check()
-        file = self.path.open("r+", encoding="utf-8", errors="surrogateescape", newline="")
-        file.truncate(self._committed)
-        file.seek(0, os.SEEK_END)
-        return file
 
     def check(self) -> None:
         """That what was rejected before the crash is still there."""

@@ -17,7 +17,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from onceward.errors import AlreadyRunning, SourceEdited
+from onceward.errors import AlreadyRunning, RetryTransaction, SourceEdited
 
 from . import ledger
 from .columns import Columns, Fitted
@@ -35,6 +35,9 @@ BATCH: Final = 1_000
 
 HEAVY: Final = 4 << 20
 """Bytes a transaction, roughly: rows may be long, and the memory is not to grow with them."""
+
+ATTEMPTS: Final = 8
+"""Of one batch: other writers are in the way once in a while, not always."""
 
 NDJSON_COLUMNS: Final = ("row",)
 """In the reject file, where every row has names of its own: the row as it was."""
@@ -119,20 +122,30 @@ class Import:
         return entry
 
     def _batch(self, entry: Entry, batch: Batch, rejects: Rejects, reads: list[Read]) -> Entry:
+        """Repeated if another transaction was in its way: nothing of it is left then, but in the reject file."""
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                with self.target.transaction() as tx:
+                    return self._taken(tx, entry, batch, rejects, reads)
+            except RetryTransaction:
+                if attempt == ATTEMPTS:
+                    raise
+        raise AssertionError  # the last attempt has answered or raised
+
+    def _taken(self, tx: Taking, entry: Entry, batch: Batch, rejects: Rejects, reads: list[Read]) -> Entry:
         done = entry.done + len(reads)
-        with self.target.transaction() as tx:
-            if not ledger.move_on(tx, entry, done):
-                raise AlreadyRunning(
-                    f"another import of {self.plan.file.name} went on behind row {entry.done:,}; this one stops",
-                    key=self.plan.name,
-                    retry_after=None,
-                    hint="let it end; to import again afterwards changes nothing",
-                )
-            taken = batch.take(tx, entry, reads)
-            rejects.add(taken.rejects)
-            entry = replace(entry, done=done, counts=entry.counts + taken.counts, rejects_size=rejects.size)
-            ledger.count(tx, entry)
-        return entry
+        if not ledger.move_on(tx, entry, done):
+            raise AlreadyRunning(
+                f"another import of {self.plan.file.name} went on behind row {entry.done:,}; this one stops",
+                key=self.plan.name,
+                retry_after=None,
+                hint="let it end; to import again afterwards changes nothing",
+            )
+        taken = batch.take(tx, entry, reads)
+        size = rejects.add(taken.rejects, entry.rejects_size)
+        after = replace(entry, done=done, counts=entry.counts + taken.counts, rejects_size=size)
+        ledger.count(tx, after)
+        return after
 
     def _batches(self, reads: Iterator[Read]) -> Iterator[list[Read]]:
         """So many rows, or so many bytes, whichever comes first."""

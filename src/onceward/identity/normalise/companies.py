@@ -7,7 +7,8 @@ from typing import Final
 from .text import fold
 
 _LIST: Final = """
-ab ag aps as asa bv bvba co company corp corporation doo eg ek ev gbr gesmbh gmbh inc incorporated kft kg kgaa kk limited
+ab ag aps as asa bv bvba co company corp corporation doo eg ek ev gbr gesmbh gmbh inc incorporated kft kg kgaa kk
+limited
 limitada llc llp lp ltd ltda nv oao ohg ooo oy oyj plc pllc pte pty pvt sa sarl sas sasu sca scs se sicav sl slu snc spa
 spol spzoo sro srl ug und and et mbh y
 """
