@@ -18,7 +18,7 @@ NEWEST = Table(name="users", columns={"id": "text", "n": "integer"}, key=("id",)
 
 @pytest.mark.mission("D6")
 def test_duplicates_inside_of_a_batch_are_removed_first() -> None:
-    twice = [{"id": "a", "score": 1}, {"id": "b"}, {"id": "a", "score": 2}]
+    twice: list[dict[str, Any]] = [{"id": "a", "score": 1}, {"id": "b"}, {"id": "a", "score": 2}]
     kept = batch_of(STATEMENTS, twice)
     assert (kept.given, kept.rows) == (3, [("a", None, 1.0), ("b", None, None)])
 
@@ -28,7 +28,7 @@ def test_of_rows_that_replace_each_other_the_last_one_stays() -> None:
 
 
 def test_or_the_newest_one_whatever_its_place() -> None:
-    rows = [{"id": "a", "n": 2}, {"id": "a", "n": 3}, {"id": "a", "n": 1}, {"id": "a"}]
+    rows: list[dict[str, Any]] = [{"id": "a", "n": 2}, {"id": "a", "n": 3}, {"id": "a", "n": 1}, {"id": "a"}]
     assert batch_of(NEWEST, rows).rows == [("a", 3)]
 
 

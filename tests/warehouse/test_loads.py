@@ -86,7 +86,7 @@ def test_a_statement_that_is_there_stays_as_it_is(house: Warehouse, query: Query
 
 def test_values_arrive_as_they_left(house: Warehouse, query: Query) -> None:
     house.load("batch 1", STATEMENTS, [ONE])
-    seconds = "epoch(at)" if isinstance(house, DuckWarehouse) else "extract(epoch FROM at)::float"
+    seconds = 'epoch("at")' if isinstance(house, DuckWarehouse) else "extract(epoch FROM at)::float"
     raw = "raw::VARCHAR" if isinstance(house, DuckWarehouse) else "raw::text"
     [(score, passed, at, text)] = query(f"SELECT score, passed, {seconds}, {raw} FROM statements")
     assert (score, passed, at) == (0.5, True, 1_772_366_400.0)

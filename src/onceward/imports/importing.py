@@ -75,10 +75,10 @@ def import_file(
         )
 
 
-def _rejects_path(file: Path, seen: Scan, given: str | os.PathLike[str] | None, *, dry_run: bool) -> Path:
+def _rejects_path(file: Path, seen: Scan, given: str | os.PathLike[str] | None, *, dry_run: bool) -> Path | None:
     """Beside the file, and named after its content: the rejects of another edition are not written over."""
     if dry_run:
-        return Path(os.devnull)
+        return None
     path = Path(given) if given is not None else file.with_name(f"{file.stem}.rejected-{seen.sha256[:8]}.csv")
     if path.exists() and path.samefile(file):
         raise ConfigurationError(f"{path} is the file to import itself", hint="give the reject file another name")

@@ -33,7 +33,7 @@ class ParquetRows:
         self._database: Any = duckdb.connect(config={"memory_limit": MEMORY, "threads": 1})
         try:
             name = re.sub(r"[*?[]", r"[\g<0>]", str(path.absolute())).replace("'", "''")  # a name, no pattern
-            self._total = self._database.execute(f"SELECT count(*) FROM read_parquet('{name}')").fetchone()[0]  # noqa: S608 (quoted above)
+            self._total: int = self._database.execute(f"SELECT count(*) FROM read_parquet('{name}')").fetchone()[0]  # noqa: S608 (quoted above)
             self._cursor = self._database.execute(f"SELECT * FROM read_parquet('{name}')")  # noqa: S608 (as above)
         except duckdb.Error as error:
             self._database.close()

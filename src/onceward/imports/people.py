@@ -133,6 +133,6 @@ def _copied(people: People, path: Path) -> Iterator[People]:
             policies=chosen.policies,
             default_policy=chosen.default_policy,
             accept=chosen.accept,
-            review=chosen.review,
+            ask=chosen.ask,
         ) as trial_people:
             yield trial_people

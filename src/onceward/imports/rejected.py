@@ -19,7 +19,6 @@ COLUMNS: Final = ("rejected_line", "rejected_reason")
 FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """What spreadsheets take as the begin of a formula; the full-width ones are the same to some of them."""
 GUARD: Final = "'"
-FORMAT: Final[dict[str, str]] = {"encoding": "utf-8", "errors": "surrogateescape", "newline": ""}
 
 
 def guarded(cell: str) -> str:
@@ -36,9 +35,8 @@ def unguarded(cells: Sequence[str]) -> list[str]:
 class Rejects:
     """The file while it grows, always from its last committed length on."""
 
-    def __init__(self, path: Path, columns: Sequence[str], committed: int = 0) -> None:
-        self.path = path
-        self._committed = committed
+    def __init__(self, path: Path | None, columns: Sequence[str]) -> None:
+        self._path = path  # None: in a dry run nothing is written
         self._columns = tuple(columns)
         self._file: io.TextIOWrapper | None = None
 
@@ -49,8 +47,10 @@ class Rejects:
         """
         file: io.TextIOWrapper | None = None
         for line, reason, cells in rejects:
+            if self._path is None:
+                break
             if file is None:
-                file = self._opened(committed)
+                file = self._opened(self._path, committed)
             csv.writer(file).writerow([line, guarded(reason), *map(guarded, cells)])
         if file is None:
             return committed
@@ -58,30 +58,34 @@ class Rejects:
         os.fsync(file.fileno())
         return file.seek(0, os.SEEK_END)
 
-    def _opened(self, committed: int) -> io.TextIOWrapper:
+    def _opened(self, path: Path, committed: int) -> io.TextIOWrapper:
         """Cut to what is committed: a crash, or an attempt that was rolled back, may have left more."""
         if self._file is None:
-            self._file = self.path.open("r+" if committed else "w", **FORMAT)
+            self._file = path.open("r+" if committed else "w", encoding="utf-8", errors="surrogateescape", newline="")
         self._file.seek(0)
         self._file.truncate(committed)
         self._file.seek(0, os.SEEK_END)
-        self._committed = committed
         if not committed:
             csv.writer(self._file).writerow([*COLUMNS, *map(guarded, self._columns)])
         return self._file
 
-    def check(self) -> None:
+    def check(self, committed: int) -> None:
         """That what was rejected before the crash is still there."""
-        if self._committed and (not self.path.exists() or self.path.stat().st_size < self._committed):
+        path = self._path
+        if path is not None and committed and (not path.exists() or path.stat().st_size < committed):
             raise SourceError(
-                f"{self.path} held {self._committed:,} bytes of rejected rows, and does not any more",
-                hint="bring it back, or import anew with restart: unchanged rows are skipped",
+                f"{path} held {committed:,} bytes of rejected rows, and does not any more",
+                hint="bring it back, or restart: rows that are unchanged are skipped",
             )
 
+    def finish(self, committed: int) -> None:
+        """The import is done, and nothing else is left in the file."""
+        self.close()
+        if self._path is not None and committed:
+            os.truncate(self._path, committed)
+
     def close(self) -> None:
-        """Cut off what was not committed, also if nothing more was added."""
-        if self._file is None and self._committed and self.path.exists():
-            os.truncate(self.path, self._committed)
+        """What stands behind the committed length is cut off by the next one: perhaps it was committed after all."""
         if self._file is not None:
             self._file.close()
             self._file = None

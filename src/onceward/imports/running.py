@@ -53,7 +53,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     columns: Columns
     name: str
     source: str
-    rejects: Path
+    rejects: Path | None
     batch: int = BATCH
     restart: bool = False
     again: bool = False
@@ -86,11 +86,11 @@ class Import:
             same = ledger.same_content(tx, self._claim)
             if same is not None and not self.plan.again:
                 return same
-        elif self._claim.holds(before) and not (self.plan.again and before.state == COMPLETED):
+        elif self._claim.holds(before) and not (self.plan.again if before.state == COMPLETED else self.plan.restart):
             return before
         elif before.state != COMPLETED and not self.plan.restart:
             raise self._edited(before)
-        return ledger.claim(tx, before, self._claim, str(self.plan.rejects))
+        return ledger.claim(tx, before, self._claim, str(self.plan.rejects or ""))
 
     def _edited(self, before: Entry) -> SourceEdited:
         same = before.content == self._claim.content
@@ -104,8 +104,9 @@ class Import:
     # ── the work ──
 
     def _work(self, entry: Entry) -> Entry:
-        rejects = Rejects(Path(entry.rejects), self.reader.columns or NDJSON_COLUMNS, entry.rejects_size)
-        rejects.check()
+        path = Path(entry.rejects) if entry.rejects else None
+        rejects = Rejects(path, self.reader.columns or NDJSON_COLUMNS)
+        rejects.check(entry.rejects_size)
         batch = Batch(self._fitted, self.reader.columns, self.plan.source, again=self.plan.again)
         reads = iter(self.reader)
         for _ in islice(reads, entry.done):
@@ -117,6 +118,7 @@ class Import:
                 if self.plan.tell is not None:
                     self.plan.tell(pace.progress(entry.done))
             self._complete(entry)
+            rejects.finish(entry.rejects_size)
         finally:
             rejects.close()
         return entry
@@ -198,5 +200,5 @@ def _summary(entry: Entry, *, replayed: bool = False) -> Summary:
         counts=entry.counts,
         sha256=entry.content,
         replayed=replayed,
-        rejects=entry.rejects if entry.counts.rejected else None,
+        rejects=entry.rejects if entry.rejects_size else None,
     )
