@@ -9,7 +9,8 @@ import pytest
 
 from onceward import AlreadyRunning, ConfigurationError, SourceEdited, SourceError
 from onceward.identity import People, SourceRecord
-from onceward.imports import Counts, Progress, import_file
+from onceward.imports import Counts, Progress, import_file, ledger
+from onceward.imports.people import PeopleTaking
 from onceward.imports.progress import bar
 from tests.imports.files import dump, person, rejected, users, word, write
 
@@ -52,8 +53,8 @@ def test_the_same_e_mail_is_updated_and_so_is_the_same_name_city_and_country(fil
     header = ("Email", "Name", "City", "Country")
     rows = [
         ("ANNA@example.com", "", "", ""),
-        ("", "Annemarie Oberhofer", "Zürich", "Switzerland"),
-        ("carl@example.com", "Carl Quist", "Malmö", "Sweden"),
+        ("", "Annemarie Oberhofer", "Zürich", "CH"),
+        ("carl@example.com", "Carl Quist", "Malmö", "SE"),
     ]
     summary = import_file(write(file, rows, header), people)
     assert (summary.counts.updated, summary.counts.created) == (2, 1)
@@ -399,3 +400,18 @@ def test_parquet_goes_in_like_csv(tmp_path: Path, people: People) -> None:
     )
     assert import_file(file, people).counts == Counts(created=2500)
     assert import_file(file, people).replayed
+
+
+def test_of_two_that_claim_one_file_at_once_one_is_told(people: People, file: Path) -> None:
+    """Both have seen that nobody has it."""
+    import_file(write(file, users(1)), people)  # makes the tables
+    wanted = ledger.Claim("csv/new.csv", "content", "columns")
+    with people.transaction() as within:
+        tx = PeopleTaking(within)
+        first = ledger.claim(tx, None, wanted, "")
+        assert first is not None
+        assert ledger.move_on(tx, first, 10)
+        assert ledger.claim(tx, None, wanted, "") is None
+        found = ledger.find(tx, "csv/new.csv")
+        assert found is not None
+        assert (found.done, found.cycle) == (10, 1), "what the other one has done is not begun anew"

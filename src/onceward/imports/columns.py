@@ -47,10 +47,12 @@ class Fitted:
         taken = set(chosen.fields.values())
         self._plain = {_plain(name): name for name in known if name not in taken}
         self._fields: dict[str, str] = {}
+        kept = [column for column in columns if column not in chosen.ignore]
+        self._fixed = {column: self._field(column) for column in kept}  # empty if every row has names of its own
         twice = self._twice(columns)
         if twice is not None:
             raise SourceError(twice, hint="map or ignore one of them")
-        if columns and not any(self._field(column) in known for column in columns if column not in chosen.ignore):
+        if columns and not any(field in known for field in self._fixed.values()):
             raise SourceError(
                 "no column tells people apart",
                 hint=f"map one of them ({', '.join(columns)}) to one of {', '.join(known)}, as in Email=email",
@@ -58,6 +60,8 @@ class Fitted:
 
     def fields(self, row: Row) -> dict[str, str]:
         """What the row says, by its fields. Raises `ValueError` if two of its columns are one field."""
+        if fixed := self._fixed:
+            return {fixed[column]: value for column, value in row.values.items() if column in fixed}
         ignored = self._chosen.ignore
         found = {self._field(column): value for column, value in row.values.items() if column not in ignored}
         if len(found) < len(row.values) and (twice := self._twice(tuple(row.values))):

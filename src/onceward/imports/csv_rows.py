@@ -56,8 +56,10 @@ class CsvRows:
         told = told_by(first)
         self._line = 1 if told else 0
         sample = [] if told else [first]
-        while sum(map(len, sample)) < SAMPLE and (line := self._readline()):
+        size = 0
+        while size < SAMPLE and (line := self._readline()):
             sample.append(line)
+            size += len(line)
         self._ahead = sample[::-1]
         self.delimiter = delimiter or told or detected("".join(sample)[:SAMPLE])
         header = next((read for read in self._rows() if read), None)

@@ -42,11 +42,12 @@ SELECT {_COLUMNS} FROM {{t}}onceward_imports
 WHERE content = ? AND columns = ? AND state = 'COMPLETED' ORDER BY changed_at LIMIT 1
 """  # noqa: S608 (as above)
 CLAIM: Final = f"""
-INSERT INTO {{t}}onceward_imports ({_COLUMNS}, begun_at, changed_at)
+INSERT INTO {{t}}onceward_imports AS known ({_COLUMNS}, begun_at, changed_at)
 VALUES (?, ?, ?, 'PENDING', ?, 0, 0, 0, 0, 0, 0, ?, 0, ?, ?)
 ON CONFLICT (name) DO UPDATE SET content = excluded.content, columns = excluded.columns, state = 'PENDING',
 cycle = excluded.cycle, done = 0, created = 0, updated = 0, skipped = 0, rejected = 0, to_review = 0,
 rejects = excluded.rejects, rejects_size = 0, begun_at = excluded.begun_at, changed_at = excluded.changed_at
+WHERE known.cycle = excluded.cycle - 1 RETURNING name
 """  # noqa: S608 (as above)
 MOVE_ON: Final = """
 UPDATE {t}onceward_imports SET done = ?, changed_at = ?
@@ -117,11 +118,12 @@ def same_content(tx: Transaction, wanted: Claim) -> Entry | None:
     return _entry(tx.rows(SAME, wanted.content, wanted.columns))
 
 
-def claim(tx: Transaction, before: Entry | None, wanted: Claim, rejects: str) -> Entry:
-    """This content under this name, from its first row on."""
+def claim(tx: Transaction, before: Entry | None, wanted: Claim, rejects: str) -> Entry | None:
+    """This content under this name, from its first row on. None: it is not as it was seen `before` any more."""
     cycle = 1 if before is None else before.cycle + 1
     now = _now()
-    tx.rows(CLAIM, wanted.name, wanted.content, wanted.columns, cycle, rejects, now, now)
+    if not tx.rows(CLAIM, wanted.name, wanted.content, wanted.columns, cycle, rejects, now, now):
+        return None
     return Entry(wanted.name, wanted.content, wanted.columns, PENDING, cycle, 0, Counts(), rejects, 0)
 
 

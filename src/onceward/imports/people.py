@@ -25,6 +25,11 @@ from .target import Taking, Target
 MAKING = 0x696D706F727473
 """Claimed by those who make the ledger's tables, so that two do it one after the other."""
 
+THERE = {
+    "sqlite": "SELECT 1 FROM sqlite_master WHERE name = 'onceward_import_rows'",
+    "postgresql": "SELECT 1 WHERE to_regclass('{t}onceward_import_rows') IS NOT NULL",
+}
+
 
 @contextmanager
 def target_of(into: object, *, dry_run: bool) -> Iterator[Target]:
@@ -65,10 +70,13 @@ class PeopleTaking:
     def add(self, records: Sequence[SourceRecord]) -> list[Decision]:
         return self.add_many(records)
 
-    def make(self) -> None:
-        self._tables.claim([MAKING])
-        for statement in MAKE:
-            self._tables.rows(statement)
+    def make(self, people: People) -> None:
+        """Only if they are not there: whoever may not make tables may import once somebody else has made them."""
+        there = THERE["sqlite" if people.url.startswith("sqlite:") else "postgresql"]
+        if not self.rows(there):
+            self._tables.claim([MAKING])
+            for statement in MAKE:
+                self.rows(statement)
 
 
 class Real:
@@ -80,7 +88,7 @@ class Real:
 
     def prepare(self) -> None:
         with self._people.transaction() as within:
-            PeopleTaking(within).make()
+            PeopleTaking(within).make(self._people)
 
     @contextmanager
     def _transaction(self) -> Iterator[Taking]:
@@ -95,11 +103,12 @@ class Trial:
     """One transaction for everything, which its owner rolls back."""
 
     def __init__(self, people: People, within: Within) -> None:
+        self._people = people
         self._taking = PeopleTaking(within)
         self.fields: Collection[str] = tuple(people.preset.fields)
 
     def prepare(self) -> None:
-        self._taking.make()
+        self._taking.make(self._people)
 
     @contextmanager
     def _transaction(self) -> Iterator[Taking]:

@@ -81,7 +81,12 @@ class Import:
 
     def _claimed(self, tx: Taking) -> Entry:
         """COMPLETED: it was done before. PENDING: it is ours to do, from the row behind `done` on."""
-        before = ledger.find(tx, self.plan.name)
+        entry = None
+        while entry is None:  # if another one claims at the same time, what it has claimed is looked at
+            entry = self._found_or_claimed(tx, ledger.find(tx, self.plan.name))
+        return entry
+
+    def _found_or_claimed(self, tx: Taking, before: Entry | None) -> Entry | None:
         if before is None:
             same = ledger.same_content(tx, self._claim)
             if same is not None and not self.plan.again:
