@@ -1,4 +1,4 @@
-"""Measure: `python -m bench [--quick] [-o json] [--only WORDS]`. Not in pairs: `--only import`, `--only loop`."""
+"""Measure: `python -m bench [--quick] [-o json] [--only WORDS]`. Not in pairs: `--only import`, `loop`, `identity`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from bench import (
     cases_postgres,
     cases_redis,
     cases_sqlite,
+    identity,
     imports,
     loop,
     newest,
@@ -39,7 +40,7 @@ SUBJECTS = (
     cases_redis,
 )
 
-ALONE = {"import": imports.main, "loop": loop.main}
+ALONE = {"import": imports.main, "loop": loop.main, "identity": identity.main}
 """What is compared with nothing: run by its name only."""
 
 

@@ -21,7 +21,7 @@ AT_HOME = {"street": "Hauptstr. 5", "postcode": "10115", "city": "Berlin", "coun
 
 def confidence(here: dict[str, Any], there: dict[str, Any]) -> float:
     forms = [prepared(FIELDS, SourceRecord("test", fields)).form for fields in (here, there)]
-    first, second = (LIKENESS.confidence(*pair) for pair in (forms, forms[::-1]))
+    first, second = (LIKENESS.confidence(one, [other]) for one, other in (forms, forms[::-1]))
     assert first == pytest.approx(second), "it must not matter who came first"
     return first
 
@@ -92,7 +92,7 @@ def test_two_addresses_make_it_less_sure() -> None:
 
 def test_the_evidence_tells_each_field() -> None:
     here, there = (prepared(FIELDS, SourceRecord("test", fields)).form for fields in (ANNA, ANNA | {"city": "Hamburg"}))
-    told = {one.field: one for one in LIKENESS.evidence(here, there)}
+    told = {one.field: one for one in LIKENESS.evidence(here, [there])}
     assert set(told) == {"given_name", "surname", "city", "country"}
     assert (told["city"].level, told["city"].here, told["city"].there) == ("different", "berlin", "hamburg")
     assert told["city"].weight < 0 < told["surname"].weight
@@ -119,4 +119,5 @@ def test_a_kind_of_your_own_counts_like_the_others() -> None:
     brown, green, none = (
         prepared(own, SourceRecord("test", ANNA | {"eyes": colour})).form for colour in ("Brown", "green", "")
     )
-    assert likeness.confidence(brown, green) < likeness.confidence(brown, none) < likeness.confidence(brown, brown)
+    unlike, unsaid, like = (likeness.confidence(brown, [one]) for one in (green, none, brown))
+    assert unlike < unsaid < like

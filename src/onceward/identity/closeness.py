@@ -6,11 +6,12 @@ from onceward.errors import MissingExtra
 
 try:
     from rapidfuzz.distance import OSA, JaroWinkler
-    from rapidfuzz.fuzz import token_set_ratio, token_sort_ratio
+    from rapidfuzz.fuzz import ratio, token_set_ratio, token_sort_ratio
 except ImportError as missing:
     raise MissingExtra("onceward.identity needs the module 'rapidfuzz'", hint="install onceward[identity]") from missing
 
 LONG = 8  # letters, from which on two slips are as likely as one in a shorter word
+ALIKE, CONTAINED = 80, 95  # percent
 SHORT = 3  # letters, up to which one slip makes another word
 
 
@@ -60,8 +61,10 @@ def address(here: str, there: str) -> int:
 
 
 def words(here: str, there: str) -> int:
-    """The same words in another order, with slips, or some of them left out; different."""
-    return 1 if token_sort_ratio(here, there) >= 80 or token_set_ratio(here, there) >= 95 else 2  # noqa: PLR2004 (percent)
+    """The same words in another order, with slips, with blanks elsewhere, or some of them left out; different."""
+    if token_sort_ratio(here, there) >= ALIKE or token_set_ratio(here, there) >= CONTAINED:
+        return 1
+    return 1 if ratio(here.replace(" ", ""), there.replace(" ", "")) >= ALIKE else 2
 
 
 def place(here: str, there: str) -> int:

@@ -21,7 +21,8 @@ from .likeness import Likeness
 from .prepare import Form, Prepared
 from .source import Decision, Evidence
 
-NEGLIGIBLE: Final = 0.01
+NEGLIGIBLE: Final = 0.0001
+"""What one record alone must be like for a person to be looked at with all of them."""
 
 
 class Taken(Struct, frozen=True):
@@ -50,7 +51,6 @@ class Match(Struct, frozen=True):
     person: str
     confidence: float
     number: int
-    form: Form
 
 
 class Decider:
@@ -64,6 +64,8 @@ class Decider:
         self.created: list[str] = []
         self.new_keys: dict[str, str] = {}
         self.asked: list[Asked] = []
+        self._shortlists: dict[tuple[str, str], dict[str, Near]] = {}
+        self._of_batch: dict[int, list[Near]] = {}
 
     def decide(self, record: Prepared, number: int) -> Decision:
         """`number` is for a record that is new."""
@@ -104,23 +106,24 @@ class Decider:
 
         Sources that number their rows anew give somebody else's id to a record.
         """
-        levels = {one.field: one.level for one in self._likeness.evidence(form, before)}
+        levels = {one.field: one.level for one in self._likeness.evidence(form, (before,))}
         name = levels.get("given_name", levels.get("surname", "missing"))
-        return name != "different" or self._likeness.confidence(form, before) >= self._preset.ask
+        return name != "different" or self._likeness.confidence(form, (before,)) >= self._preset.ask
 
     def _by_likeness(self, record: Prepared, number: int, stored: Stored | None) -> Decision:
-        best = self._likest(record, number)
+        ranked = self._ranked(record, number)
+        best = ranked[0] if ranked else None
         if best is None or best.confidence < self._preset.ask:
             reason = "nobody is much like it" if record.blocks else "nobody has its keys"
             if best is None:
                 return self._create(record, number, stored, Decision("created", None, "new", reason))
             unlike = Decision("created", None, "new", reason, 1 - best.confidence, best.person)
             return self._create(record, number, stored, unlike)
-        evidence = self._likeness.evidence(record.form, best.form)
-        sure = best.confidence >= self._preset.accept
+        evidence = self._likeness.evidence(record.form, self.known.forms(best.person))
         reason = _told(evidence, best.confidence)
-        if sure:
-            decision = Decision("updated", best.person, "likeness", reason, best.confidence, None, evidence)
+        if best.confidence >= self._preset.accept:
+            person, merged = self._bridged(record, ranked)
+            decision = Decision("updated", person, "likeness", reason, best.confidence, None, evidence, merged)
             return self._take(record, number, stored, decision)
         doubt = Decision("to_review", None, "likeness", reason, best.confidence, best.person, evidence)
         decision = self._create(record, number, stored, doubt)
@@ -128,26 +131,55 @@ class Decider:
             self.asked.append(Asked(decision.person, best.person, record, best.confidence, evidence))
         return decision
 
-    def _likest(self, record: Prepared, number: int) -> Match | None:
-        """The best match; of two people who were said to be two, neither is sure."""
-        found: dict[str, Match] = {}
-        seen = {number}
+    def _bridged(self, record: Prepared, ranked: list[Match]) -> tuple[str, tuple[str, ...]]:
+        """Whose it is; and who else turns out to be that person, now that this record is known.
+
+        Had it come first, all of them would have joined it: the order of input is to matter as little as possible.
+        """
+        known = self.known
+        person, merged = ranked[0].person, []
+        for other in ranked[1:]:
+            if other.confidence < self._preset.ask:
+                break
+            forms = [*known.forms(person), record.form]
+            sure = min(self._likeness.confidence(form, forms) for form in known.forms(other.person))
+            if sure >= self._preset.accept and not known.are_apart(person, other.person):
+                loser = max(person, other.person, key=known.since)
+                person = min(person, other.person, key=known.since)
+                known.merge(loser, person)
+                merged.append(loser)
+        return person, tuple(merged)
+
+    def shortlist(self, record: Prepared) -> dict[str, Near]:
+        """People of whom one record alone is like this one, as they were before the batch."""
+        found: dict[str, Near] = {}
+        seen: set[int] = set()
         for block in record.blocks:
             for near in self.known.blocks.get(block, ()):
-                if near.number in seen:
-                    continue
-                seen.add(near.number)
-                confidence = self._likeness.confidence(record.form, near.form)
-                if confidence >= NEGLIGIBLE:
-                    person = self.known.current(near.person)
-                    if person not in found or confidence > found[person].confidence:
-                        found[person] = Match(person, confidence, near.number, near.form)
-        ranked = sorted(found.values(), key=lambda one: (-one.confidence, one.number))
-        if not ranked:
-            return None
-        best = ranked[0]
-        rivals = sum(one.confidence for one in ranked[1:] if self.known.are_apart(best.person, one.person))
-        return Match(best.person, best.confidence / (1 + rivals), best.number, best.form)
+                if near.number not in seen:
+                    seen.add(near.number)
+                    if near.person not in found and self._likeness.confidence(record.form, (near.form,)) > NEGLIGIBLE:
+                        found[near.person] = near
+        self._shortlists[record.source, record.record] = found
+        return found
+
+    def _ranked(self, record: Prepared, number: int) -> list[Match]:
+        """Who is like it, the likest first; of two people who were said to be two, neither is sure."""
+        known = self.known
+        near = list(self._shortlists.get((record.source, record.record), {}).values())
+        near += (one for block in record.blocks for one in self._of_batch.get(block, ()))
+        found: dict[str, Match] = {}
+        for one in near:
+            person = known.current(one.person)
+            if person not in found and one.number != number:
+                forms = known.forms(person)
+                found[person] = Match(person, self._likeness.confidence(record.form, forms), one.number)
+        ranked = sorted(found.values(), key=lambda match: (-match.confidence, match.number))
+        if ranked:
+            best = ranked[0]
+            rivals = sum(one.confidence for one in ranked[1:] if known.are_apart(best.person, one.person))
+            ranked[0] = Match(best.person, best.confidence / (1 + rivals), best.number)
+        return ranked
 
     # ── what follows ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -169,8 +201,12 @@ class Decider:
         for key in record.keys:
             if key not in known.keys:
                 known.keys[key] = self.new_keys[key] = person
+        if stored is not None:
+            known.drop_form(stored.person, number)
+        known.add_form(person, number, record.form)
+        near = Near(number, person, record.form)
         for block in record.blocks:
-            known.blocks.setdefault(block, []).append(Near(number, person, record.form))
+            self._of_batch.setdefault(block, []).append(near)
         return decision
 
 

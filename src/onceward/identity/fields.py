@@ -38,6 +38,7 @@ PERSON: Final[Mapping[str, Field]] = {
     "phone": Field(kinds.PHONE),
     "company": Field(kinds.COMPANY),
     "street": Field(kinds.STREET),
+    "street_2": Field(kinds.STREET),
     "postcode": Field(kinds.POSTCODE),
     "city": Field(kinds.CITY),
     "region": Field(kinds.REGION),

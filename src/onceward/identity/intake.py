@@ -33,8 +33,8 @@ def take_in(
             batch[place] = prepared(preset, record)
         except Invalid as error:
             decisions[place] = Decision("rejected", None, "invalid", str(error))
-    known, fresh = _read(tables, batch)
-    decider = Decider(preset, likeness, known)
+    decider = Decider(preset, likeness, Known())
+    known, fresh = decider.known, _read(tables, decider, batch)
     numbers = iter(tables.numbers(len(fresh)) if fresh else ())
     for place, record in batch.items():
         is_fresh = place in fresh and (record.source, record.record) not in known.contributions
@@ -44,9 +44,9 @@ def take_in(
     return [decisions[place] for place in sorted(decisions)]
 
 
-def _read(tables: Tables, batch: dict[int, Prepared]) -> tuple[Known, set[int]]:
-    """What is known around the batch, and which of its records are seen for the first time."""
-    known = Known()
+def _read(tables: Tables, decider: Decider, batch: dict[int, Prepared]) -> set[int]:
+    """What is known around the batch; tells which of its records are seen for the first time."""
+    known = decider.known
     tables.claim(chain.from_iterable(_claimed(one) for one in batch.values()))
     known.read_contributions(tables, list(batch.values()))
     changed: list[Prepared] = []
@@ -59,9 +59,12 @@ def _read(tables: Tables, batch: dict[int, Prepared]) -> tuple[Known, set[int]]:
             changed.append(one)
     if changed:
         known.read_keys(tables, changed)
-        known.read_near(tables, (one for one in changed if not known.keys.keys() & set(one.keys)))
-        known.read_apart(tables)
-    return known, fresh
+        unknown = [one for one in changed if not any(key in known.keys for key in one.keys)]
+        known.read_near(tables, unknown)
+        near = {person for one in unknown for person in decider.shortlist(one)}
+        known.read_forms(tables, near)
+        known.read_apart(tables, near)
+    return fresh
 
 
 def _claimed(one: Prepared) -> Iterator[int]:

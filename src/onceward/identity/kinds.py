@@ -59,10 +59,10 @@ GIVEN_NAME: Final = Kind(
     "given name",
     normalise.name,
     (
-        Level("equal", 0.85, 0.03, 0.006),
-        Level("close", 0.07, 0.02, 0.006),
-        Level("shortened", 0.04, 0.03, 0.013),
-        Level("different", 0.04, 0.92, 0.975),
+        Level("equal", 0.85, 0.012, 0.006),
+        Level("close", 0.07, 0.01, 0.006),
+        Level("shortened", 0.04, 0.02, 0.013),
+        Level("different", 0.04, 0.958, 0.975),
     ),
     closeness.given_name,
     role="name",
@@ -86,10 +86,10 @@ BIRTH_DATE: Final = Kind(
     "birth date",
     normalise.birth_date,
     (
-        Level("equal", 0.91, 0.015, 0.00005),
-        Level("close", 0.06, 0.01, 0.001),
-        Level("in part", 0.01, 0.03, 0.008),
-        Level("different", 0.02, 0.945, 0.99095),
+        Level("equal", 0.91, 0.003, 0.00005),  # twins; one of 60 years' days
+        Level("close", 0.06, 0.004, 0.002),  # some 40 days are a slip away
+        Level("in part", 0.01, 0.02, 0.008),
+        Level("different", 0.02, 0.973, 0.98995),
     ),
     closeness.birth_date,
 )
@@ -98,8 +98,8 @@ NUMBER: Final = Kind(
     normalise.number,
     (
         Level("equal", 0.92, 0.0005, 0.000002),
-        Level("close", 0.06, 0.001, 0.0001),
-        Level("different", 0.02, 0.9985, 0.999898),
+        Level("close", 0.06, 0.0003, 0.00001),  # numbers given out one after the other; some 80 of 10^7 and more
+        Level("different", 0.02, 0.9992, 0.999988),
     ),
     closeness.number,
 )

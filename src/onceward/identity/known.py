@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from .prepare import Form, Prepared
-from .tables import APART, CONTRIBUTIONS, FORMS, KEYS, Tables
+from .tables import APART, CONTRIBUTIONS, FORMS, FORMS_OF, KEYS, Tables
 
 MOST_NEAR = 64
 """Contributions of one block that are compared. One with more is of little use, and every record has several."""
@@ -45,6 +45,7 @@ class Known:
         self.keys: dict[str, str] = {}
         self.blocks: dict[int, list[Near]] = {}
         self.merged: dict[str, str] = {}
+        self._forms: dict[str, dict[int, Form]] = {}
         self._apart: dict[str, set[str]] = {}
 
     def current(self, person: str) -> str:
@@ -57,12 +58,27 @@ class Known:
         """Whether somebody said that these are two people."""
         return other in self._apart.get(one, ())
 
+    def forms(self, person: str) -> Sequence[Form]:
+        """All that is known of somebody."""
+        return list(self._forms[person].values())
+
+    def since(self, person: str) -> int:
+        """The number of the first record: who is older."""
+        return min(self._forms[person])
+
+    def add_form(self, person: str, number: int, form: Form) -> None:
+        self._forms.setdefault(person, {})[number] = form
+
+    def drop_form(self, person: str, number: int) -> None:
+        self._forms.get(person, {}).pop(number, None)
+
     def keep_apart(self, one: str, other: str) -> None:
         self._apart.setdefault(one, set()).add(other)
         self._apart.setdefault(other, set()).add(one)
 
     def merge(self, loser: str, survivor: str) -> None:
         self.merged[loser] = survivor
+        self._forms.setdefault(survivor, {}).update(self._forms.pop(loser, {}))
         for other in self._apart.pop(loser, ()):
             self.keep_apart(survivor, other)
 
@@ -92,10 +108,14 @@ class Known:
         for block, number in pairs:
             self.blocks.setdefault(block, []).append(found[number])
 
-    def read_apart(self, tables: Tables) -> None:
-        """Only about those whom this batch may merge: the owners of its keys and those who are near."""
-        people = {near.person for several in self.blocks.values() for near in several} | set(self.keys.values())
+    def read_forms(self, tables: Tables, people: Iterable[str]) -> None:
         wanted = list(people)
+        for number, person, form in tables.rows(FORMS_OF, wanted) if wanted else ():
+            self.add_form(person, number, _form(form))
+
+    def read_apart(self, tables: Tables, near: set[str]) -> None:
+        """Only about those whom this batch may merge or confuse: the owners of its keys and those who are near."""
+        wanted = list(near.union(self.keys.values()))
         for one, other, answer in tables.rows(APART, wanted, wanted) if wanted else ():
             if answer == "different":
                 self.keep_apart(one, other)

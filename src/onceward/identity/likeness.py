@@ -1,16 +1,21 @@
-"""How sure it is that two forms are of one person.
+"""How sure it is that a record is of a person.
 
 Three explanations compete: the same person, two members of one household, strangers. Each field makes each of them
 more or less likely (`kinds`); what is missing on either side says nothing. Where people live is one fact, told by
 street, postcode, city, region and country together: who has moved has another of each, and neighbours share most.
 The confidence is the probability of the first explanation, given the others.
+
+A person is known by all of their records: of each field the value that fits best counts. So a slip in one record does
+no harm where another has it right, and a record without a birth date is no bridge between a father and a son.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import log2
 from typing import Final
 
+from .closeness import slips
 from .fields import GIVEN, SURNAME, Preset
 from .kinds import PLACES, SWAPPED, Level
 from .prepare import Form
@@ -23,6 +28,8 @@ HOUSEHOLD: Final = 1e-5
 """... and one more is of somebody of the same household."""
 
 NAMES: Final = 2
+Compared = list[tuple[int, Level, str]]
+"""Slot, level, and the value there that fits best."""
 
 
 class Likeness:
@@ -32,73 +39,99 @@ class Likeness:
         self._slots = preset.slots
         self._given, self._surname = preset.slots[GIVEN].kind, preset.slots[SURNAME].kind
         numbered = list(enumerate(preset.slots))[NAMES:]
-        self._facts = tuple(
-            (n, slot.kind.levels, slot.kind.compare) for n, slot in numbered if slot.kind.role == "person"
-        )
-        self._places = tuple(
-            (n, slot.kind.levels, slot.kind.compare) for n, slot in numbered if slot.kind.role == "place"
-        )
+        compared = [(n, slot.kind.levels, slot.kind.compare, slot.kind.role == "place") for n, slot in numbered]
+        self._compared = tuple(one for one in compared if self._slots[one[0]].kind.role in ("person", "place"))
 
-    def confidence(self, here: Form, there: Form) -> float:
-        """From 0 to 1."""
-        same, household, strangers = self._names(here, there)
-        for n, levels, compare in self._facts:
-            mine, theirs = here[n], there[n]
-            if mine and theirs:
-                level = levels[0 if mine == theirs else compare(mine, theirs)]
-                same *= level.same
-                household *= level.household
-                strangers *= level.strangers
-        dwelling = town = elsewhere = 1.0
-        for n, levels, compare in self._places:
-            mine, theirs = here[n], there[n]
-            if mine and theirs:
-                level = levels[0 if mine == theirs else compare(mine, theirs)]
+    def confidence(self, here: Form, there: Sequence[Form]) -> float:
+        """From 0 to 1: that the first is of the person who has the others."""
+        same = household = strangers = dwelling = town = elsewhere = 1.0
+        for level in self._names(here, there):
+            same *= level.same
+            household *= level.household
+            strangers *= level.strangers
+        for n, levels, compare, is_place in self._compared:
+            mine = here[n]
+            if not mine:
+                continue
+            best = len(levels)
+            for form in there:
+                theirs = form[n]
+                if theirs:
+                    best = min(best, 0 if mine == theirs else compare(mine, theirs))
+            if best == len(levels):
+                continue
+            level = levels[best]
+            if is_place:
                 dwelling *= level.same
                 town *= level.household
                 elsewhere *= level.strangers
+            else:
+                same *= level.same
+                household *= level.household
+                strangers *= level.strangers
         one, family, other = (a * dwelling + b * town + c * elsewhere for a, b, c in PLACES)
         same *= one * SAME
         return same / (same + household * family * HOUSEHOLD + strangers * other)
 
-    def _names(self, here: Form, there: Form) -> tuple[float, float, float]:
-        first, last = self._name_levels(here, there)
-        if first is SWAPPED:
-            return first.same, first.household, first.strangers
-        same = household = strangers = 1.0
-        for level in (first, last):
-            if level is not None:
-                same *= level.same
-                household *= level.household
-                strangers *= level.strangers
-        return same, household, strangers
+    def _names(self, here: Form, there: Sequence[Form]) -> list[Level]:
+        """Of the record there whose name fits best: parts of two names are no name."""
+        if len(there) == 1:
+            return self._name(here, there[0])
+        return max((self._name(here, form) for form in there), key=_worth)
 
-    def _name_levels(self, here: Form, there: Form) -> tuple[Level | None, Level | None]:
+    def _name(self, here: Form, there: Form) -> list[Level]:
         given, surname, their_given, their_surname = here[GIVEN], here[SURNAME], there[GIVEN], there[SURNAME]
-        if given and surname and given == their_surname and surname == their_given and given != surname:
-            return SWAPPED, SWAPPED
-        first = last = None
+        if given == their_given and surname == their_surname and given and surname:
+            return [self._given.levels[0], self._surname.levels[0]]
+        if _are_swapped((given, surname), (their_given, their_surname)):
+            return [SWAPPED]
+        found = []
         if given and their_given:
             kind = self._given
-            first = kind.levels[0 if given == their_given else kind.compare(given, their_given)]
+            found.append(kind.levels[0 if given == their_given else kind.compare(given, their_given)])
         if surname and their_surname:
             kind = self._surname
-            last = kind.levels[0 if surname == their_surname else kind.compare(surname, their_surname)]
-        return first, last
+            found.append(kind.levels[0 if surname == their_surname else kind.compare(surname, their_surname)])
+        return found
 
-    def evidence(self, here: Form, there: Form) -> tuple[Evidence, ...]:
+    def evidence(self, here: Form, there: Sequence[Form]) -> tuple[Evidence, ...]:
         """Field by field, with what each is worth against strangers, in bits."""
-        told = []
-        for n, level in enumerate(self._name_levels(here, there)):
-            if level is not None:
-                told.append(self._told(n, level, level.same / level.strangers, here, there))
-        for n, levels, compare in self._facts + self._places:
-            if here[n] and there[n]:
-                level = levels[0 if here[n] == there[n] else compare(here[n], there[n])]
-                chances = PLACES if self._slots[n].kind.role == "place" else ((1.0, 0.0, 0.0), (), (0.0, 0.0, 1.0))
-                same, strangers = (sum(a * b for a, b in zip(chances[x], level[1:], strict=True)) for x in (0, 2))
-                told.append(self._told(n, level, same / strangers, here, there))
+        named = max(there, key=lambda form: _worth(self._name(here, form)))
+        levels = self._name(here, named)
+        slots = [n for n in (GIVEN, SURNAME) if here[n] and named[n]]
+        told = [
+            self._told(n, level, level.same / level.strangers, here[n], named[n])
+            for n, level in zip(slots, levels * len(slots) if SWAPPED in levels else levels, strict=False)
+        ]
+        for n, kinds, compare, is_place in self._compared:
+            filled = [form[n] for form in there if form[n]]
+            if here[n] and filled:
+                best, value = min((0 if here[n] == one else compare(here[n], one), one) for one in filled)
+                level = kinds[best]
+                odds = _of_place(level) if is_place else level.same / level.strangers
+                told.append(self._told(n, level, odds, here[n], value))
         return tuple(told)
 
-    def _told(self, n: int, level: Level, odds: float, here: Form, there: Form) -> Evidence:
-        return Evidence(self._slots[n].name, level.name, here[n], there[n], round(log2(odds), 1))
+    def _told(self, n: int, level: Level, odds: float, here: str, there: str) -> Evidence:
+        return Evidence(self._slots[n].name, level.name, here, there, round(log2(odds), 1))
+
+
+def _worth(levels: Sequence[Level]) -> float:
+    worth = 1.0
+    for level in levels:
+        worth *= level.same / level.strangers
+    return worth
+
+
+def _of_place(level: Level) -> float:
+    same, _, strangers = (a * level.same + b * level.household + c * level.strangers for a, b, c in PLACES)
+    return same / strangers
+
+
+def _are_swapped(here: tuple[str, str], there: tuple[str, str]) -> bool:
+    """With a slip in one of them at most."""
+    if not (all(here) and all(there)) or here[0] == here[1]:
+        return False
+    crossed = ((here[0], there[1]), (here[1], there[0]))
+    equal = [one == other for one, other in crossed]
+    return all(equal) or (any(equal) and all(one == other or slips(one, other) for one, other in crossed))

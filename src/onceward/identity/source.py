@@ -37,9 +37,9 @@ class Evidence(Struct, frozen=True):
 class Decision(Struct, frozen=True):
     """What was done with a source record, and why.
 
-    `person` is None only if it was rejected. `rule` is a word for programs, `reason` a sentence for people. `confidence`
-    is how sure the decision is. With `to_review`, a new person was created, and `candidate` may be the same: how sure
-    that would be is the confidence, and `onceward review` asks. With `created`, `candidate` is the nearest, if any.
+    `person` is None only if it was rejected. `rule` is a word for programs, `reason` a sentence for people, `confidence`
+    how sure the decision is. With `to_review`, a new person was created, and `candidate` may be the same: how sure
+    that would be is the confidence; `onceward review` asks. With `created`, `candidate` is the nearest, if any.
     """
 
     action: Action

@@ -33,6 +33,10 @@ FORMS: Final = """
 SELECT c.number, c.person, c.form
 FROM {texts} CROSS JOIN {t}onceward_contributions AS c WHERE c.number = CAST(wanted.value AS {big})
 """
+FORMS_OF: Final = """
+SELECT c.number, c.person, c.form
+FROM {texts} CROSS JOIN {t}onceward_contributions AS c WHERE c.person = wanted.value
+"""
 APART: Final = """
 SELECT r.one, r.other, r.answer FROM {texts} CROSS JOIN {t}onceward_reviews AS r WHERE r.one = wanted.value
 UNION SELECT r.one, r.other, r.answer FROM {texts} CROSS JOIN {t}onceward_reviews AS r WHERE r.other = wanted.value
