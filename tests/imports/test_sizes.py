@@ -13,8 +13,8 @@ from onceward.identity.on_sqlite import SQLiteTables
 from onceward.imports import Counts, import_file
 from tests.imports.files import users, write
 
-ROWS, WIDE = 5_000, 8_000  # 40 MB
-MOST = 20_000_000  # bytes: a batch of 4 MB, and what is made of it on its way into the database
+ROWS, WIDE = 700, 50_000  # 35 MB
+MOST = 22_000_000  # bytes: a batch of 4 MB, and what is made of it on its way into the database
 
 MEASURED = """
 import sys, tracemalloc
