@@ -16,6 +16,7 @@ from bench import (
     cases_postgres,
     cases_redis,
     cases_sqlite,
+    files,
     identity,
     imports,
     loop,
@@ -40,7 +41,7 @@ SUBJECTS = (
     cases_redis,
 )
 
-ALONE = {"import": imports.main, "loop": loop.main, "identity": identity.main}
+ALONE = {"import": imports.main, "loop": loop.main, "identity": identity.main, "files": files.main}
 """What is compared with nothing: run by its name only."""
 
 
