@@ -54,7 +54,7 @@ def test_processes_that_import_the_same_people_create_each_once(
     finally:
         for process in crew:
             process.kill()
-            process.wait()
+            process.communicate()
     with People(url) as people:
         everybody = list(people)
     assert len(everybody) == SIZE
@@ -86,6 +86,7 @@ def test_whoever_comes_second_waits_for_the_first_and_finds_its_person(
 ) -> None:
     url = people_url("postgres", tmp_path, request)
     with People(url) as people:
+        people.add(record("warm", "1", email="warm@example.com"))
         with people.transaction() as tx:
             [first] = tx.add_many([record("first", "1", **fields)])
             second = Second(url, **fields)

@@ -57,11 +57,13 @@ def test_who_was_rejected_is_not_merged_by_a_record_with_both_keys_either(people
 
 
 def test_of_two_who_were_said_to_be_two_neither_is_sure(people: People) -> None:
-    first = people.add(record("a", "1", email="a@example.com", **ANNA)).person or ""
-    second = people.add(record("a", "2", email="b@example.com", **ANNA)).person or ""
+    first = people.add(record("a", "1", date_of_birth="1950-03-01", **ANNA)).person or ""
+    second = people.add(record("a", "2", date_of_birth="1981-11-23", **ANNA)).person or ""
     assert first != second
     people.reject(first, second)
-    assert people.add(record("b", "1", **ANNA)).action != "updated"
+    doubt = people.add(record("b", "1", **ANNA))
+    assert (doubt.action, doubt.candidate) == ("created", first)
+    assert doubt.confidence == pytest.approx(0.5, abs=0.05)
 
 
 def test_an_answer_outlives_a_merge_of_one_of_the_two(people: People) -> None:

@@ -51,6 +51,13 @@ def test_members_of_a_household_are_different_people() -> None:
     assert confidence(anna, AT_HOME | {"given_name": "Anna", "surname": "Schmidt"}) > 0.95
 
 
+def test_sisters_whose_addresses_are_as_close_as_their_names_are_not_merged_without_a_question() -> None:
+    anna, hanna = (
+        ANNA | {"name": f"{name} Schmidt", "email": f"{name}.schmidt@b.example"} for name in ("Anna", "Hanna")
+    )
+    assert confidence(anna, hanna) < 0.9
+
+
 def test_a_father_and_a_son_of_the_same_name_are_not_merged_without_a_question() -> None:
     father = AT_HOME | {"given_name": "Hans", "surname": "Schmidt", "date_of_birth": "1950-03-01"}
     assert confidence(father, father | {"date_of_birth": "1980-11-23"}) < 0.9

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceward.identity import normalise
+from onceward.identity.normalise.country_names import NAMES
 
 SPELLINGS = [
     "anna@example.com",
@@ -157,3 +158,14 @@ def test_places_are_spelt_out() -> None:
     assert normalise.postcode("sw1a 1aa") == "sw1a1aa"
     assert normalise.street("12 Main St.") == "12 main street"
     assert normalise.street("Hauptstr. 5") == "hauptstrasse 5"
+
+
+def test_the_table_of_countries_has_each_name_once_and_folded() -> None:
+    lines = [line.split(":") for line in NAMES.strip().splitlines()]
+    owners: dict[str, set[str]] = {}
+    for code, three, names in lines:
+        for name in (code.lower(), three.lower(), *names.split(",")):
+            assert normalise.fold(name) == name
+            owners.setdefault(name, set()).add(code)
+    assert {name: codes for name, codes in owners.items() if len(codes) > 1} == {}
+    assert len({code for code, _, _ in lines}) == len({three for _, three, _ in lines}) == 249

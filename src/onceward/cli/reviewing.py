@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -88,7 +89,7 @@ def _list(found: list[Review], limit: int) -> None:
 
 
 def _ask(people: People, limit: int) -> None:
-    if not click.get_text_stream("stdin").isatty():
+    if not sys.stdin.isatty():
         raise Refusal("--ask needs a terminal; answer with --same or --different", Exit.REFUSED)
     for one in people.reviews(limit):
         _show(one)

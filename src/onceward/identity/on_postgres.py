@@ -49,6 +49,7 @@ SELECT id, merged_into IS NOT NULL FROM {t}onceward_people WHERE id = ANY(%s::te
 """
 """One that another transaction is changing is waited for, and seen as that has left it."""
 
+
 TAKEN: Final = "23505"  # unique violation: somebody who holds no claim was faster
 
 
@@ -232,7 +233,9 @@ class PostgresDatabase:
                 raise StoreBroken(f"{self.name} has no tables of people", hint="add ?migrate=1 to the URL once")
             tables.execute("BEGIN", ())
             tables.execute("SELECT pg_advisory_xact_lock(?, 0)", (_space(self._prefix) ^ 1,))
-            if tables.execute(*there) == [(False,)]:  # another process may have been faster
+            if tables.execute(f"{there[0]} FROM pg_class LIMIT 1", there[1]) == [
+                (False,)
+            ]:  # another may have been faster
                 if self._prefix:
                     tables.execute(f"CREATE SCHEMA IF NOT EXISTS {self._prefix.removesuffix('.')}", ())
                 for statement in schema.statements(schema.POSTGRES | {"t": self._prefix}):

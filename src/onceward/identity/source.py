@@ -37,7 +37,7 @@ class Evidence(Struct, frozen=True):
 class Decision(Struct, frozen=True):
     """What was done with a source record, and why.
 
-    `person` is None only if it was rejected. `rule` is a word for programs, `reason` a sentence for people, `confidence`
+    `person` is None only if it was rejected. `rule` is a word for programs, `reason` a sentence, `confidence`
     how sure the decision is. With `to_review`, a new person was created, and `candidate` may be the same: how sure
     that would be is the confidence; `onceward review` asks. With `created`, `candidate` is the nearest, if any.
     """

@@ -26,6 +26,8 @@ _SAME: Final = {"googlemail.com": "gmail.com", "protonmail.com": "proton.me", "p
 
 def email(text: str) -> str:
     """`"Anna" <mailto:Anna@BÜCHER.example>` → `anna@xn--bcher-kva.example`. A ValueError says what is wrong."""
+    if len(text) > _LOOKED_AT:
+        raise ValueError(f"the address is too long ({len(text)} characters)")
     address = text.strip()
     plain = address.lower()
     found = _PLAIN.fullmatch(plain)
@@ -54,8 +56,6 @@ def email_of_mailbox(text: str) -> str:
 
 def _bare(text: str) -> str:
     """Without display name, `mailto:` and what a link carries behind the address."""
-    if len(text) > _LOOKED_AT:
-        raise ValueError(f"the address is too long ({len(text)} characters)")
     inside = _BRACKETS.search(text)
     bare = inside[1] if inside else text
     if bare[:7].lower() == "mailto:":
