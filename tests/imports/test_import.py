@@ -216,6 +216,15 @@ def test_a_rejected_row_is_tried_again_with_the_next_edition(file: Path, people:
     assert import_file(write(file, [bad, *users(2)]), people).counts == Counts(created=1, skipped=1, rejected=1)
 
 
+def test_rejects_that_cannot_be_written_keep_their_batch_out(file: Path, people: People) -> None:
+    write(file, [*users(4), ("bad", "", "")])
+    with pytest.raises(SourceError, match=r"rejected rows cannot be written to .*nowhere"):
+        import_file(file, people, rejects=file.parent / "nowhere" / "bad.csv", batch=3)
+    assert len(people) == 3, "the first batch had none"
+    (file.parent / "nowhere").mkdir()
+    assert import_file(file, people, batch=3).counts == Counts(created=4, rejected=1)
+
+
 def test_a_file_without_bad_rows_leaves_no_reject_file(file: Path, people: People) -> None:
     assert import_file(write(file, users(2)), people).rejects is None
     assert [path.name for path in file.parent.glob("*.rejected*")] == []
@@ -342,6 +351,28 @@ def test_two_that_import_one_file_at_once_do_nothing_twice(file: Path, people: P
     assert other == [Counts(created=20, rejected=1)]
     assert len(people) == 20
     assert import_file(file, people).replayed
+
+
+def test_one_that_comes_back_while_another_is_still_at_it_stops_before_it_changes_anything(
+    file: Path, people: People, database: Path
+) -> None:
+    write(file, [*users(19), ("bad", "", "")])
+    theirs: list[Progress] = []
+
+    def a_little(progress: Progress) -> None:
+        theirs.append(progress)
+        if progress.rows == 15:
+            raise Halt
+
+    def interfere(progress: Progress) -> None:
+        with People(f"sqlite:///{database}") as other, pytest.raises(Halt):
+            import_file(file, other, batch=5, tell=a_little)
+
+    with pytest.raises(AlreadyRunning, match="went on behind row 5"):
+        import_file(file, people, batch=5, tell=interfere)
+    assert [one.rows for one in theirs] == [10, 15]
+    done = import_file(file, people, batch=5)
+    assert (done.resumed_at, done.counts) == (15, Counts(created=19, rejected=1))
 
 
 def test_what_a_crash_left_in_the_reject_file_is_cut_off(file: Path, people: People) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from onceward import AlreadyRunning
+from onceward import AlreadyRunning, StoreUnavailable
 from onceward.identity import People
 from onceward.imports import Counts, Progress, import_file
 from tests.imports.files import person, rejected, users, write
@@ -91,3 +91,23 @@ def test_several_importers_at_once_create_nobody_twice(url: str, tmp_path: Path)
         assert import_file(files[0], people).replayed, "whoever of the two was first has done it"
         assert len(people) == 60
         assert all(len(one.of("csv")) == 3 for one in people)
+
+
+@pytest.mark.fault("F51", "F54")
+def test_a_server_that_dies_on_the_way_stops_the_import_which_then_goes_on(
+    own_postgres: Postgres, tmp_path: Path
+) -> None:
+    file = write(tmp_path / "users.csv", [*users(5), ("bad", "", ""), *users(5, begin=5), ("bad too", "", "")])
+
+    def strike(progress: Progress) -> None:
+        if progress.rows == 8:
+            own_postgres.kill()
+
+    with People(f"{own_postgres.url}?migrate=1") as people:
+        with pytest.raises(StoreUnavailable):
+            import_file(file, people, batch=4, tell=strike)
+        own_postgres.start()
+        done = import_file(file, people, batch=4)
+        assert (done.resumed_at, done.counts) == (8, Counts(created=10, rejected=2))
+        assert done.rejects is not None
+        assert [row[0] for row in rejected(Path(done.rejects))] == ["7", "13"]

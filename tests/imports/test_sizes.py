@@ -11,6 +11,7 @@ import pytest
 from onceward.identity import People
 from onceward.identity.on_sqlite import SQLiteTables
 from onceward.imports import Counts, import_file
+from onceward.imports.people import PeopleTaking
 from tests.imports.files import users, write
 
 ROWS, WIDE = 700, 50_000  # 35 MB
@@ -67,6 +68,9 @@ class Counted:
 @pytest.mark.mission("D3", "D6")
 def test_an_unchanged_row_costs_no_statement_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counted = Counted(monkeypatch)
+    asked: list[int] = []
+    add = PeopleTaking.add
+    monkeypatch.setattr(PeopleTaking, "add", lambda self, records: asked.append(len(records)) or add(self, records))
     with People(f"sqlite:///{tmp_path}/people.db") as people:
         import_file(write(tmp_path / "users.csv", users(1_000)), people, batch=250)
         first = counted.count
@@ -75,6 +79,7 @@ def test_an_unchanged_row_costs_no_statement_of_its_own(tmp_path: Path, monkeypa
         again = counted.since(first)
         import_file(edition, people)
         replayed = counted.since(first + again)
+    assert asked == [250] * 4 + [1], "the others are known by their fingerprints, and nobody has to be looked for"
     assert first > 3_000
     assert again < 80, "a handful a batch, and what the new one needs"
     assert replayed < 10, "the same content: nothing is even read row by row"

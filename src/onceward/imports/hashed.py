@@ -16,6 +16,7 @@ class HashedFile(io.RawIOBase):
 
     def __init__(self, path: Path) -> None:
         super().__init__()
+        self._path = path
         self._file = opened(path)
         self._hash = hashlib.sha256()
         self.count = 0
@@ -24,7 +25,10 @@ class HashedFile(io.RawIOBase):
         return True
 
     def readinto(self, into: memoryview | bytearray) -> int:  # type: ignore[override]  # the stubs know no narrower buffer
-        got = self._file.readinto(into)
+        try:
+            got = self._file.readinto(into)
+        except OSError as error:
+            raise SourceError(f"{self._path} cannot be read behind byte {self.count:,}: {error.strerror}") from error
         if got:
             self._hash.update(memoryview(into)[:got])
             self.count += got

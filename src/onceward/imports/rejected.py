@@ -45,18 +45,20 @@ class Rejects:
 
         What the database says about this file must be true of it.
         """
-        file: io.TextIOWrapper | None = None
-        for line, reason, cells in rejects:
-            if self._path is None:
-                break
-            if file is None:
-                file = self._opened(self._path, committed)
-            csv.writer(file).writerow([line, guarded(reason), *map(guarded, cells)])
-        if file is None:
+        rejects = list(rejects)
+        if self._path is None or not rejects:
             return committed
-        file.flush()
-        os.fsync(file.fileno())
-        return file.seek(0, os.SEEK_END)
+        try:
+            file = self._opened(self._path, committed)
+            csv.writer(file).writerows([line, guarded(reason), *map(guarded, cells)] for line, reason, cells in rejects)
+            file.flush()
+            os.fsync(file.fileno())
+            return file.seek(0, os.SEEK_END)
+        except OSError as error:
+            raise SourceError(
+                f"rejected rows cannot be written to {self._path}: {error.strerror}",
+                hint="name another place for them; nothing of this batch was taken in",
+            ) from error
 
     def _opened(self, path: Path, committed: int) -> io.TextIOWrapper:
         """Cut to what is committed: a crash, or an attempt that was rolled back, may have left more."""
