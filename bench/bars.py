@@ -82,12 +82,15 @@ BARS: dict[str, Bar] = {
     "redis 8 threads, fresh, against bare redis-py": at_least(2),
     "redis 64 tasks, fresh, against bare redis.asyncio": at_least(7),
     **{
-        f"redis{crowd}, {kind}, against {peer}": at_least(1)
+        f"{place}{crowd}, {kind}, against {peer}": at_least(1)
         for kind in ("fresh", "replay")
-        for crowd, peers in (
-            ("", ("idemkit", "powertools", "dogpile redis")),
-            (" 64 threads", ("powertools", "dogpile redis")),
-            (" 64 tasks", ("idemkit",)),
+        for place, crowd, peers in (
+            ("redis", "", ("idemkit", "powertools", "dogpile redis", "exactly_once")),
+            ("redis", " 64 threads", ("powertools", "dogpile redis", "exactly_once")),
+            ("redis", " 64 tasks", ("idemkit",)),
+            ("postgres", "", ("idemkit", "exactly_once", "DBOS")),
+            ("postgres", " 64 threads", ("exactly_once", "DBOS")),
+            ("postgres", " 64 tasks", ("idemkit",)),
         )
         for peer in peers
     },

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from onceward.identity import People
+from onceward.identity import Decision, People, SourceRecord
 from onceward.identity.on_sqlite import SQLiteTables
 from onceward.imports import Counts, import_file
 from onceward.imports.people import PeopleTaking
@@ -70,7 +71,12 @@ def test_an_unchanged_row_costs_no_statement_of_its_own(tmp_path: Path, monkeypa
     counted = Counted(monkeypatch)
     asked: list[int] = []
     add = PeopleTaking.add
-    monkeypatch.setattr(PeopleTaking, "add", lambda self, records: asked.append(len(records)) or add(self, records))
+
+    def counted_add(taking: PeopleTaking, records: Sequence[SourceRecord]) -> list[Decision]:
+        asked.append(len(records))
+        return add(taking, records)
+
+    monkeypatch.setattr(PeopleTaking, "add", counted_add)
     with People(f"sqlite:///{tmp_path}/people.db") as people:
         import_file(write(tmp_path / "users.csv", users(1_000)), people, batch=250)
         first = counted.count
