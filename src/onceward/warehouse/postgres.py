@@ -82,7 +82,8 @@ class PostgresWarehouse:
             return self._in_transaction(lambda cursor: load_in(_PostgresMerging(cursor), load_id, batch))
         except StoreError as error:
             cause = error.__cause__
-            if isinstance(cause, self._psycopg.IntegrityError | self._psycopg.DataError):
+            refuses = (self._psycopg.IntegrityError, self._psycopg.DataError)
+            if isinstance(cause, Exception) and isinstance(cause, refuses):
                 raise refused(table, load_id, cause) from cause
             raise
 
@@ -121,12 +122,13 @@ class PostgresWarehouse:
         raise AssertionError  # the last attempt has answered or raised
 
     def _connected(self) -> psycopg.Connection[Any]:
-        if self._connection is None or self._connection.closed:
+        connection = self._connection
+        if connection is None or connection.closed:
             options = {} if not self._schema else {"options": f"-c search_path={self._schema}"}
-            self._connection = self._psycopg.connect(
+            connection = self._connection = self._psycopg.connect(
                 self._conninfo, autocommit=True, prepare_threshold=None, connect_timeout=10, **options
             )
-        return self._connection
+        return connection
 
     def _explained(self, error: psycopg.Error) -> Exception:
         if error.sqlstate is None:  # no answer from a server: the connection, not the statement
