@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ FROM statements AS s LEFT JOIN users AS u ON u.user_id = s.user_id ORDER BY s.st
 """
 """CSV data enriches statements, also those that came before the file."""
 
+AT_ONCE = 5_000
 logger = logging.getLogger(__name__)
 Statement = Mapping[str, Any]
 
@@ -122,9 +124,17 @@ class Learning:
         self.users.forget()
         return summary
 
-    def publish_users(self, load_id: str) -> Loaded:
-        """All users as rows of the warehouse, for joins."""
-        return self.house.load(load_id, USERS, filter(None, map(as_row, self.people)), fingerprint="none")
+    def publish_users(self, load_id: str) -> int:
+        """All users as rows of the warehouse, for joins; how many rows changed."""
+        rows = filter(None, map(as_row, self.people))
+        changed = 0
+        for number in count(1):
+            batch = list(islice(rows, AT_ONCE))
+            if not batch:
+                break
+            loaded = self.house.load(f"{load_id}/{number}", USERS, batch, fingerprint="none")
+            changed += loaded.inserted + loaded.updated
+        return changed
 
 
 def user_of(statement: Statement) -> str:

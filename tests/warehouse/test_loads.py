@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,7 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from onceward import ConfigurationError, MissingKey, PayloadMismatch, SourceError, StoreUnavailable
+from onceward import ConfigurationError, InvalidKey, MissingKey, PayloadMismatch, SourceError, StoreUnavailable
 from onceward.warehouse import Table, Warehouse, open_warehouse
 from onceward.warehouse.duck import DuckWarehouse
 from onceward.warehouse.postgres import PostgresWarehouse
@@ -129,6 +132,16 @@ def test_which_are_known_is_one_question(house: Warehouse) -> None:
     assert house.known(STATEMENTS, []) == set()
 
 
+def test_a_key_of_several_columns_is_a_tuple(house: Warehouse) -> None:
+    pairs = Table(name="counted", columns={"day": "time", "n": "integer", "v": "text"}, key=("day", "n"))
+    house.prepare(pairs)
+    days = ["2026-03-01T00:00:00Z", "2026-03-02T00:00:00Z"]
+    house.load("1", pairs, [{"day": day, "n": n, "v": "x"} for day in days for n in (1, 2)])
+    assert house.known(pairs, [(days[0], 1), (days[1], 3)]) == {(days[0], 1)}
+    with pytest.raises(InvalidKey, match="a key of counted is day, n"):
+        house.known(pairs, ["x"])
+
+
 @pytest.mark.mission("D5")
 def test_a_load_that_fails_leaves_nothing_and_may_be_repeated(house: Warehouse, query: Query) -> None:
     strict = Table(name="counted", columns={"id": "text", "n": "integer"}, key=("id",))
@@ -209,9 +222,6 @@ def test_a_load_needs_an_id(house: Warehouse) -> None:
 
 
 def test_a_warehouse_that_is_open_elsewhere_says_so(tmp_path: Path) -> None:
-    import subprocess
-    import sys
-
     held = (
         "import sys, duckdb; c = duckdb.connect(sys.argv[1]); c.execute('CREATE TABLE x (i INT)');"
         " print('up', flush=True); sys.stdin.read()"
@@ -246,3 +256,37 @@ def test_a_server_that_dies_means_not_loaded_and_the_same_load_repeated_is_one(o
     assert house.load("1", USERS, [{"user_id": "anna"}]).inserted == 1
     assert house.load("1", USERS, [{"user_id": "anna"}]).replayed
     house.close()
+
+
+STRUCK = """
+import os, signal, sys
+from onceward.warehouse import duck
+from tests.warehouse.test_loads import USERS
+
+house = duck.DuckWarehouse(sys.argv[1])
+house.prepare(USERS)
+
+def die(*args):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+if sys.argv[2] == "before the commit":
+    duck._DuckMerging.record = die
+loaded = house.load("1", USERS, [{"user_id": f"u{n}"} for n in range(100)])
+if sys.argv[2] == "after the commit":
+    die()
+print(loaded.inserted, loaded.replayed, house.connection.execute("SELECT count(*) FROM users").fetchone()[0])
+"""
+
+
+@pytest.mark.mission("D5")
+@pytest.mark.fault("F30", "F31")
+@pytest.mark.parametrize(
+    ("when", "answer"), [("before the commit", "100 False 100"), ("after the commit", "100 True 100")]
+)
+def test_a_loader_that_is_killed_leaves_all_or_nothing_and_the_load_is_repeated(
+    tmp_path: Path, when: str, answer: str
+) -> None:
+    command = [sys.executable, "-c", STRUCK, str(tmp_path / "house.duckdb")]
+    assert subprocess.run([*command, when], check=False, timeout=60).returncode == -signal.SIGKILL
+    again = subprocess.run([*command, "never"], check=True, timeout=60, capture_output=True, text=True)
+    assert again.stdout.strip() == answer

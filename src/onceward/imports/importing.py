@@ -10,6 +10,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from onceward.errors import ConfigurationError
+from onceward.identity.people import People
 
 from .columns import Columns
 from .opening import format_of, open_rows
@@ -21,7 +22,7 @@ from .summary import Summary
 
 def import_file(
     path: str | os.PathLike[str],
-    into: object,
+    into: People | str,
     *,
     source: str = "csv",
     name: str | None = None,

@@ -32,11 +32,12 @@ THERE = {
 
 
 @contextmanager
-def target_of(into: object, *, dry_run: bool) -> Iterator[Target]:
+def target_of(into: People | str, *, dry_run: bool) -> Iterator[Target]:
     """The people, or a trial of them. What was opened here is closed here."""
-    if not isinstance(into, People | str):
+    given: object = into
+    if not isinstance(given, People | str):
         raise ConfigurationError(
-            f"an import goes into people, not into {type(into).__name__}",
+            f"an import goes into people, not into {type(given).__name__}",
             hint='give a People, or the URL of their database: "sqlite:///people.db"',
         )
     people = People(into) if isinstance(into, str) else into

@@ -58,6 +58,18 @@ def batch_of(table: Table, rows: Iterable[Mapping[str, Any]]) -> Batch:
     return Batch(table, [kept[key] for key in sorted(kept, key=repr)], given, own.hexdigest())
 
 
+def keys_of(table: Table, keys: Iterable[Any]) -> list[Tuple]:
+    """Keys as they stand in the table, checked as rows are, in the order of the keys."""
+    checks = [(name, _CHECKS[table.columns[name]]) for name in table.key]
+    rows = []
+    for number, key in enumerate(keys, 1):
+        parts = key if isinstance(key, tuple) else (key,)
+        if len(parts) != len(table.key):
+            raise InvalidKey(f"a key of {table.name} is {', '.join(table.key)}", hint="several columns: give a tuple")
+        rows.append(_checked(dict(zip(table.key, parts, strict=True)), checks, table, number))
+    return rows
+
+
 def _checked(row: Mapping[str, Any], checks: list[tuple[str, Check]], table: Table, number: int) -> Tuple:
     unknown = row.keys() - table.columns.keys()
     if unknown:

@@ -13,7 +13,7 @@ import msgspec
 from onceward.errors import MissingExtra, OncewardError, StoreBroken, StoreUnavailable
 
 from .batch import Batch, batch_of
-from .loading import LOADS, as_tuple, checked, keys_of, load_in, no_key, refuse_other_columns, refused
+from .loading import LOADS, checked, load_in, no_key, refuse_other_columns, refused, wanted_keys
 from .port import Fingerprinting, Loaded
 from .table import ColumnType, Table, quoted
 
@@ -116,13 +116,12 @@ class DuckWarehouse:
             raise
 
     def known(self, table: Table, keys: Sequence[Any]) -> set[Any]:
-        wanted = keys_of(table, keys)
+        rows, wanted = wanted_keys(table, keys)
         matches = " AND ".join(f't."{name}" = s."{name}"' for name in table.key)
+        shown = ", ".join(_shown(f't."{name}"', table.columns[name]) for name in table.key)
         with self._turn:
             try:
-                merging = _DuckMerging(self.connection)
-                merging.stage(wanted)
-                shown = ", ".join(_shown(f't."{name}"', table.columns[name]) for name in table.key)
+                _DuckMerging(self.connection).stage(wanted)
                 found = set(
                     self.connection.execute(
                         f"SELECT {shown} FROM {table.quoted} t JOIN {STAGING} s ON {matches}"  # noqa: S608 (checked names)
@@ -130,8 +129,7 @@ class DuckWarehouse:
                 )
             except self._duckdb.Error as error:
                 raise self._explained(error) from error
-        checked = [tuple(keys_of(table, [key]).rows[0]) for key in keys]
-        return {key for key, row in zip(keys, checked, strict=True) if row in found and as_tuple(table, key)}
+        return {key for key, row in zip(keys, rows, strict=True) if row in found}
 
     def close(self) -> None:
         with self._turn:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from onceward.errors import ConfigurationError, InvalidKey, MissingKey, PayloadMismatch, SourceError
 
-from .batch import Batch, batch_of
+from .batch import Batch, Tuple, keys_of
 from .port import Fingerprinting, Loaded
 from .table import Table
 
@@ -69,17 +69,11 @@ def checked(load_id: str, batch: Batch, fingerprint: Fingerprinting) -> Batch:
     return batch if fingerprint == "rows" else replace(batch, digest="")
 
 
-def keys_of(table: Table, keys: Sequence[Any]) -> Batch:
-    """The keys alone, checked as rows are."""
+def wanted_keys(table: Table, keys: Sequence[Any]) -> tuple[list[Tuple], Batch]:
+    """The keys as they stand in the table, and a batch of them for the staging table."""
+    rows = keys_of(table, keys)
     only = Table(name=table.name, columns={name: table.columns[name] for name in table.key}, key=table.key)
-    return batch_of(only, [dict(zip(table.key, as_tuple(table, key), strict=True)) for key in keys])
-
-
-def as_tuple(table: Table, key: Any) -> tuple[Any, ...]:
-    parts = key if isinstance(key, tuple) else (key,)
-    if len(parts) != len(table.key):
-        raise InvalidKey(f"a key of {table.name} is {', '.join(table.key)}", hint="several columns: give a tuple")
-    return parts
+    return rows, Batch(only, list(dict.fromkeys(rows)), len(rows), "")
 
 
 def refuse_other_columns(table: Table, found: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from onceward.stores.postgres.faults import RETRIED, Refused, explain
 from onceward.stores.postgres.url import parse
 
 from .batch import Batch, Cell, batch_of
-from .loading import LOADS, checked, keys_of, load_in, no_key, refuse_other_columns, refused
+from .loading import LOADS, checked, load_in, no_key, refuse_other_columns, refused, wanted_keys
 from .port import Fingerprinting, Loaded
 from .table import ColumnType, Table, quoted
 
@@ -88,16 +88,16 @@ class PostgresWarehouse:
             raise
 
     def known(self, table: Table, keys: Sequence[Any]) -> set[Any]:
+        rows, wanted = wanted_keys(table, keys)
         columns = quoted(table.key)
-        rows = {key: tuple(keys_of(table, [key]).rows[0]) for key in keys}
 
         def work(cursor: Any) -> set[Any]:
-            _PostgresMerging(cursor).stage(keys_of(table, keys))
+            _PostgresMerging(cursor).stage(wanted)
             cursor.execute(f"SELECT {columns} FROM {table.quoted} JOIN {STAGING} USING ({columns})")  # noqa: S608 (checked names)
-            found = {tuple(_cell(value) for value in row) for row in cursor.fetchall()}
-            return {key for key, row in rows.items() if row in found}
+            return {tuple(_cell(value) for value in row) for row in cursor.fetchall()}
 
-        return self._in_transaction(work)
+        found = self._in_transaction(work)
+        return {key for key, row in zip(keys, rows, strict=True) if row in found}
 
     def close(self) -> None:
         with self._turn:
