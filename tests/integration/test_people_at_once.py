@@ -20,7 +20,7 @@ from tests.people_places import BOTH, people_url, record
 from tests.servers.postgres import execute
 
 PATIENCE = 60.0  # seconds for what must come true
-IMPORTERS = 4
+IMPORTERS = 3
 ANNA = {"name": "Anna Schmidt", "city": "Berlin", "country": "DE"}
 
 

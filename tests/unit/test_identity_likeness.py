@@ -8,10 +8,10 @@ import pytest
 
 from onceward.identity import PERSON, Field, SourceRecord, kinds
 from onceward.identity.blocks import skeleton
-from onceward.identity.fields import preset
+from onceward.identity.fields import Preset, preset
 from onceward.identity.kinds import Kind
 from onceward.identity.likeness import Likeness
-from onceward.identity.prepare import prepared
+from onceward.identity.prepare import Form, prepared, sketched
 
 FIELDS = preset(PERSON)
 LIKENESS = Likeness(FIELDS)
@@ -19,8 +19,12 @@ ANNA = {"name": "Anna Schmidt", "city": "Berlin", "country": "Germany"}
 AT_HOME = {"street": "Hauptstr. 5", "postcode": "10115", "city": "Berlin", "country": "DE", "phone": "030 901820"}
 
 
+def form_of(fields: dict[str, Any], by: Preset = FIELDS) -> Form:
+    return prepared(by, sketched(SourceRecord("test", fields)), fields).form
+
+
 def confidence(here: dict[str, Any], there: dict[str, Any]) -> float:
-    forms = [prepared(FIELDS, SourceRecord("test", fields)).form for fields in (here, there)]
+    forms = [form_of(fields) for fields in (here, there)]
     first, second = (LIKENESS.confidence(one, [other]) for one, other in (forms, forms[::-1]))
     assert first == pytest.approx(second), "it must not matter who came first"
     return first
@@ -98,7 +102,7 @@ def test_two_addresses_make_it_less_sure() -> None:
 
 
 def test_the_evidence_tells_each_field() -> None:
-    here, there = (prepared(FIELDS, SourceRecord("test", fields)).form for fields in (ANNA, ANNA | {"city": "Hamburg"}))
+    here, there = form_of(ANNA), form_of(ANNA | {"city": "Hamburg"})
     told = {one.field: one for one in LIKENESS.evidence(here, [there])}
     assert set(told) == {"given_name", "surname", "city", "country"}
     assert (told["city"].level, told["city"].here, told["city"].there) == ("different", "berlin", "hamburg")
@@ -108,7 +112,7 @@ def test_the_evidence_tells_each_field() -> None:
 @pytest.mark.parametrize("kind", [one for one in vars(kinds).values() if isinstance(one, Kind) and one.levels])
 def test_the_chances_of_a_kind_are_chances(kind: Kind) -> None:
     for column in range(1, 4):
-        assert sum(level[column] for level in kind.levels) == pytest.approx(1), kind.name
+        assert sum(float(level[column]) for level in kind.levels) == pytest.approx(1), kind.name
     assert all(kind.compare(*pair) < len(kind.levels) for pair in (("a", "b"), ("12-1-1", "13-2-2"), ("aaaa", "aaab")))
 
 
@@ -123,8 +127,6 @@ def test_a_kind_of_your_own_counts_like_the_others() -> None:
     eyes = Kind("eyes", str.lower, (kinds.Level("equal", 0.99, 0.5, 0.2), kinds.Level("different", 0.01, 0.5, 0.8)))
     own = preset({**PERSON, "eyes": Field(eyes)})
     likeness = Likeness(own)
-    brown, green, none = (
-        prepared(own, SourceRecord("test", ANNA | {"eyes": colour})).form for colour in ("Brown", "green", "")
-    )
+    brown, green, none = (form_of(ANNA | {"eyes": colour}, own) for colour in ("Brown", "green", ""))
     unlike, unsaid, like = (likeness.confidence(brown, [one]) for one in (green, none, brown))
     assert unlike < unsaid < like

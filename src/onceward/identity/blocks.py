@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Final
+from heapq import nlargest
+from typing import Final, NamedTuple
 
 from .fields import GIVEN, SURNAME, Preset
 
@@ -13,27 +15,59 @@ _SOUNDS: Final = str.maketrans("cqzwdgpyh", "kksvtjbii")
 _VOWELS: Final = frozenset("aeiou")
 _LENGTH: Final = 4  # letters of a skeleton: more would keep slips apart, fewer would bring strangers together
 _ALONE: Final = ("birth date", "number", "phone", "email")
-"""Kinds whose keys are rare enough to be looked up by themselves."""
+"""Kinds whose keys are rare enough to be looked up by themselves; strong ones have an index of their own."""
+
+MOST_COMPARED: Final = 16
+"""Records that one is compared with, those that share the most: so that no name is too common to be looked up."""
+
+ENOUGH: Final = 2
+"""Blocks to share, if none of them is rare."""
 
 
-def blocks_of(preset: Preset, form: tuple[str, ...]) -> tuple[int, ...]:
-    """As numbers of 63 bits: databases are quick with these."""
-    return tuple({_number(block) for block in _blocks(preset, form)})
+class Blocks(NamedTuple):
+    """As numbers of 63 bits: databases are quick with these. Two who share a rare one are worth a look."""
+
+    rare: tuple[int, ...]
+    common: tuple[int, ...]
 
 
-def _blocks(preset: Preset, form: tuple[str, ...]) -> Iterator[str]:
+NONE: Final = Blocks((), ())
+
+
+def blocks_of(preset: Preset, form: tuple[str, ...]) -> Blocks:
+    if not any(form):
+        return NONE
     given, surname = skeleton(form[GIVEN].partition(" ")[0]), skeleton(form[SURNAME].replace(" ", ""))
-    filled = [(slot.kind.name, slot.name, key) for slot, key in zip(preset.slots, form, strict=True) if key]
-    yield from (f"{name}={key}" for kind, name, key in filled if kind in _ALONE)
+    filled = [
+        (one.kind.name, one.name, key) for one, key in zip(preset.slots, form, strict=True) if key and not one.strong
+    ]
+    places = list(_places(filled))
+    rare = {_number(block) for block in _rare(filled, surname, places)}
+    common = {_number(f"{name}@{place}") for place in places for name in {given, surname} - {""}}
     if given and surname:
-        yield "&".join(("name", *sorted((given, surname))))  # sorted: they may have been swapped
+        common.add(_number("&".join(("name", *sorted((given, surname))))))  # sorted: they may have been swapped
+    return Blocks(tuple(rare), tuple(common - rare))
+
+
+def _rare(filled: list[tuple[str, str, str]], surname: str, places: list[str]) -> Iterator[str]:
+    yield from (f"{name}={key}" for kind, name, key in filled if kind in _ALONE)
     if surname:
         yield from (f"company={key}&{surname}" for kind, _, key in filled if kind == "company")
     street = next((key for kind, _, key in filled if kind == "street"), "")
-    for place in _places(filled):
-        yield from (f"{name}@{place}" for name in {given, surname} - {""})
-        if street:
-            yield f"{_dwelling(street)}@{place}"
+    if street:
+        yield from (f"{_dwelling(street)}@{place}" for place in places)
+
+
+def closest(blocks: Blocks, inside: Mapping[int, Sequence[int]]) -> list[int]:
+    """The numbers that share the most of these blocks, of all that are inside them."""
+    shared: Counter[int] = Counter()
+    for block in blocks.common:
+        shared.update(inside.get(block, ()))
+    for block in blocks.rare:
+        for number in inside.get(block, ()):
+            shared[number] += ENOUGH
+    near = [(count, number) for number, count in shared.items() if count >= ENOUGH]
+    return [number for _, number in nlargest(MOST_COMPARED, near)]
 
 
 def _places(filled: list[tuple[str, str, str]]) -> Iterator[str]:

@@ -10,11 +10,13 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from .blocks import closest
 from .fields import Preset
 from .known import Known, Near, Stored
 from .likeness import Likeness
@@ -57,15 +59,15 @@ class Decider:
     """Decides record by record; the rest is what is to be written."""
 
     def __init__(self, preset: Preset, likeness: Likeness, known: Known) -> None:
-        self._preset = preset
+        self.preset = preset
         self._likeness = likeness
         self.known = known
         self.taken: dict[int, Taken] = {}
         self.created: list[str] = []
         self.new_keys: dict[str, str] = {}
         self.asked: list[Asked] = []
-        self._shortlists: dict[tuple[str, str], dict[str, Near]] = {}
-        self._of_batch: dict[int, list[Near]] = {}
+        self._of_batch: dict[int, list[int]] = {}
+        self._fresh: dict[int, Near] = {}
 
     def decide(self, record: Prepared, number: int) -> Decision:
         """`number` is for a record that is new."""
@@ -74,7 +76,7 @@ class Decider:
         if stored is not None:
             stored.person = known.current(stored.person)
             if stored.fingerprint == record.fingerprint:
-                return Decision("skipped", stored.person, "unchanged", "it came before, and is the same")
+                return unchanged(stored.person)
             if record.at is not None and stored.at is not None and record.at < stored.at:
                 return Decision("skipped", stored.person, "older", "a newer version of it is known")
             number = stored.number
@@ -108,20 +110,20 @@ class Decider:
         """
         levels = {one.field: one.level for one in self._likeness.evidence(form, (before,))}
         name = levels.get("given_name", levels.get("surname", "missing"))
-        return name != "different" or self._likeness.confidence(form, (before,)) >= self._preset.ask
+        return name != "different" or self._likeness.confidence(form, (before,)) >= self.preset.ask
 
     def _by_likeness(self, record: Prepared, number: int, stored: Stored | None) -> Decision:
         ranked = self._ranked(record, number)
         best = ranked[0] if ranked else None
-        if best is None or best.confidence < self._preset.ask:
-            reason = "nobody is much like it" if record.blocks else "nobody has its keys"
+        if best is None or best.confidence < self.preset.ask:
+            reason = "nobody is much like it" if any(record.blocks) else "nobody has its keys"
             if best is None:
                 return self._create(record, number, stored, Decision("created", None, "new", reason))
             unlike = Decision("created", None, "new", reason, 1 - best.confidence, best.person)
             return self._create(record, number, stored, unlike)
         evidence = self._likeness.evidence(record.form, self.known.forms(best.person))
         reason = _told(evidence, best.confidence)
-        if best.confidence >= self._preset.accept:
+        if best.confidence >= self.preset.accept:
             person, merged = self._bridged(record, ranked)
             decision = Decision("updated", person, "likeness", reason, best.confidence, None, evidence, merged)
             return self._take(record, number, stored, decision)
@@ -139,41 +141,41 @@ class Decider:
         known = self.known
         person, merged = ranked[0].person, []
         for other in ranked[1:]:
-            if other.confidence < self._preset.ask:
+            if other.confidence < self.preset.ask:
                 break
             forms = [*known.forms(person), record.form]
             sure = min(self._likeness.confidence(form, forms) for form in known.forms(other.person))
-            if sure >= self._preset.accept and not known.are_apart(person, other.person):
+            if sure >= self.preset.accept and not known.are_apart(person, other.person):
                 loser = max(person, other.person, key=known.since)
                 person = min(person, other.person, key=known.since)
                 known.merge(loser, person)
                 merged.append(loser)
         return person, tuple(merged)
 
-    def shortlist(self, record: Prepared) -> dict[str, Near]:
-        """People of whom one record alone is like this one, as they were before the batch."""
-        found: dict[str, Near] = {}
-        seen: set[int] = set()
-        for block in record.blocks:
-            for near in self.known.blocks.get(block, ()):
-                if near.number not in seen:
-                    seen.add(near.number)
-                    if near.person not in found and self._likeness.confidence(record.form, (near.form,)) > NEGLIGIBLE:
-                        found[near.person] = near
-        self._shortlists[record.source, record.record] = found
+    def shortlist(self, record: Prepared) -> list[Near]:
+        """Of those who are near, the people of whom one record alone is like this one."""
+        name = record.source, record.record
+        found = [
+            near
+            for near in self.known.near.get(name, ())
+            if self._likeness.confidence(record.form, (near.form,)) > NEGLIGIBLE
+        ]
+        self.known.near[name] = found
         return found
 
     def _ranked(self, record: Prepared, number: int) -> list[Match]:
         """Who is like it, the likest first; of two people who were said to be two, neither is sure."""
         known = self.known
-        near = list(self._shortlists.get((record.source, record.record), {}).values())
-        near += (one for block in record.blocks for one in self._of_batch.get(block, ()))
+        near = list(known.near.get((record.source, record.record), ()))
+        if self._of_batch:
+            near += (self._fresh[one] for one in closest(record.blocks, self._of_batch))
         found: dict[str, Match] = {}
         for one in near:
             person = known.current(one.person)
             if person not in found and one.number != number:
-                forms = known.forms(person)
-                found[person] = Match(person, self._likeness.confidence(record.form, forms), one.number)
+                confidence = self._likeness.confidence(record.form, known.forms(person))
+                if confidence > NEGLIGIBLE:
+                    found[person] = Match(person, confidence, one.number)
         ranked = sorted(found.values(), key=lambda match: (-match.confidence, match.number))
         if ranked:
             best = ranked[0]
@@ -204,10 +206,14 @@ class Decider:
         if stored is not None:
             known.drop_form(stored.person, number)
         known.add_form(person, number, record.form)
-        near = Near(number, person, record.form)
-        for block in record.blocks:
-            self._of_batch.setdefault(block, []).append(near)
+        self._fresh[number] = Near(number, person, record.form)
+        for block in chain(*record.blocks):
+            self._of_batch.setdefault(block, []).append(number)
         return decision
+
+
+def unchanged(person: str) -> Decision:
+    return Decision("skipped", person, "unchanged", "it came before, and is the same")
 
 
 def _told(evidence: tuple[Evidence, ...], confidence: float) -> str:

@@ -52,13 +52,23 @@ class Slot(Struct, frozen=True):
 
     name: str
     kind: Kind
+    strong: bool = False
 
 
 class Preset(Struct, frozen=True):
     """All choices of how people are told apart, frozen."""
 
     fields: Mapping[str, Field]
+    order: Mapping[str, int]
+    """Of the fields: the first strong key decides."""
+
     slots: tuple[Slot, ...]
+    places: Mapping[str, int]
+    """Where the form has a field."""
+
+    nothing: tuple[str, ...]
+    """The form of a record that says nothing."""
+
     policies: Mapping[str, MergePolicy]
     default_policy: MergePolicy
     accept: float
@@ -85,9 +95,19 @@ def preset(
             f"ask={ask} and accept={accept} are no band of confidence", hint="0 < ask <= accept <= 1"
         )
     slots = [Slot("given_name", kinds.GIVEN_NAME), Slot("surname", kinds.SURNAME)]
-    slots += [Slot(name, field.kind) for name, field in fields.items() if field.kind.role in ("person", "place")]
-    named = {name: field.policy for name, field in fields.items()} | dict(policies or {})
-    return Preset(dict(fields), tuple(slots), named, default_policy, accept, ask, _digest(fields, slots))
+    slots += [Slot(name, one.kind, one.strong) for name, one in fields.items() if one.kind.role in ("person", "place")]
+    return Preset(
+        fields=dict(fields),
+        order={name: place for place, name in enumerate(fields)},
+        slots=tuple(slots),
+        places={slot.name: place for place, slot in enumerate(slots)},
+        nothing=("",) * len(slots),
+        policies={name: field.policy for name, field in fields.items()} | dict(policies or {}),
+        default_policy=default_policy,
+        accept=accept,
+        ask=ask,
+        digest=_digest(fields, slots),
+    )
 
 
 def _digest(fields: Mapping[str, Field], slots: Sequence[Slot]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from zlib import crc32
@@ -10,12 +11,12 @@ import msgspec
 
 from . import tables as sql
 from .blocks import blocks_of
-from .decide import Decider, Taken
+from .decide import Decider, Taken, unchanged
 from .fields import Preset
 from .known import Known
 from .likeness import Likeness
 from .merge import Merged, Part, merged
-from .prepare import Invalid, Prepared, prepared
+from .prepare import Invalid, Prepared, Sketch, prepared, sketched
 from .source import Decision, SourceRecord
 from .tables import Row, Tables
 
@@ -27,51 +28,71 @@ def take_in(
 ) -> list[Decision]:
     """A decision each, in input order. The caller's transaction makes it all or nothing."""
     decisions: dict[int, Decision] = {}
-    batch: dict[int, Prepared] = {}
-    for place, record in enumerate(records):
-        try:
-            batch[place] = prepared(preset, record)
-        except Invalid as error:
-            decisions[place] = Decision("rejected", None, "invalid", str(error))
     decider = Decider(preset, likeness, Known())
-    known, fresh = decider.known, _read(tables, decider, batch)
-    numbers = iter(tables.numbers(len(fresh)) if fresh else ())
-    for place, record in batch.items():
-        is_fresh = place in fresh and (record.source, record.record) not in known.contributions
-        decisions[place] = decider.decide(record, next(numbers) if is_fresh else 0)
+    batch = _changed(tables, decider, list(records), decisions)
+    if batch:
+        fresh = _read(tables, decider, batch)
+        numbers = iter(tables.numbers(len(fresh)) if fresh else ())
+        for place, record in batch.items():
+            is_new = (record.source, record.record) not in decider.known.contributions
+            decisions[place] = decider.decide(record, next(numbers) if is_new else 0)
     if decider.taken:
         _write(tables, preset, decider, now)
     return [decisions[place] for place in sorted(decisions)]
 
 
-def _read(tables: Tables, decider: Decider, batch: dict[int, Prepared]) -> set[int]:
+def _changed(
+    tables: Tables, decider: Decider, records: Sequence[SourceRecord], decisions: dict[int, Decision]
+) -> dict[int, Prepared]:
+    """Those that are to be decided upon. What came before, unchanged, and what cannot be read has its decision here."""
+    sketches: dict[int, Sketch] = {}
+    for place, record in enumerate(records):
+        try:
+            sketches[place] = sketched(record)
+        except Invalid as error:
+            decisions[place] = _rejected(error)
+    known = decider.known
+    known.read_contributions(tables, sketches.values())
+    names = Counter((sketch.source, sketch.record) for sketch in sketches.values())
+    batch: dict[int, Prepared] = {}
+    for place, sketch in sketches.items():
+        name = sketch.source, sketch.record
+        stored = known.contributions.get(name)
+        if stored is not None and stored.fingerprint == sketch.fingerprint and names[name] == 1:
+            decisions[place] = unchanged(stored.person)
+            continue
+        try:
+            batch[place] = prepared(decider.preset, sketch, records[place].fields)
+        except Invalid as error:
+            decisions[place] = _rejected(error)
+    return batch
+
+
+def _rejected(error: Invalid) -> Decision:
+    return Decision("rejected", None, "invalid", str(error))
+
+
+def _read(tables: Tables, decider: Decider, batch: dict[int, Prepared]) -> set[tuple[str, str]]:
     """What is known around the batch; tells which of its records are seen for the first time."""
     known = decider.known
-    tables.claim(chain.from_iterable(_claimed(one) for one in batch.values()))
-    known.read_contributions(tables, list(batch.values()))
-    changed: list[Prepared] = []
-    fresh: set[int] = set()
-    for place, one in batch.items():
-        stored = known.contributions.get((one.source, one.record))
-        if stored is None:
-            fresh.add(place)
-        if stored is None or stored.fingerprint != one.fingerprint:
-            changed.append(one)
-    if changed:
-        known.read_keys(tables, changed)
-        unknown = [one for one in changed if not any(key in known.keys for key in one.keys)]
-        known.read_near(tables, unknown)
-        near = {person for one in unknown for person in decider.shortlist(one)}
-        known.read_forms(tables, near)
-        known.read_apart(tables, near)
-    return fresh
+    if tables.claim(chain.from_iterable(_claimed(one) for one in batch.values())):
+        known.read_contributions(tables, batch.values())  # somebody may have been faster
+    changed = batch.values()
+    known.read_keys(tables, changed)
+    unknown = [one for one in changed if not any(key in known.keys for key in one.keys)]
+    known.read_near(tables, unknown)
+    near = {one.person for record in unknown for one in decider.shortlist(record)}
+    known.read_forms(tables, near)
+    known.read_apart(tables, near)
+    return {(one.source, one.record) for one in changed} - known.contributions.keys()
 
 
 def _claimed(one: Prepared) -> Iterator[int]:
     """All that another writer could decide about at the same time; equal things have equal numbers everywhere."""
     yield crc32(f"{one.source}\0{one.record}".encode())
     yield from (crc32(key.encode()) for key in one.keys)
-    yield from one.blocks
+    yield from one.blocks.rare
+    yield from one.blocks.common
 
 
 # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -134,9 +155,14 @@ def _write_contributions(tables: Tables, preset: Preset, decider: Decider, taken
     replaced = [one for one in taken if one.before is not None]
     tables.many(
         sql.DROP_BLOCK,
-        [(block, one.number) for one in replaced if one.before for block in blocks_of(preset, one.before.form)],
+        [
+            (block, one.number)
+            for one in replaced
+            if one.before is not None
+            for block in chain(*blocks_of(preset, one.before.form))
+        ],
     )
-    tables.many(sql.ADD_BLOCK, [(block, one.number) for one in taken for block in one.prepared.blocks])
+    tables.many(sql.ADD_BLOCK, [(block, one.number) for one in taken for block in chain(*one.prepared.blocks)])
 
 
 def _create_people(tables: Tables, preset: Preset, decider: Decider, taken: Sequence[Taken], now: int) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
 
-from .prepare import Form, Prepared
+from .blocks import closest
+from .prepare import Form, Prepared, Sketch
 from .tables import APART, CONTRIBUTIONS, FORMS, FORMS_OF, KEYS, Tables
 
-MOST_NEAR = 64
-"""Contributions of one block that are compared. One with more is of little use, and every record has several."""
+MOST_NEAR = 48
+"""Contributions of one block that are looked at. One with more is of little use, and every record has several."""
 
 _form = msgspec.json.Decoder(tuple[str, ...]).decode
 
@@ -30,7 +32,7 @@ class Stored(Struct):
 
 
 class Near(NamedTuple):
-    """A contribution that shares a block."""
+    """A contribution that shares blocks."""
 
     number: int
     person: str
@@ -43,7 +45,7 @@ class Known:
     def __init__(self) -> None:
         self.contributions: dict[tuple[str, str], Stored] = {}
         self.keys: dict[str, str] = {}
-        self.blocks: dict[int, list[Near]] = {}
+        self.near: dict[tuple[str, str], list[Near]] = {}
         self.merged: dict[str, str] = {}
         self._forms: dict[str, dict[int, Form]] = {}
         self._apart: dict[str, set[str]] = {}
@@ -84,7 +86,7 @@ class Known:
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def read_contributions(self, tables: Tables, batch: Sequence[Prepared]) -> None:
+    def read_contributions(self, tables: Tables, batch: Iterable[Prepared | Sketch]) -> None:
         by_source: dict[str, list[str]] = {}
         for one in batch:
             by_source.setdefault(one.source, []).append(one.record)
@@ -99,14 +101,17 @@ class Known:
         if wanted:
             self.keys.update(tables.rows(KEYS, wanted))
 
-    def read_near(self, tables: Tables, batch: Iterable[Prepared]) -> None:
-        wanted = list({block for one in batch for block in one.blocks})
-        pairs = list(tables.near(wanted, MOST_NEAR)) if wanted else []
-        numbers = [str(number) for number in {number for _, number in pairs}]
+    def read_near(self, tables: Tables, batch: Sequence[Prepared]) -> None:
+        wanted = list({block for one in batch for block in chain(*one.blocks)})
+        inside: dict[int, list[int]] = {}
+        for block, number in tables.near(wanted, MOST_NEAR) if wanted else ():
+            inside.setdefault(block, []).append(number)
+        near = [closest(one.blocks, inside) for one in batch]
+        numbers = [str(number) for number in {number for several in near for number in several}]
         rows = tables.rows(FORMS, numbers) if numbers else []
         found = {number: Near(number, person, _form(form)) for number, person, form in rows}
-        for block, number in pairs:
-            self.blocks.setdefault(block, []).append(found[number])
+        for one, several in zip(batch, near, strict=True):
+            self.near[one.source, one.record] = [found[number] for number in several]
 
     def read_forms(self, tables: Tables, people: Iterable[str]) -> None:
         wanted = list(people)

@@ -45,33 +45,36 @@ class Likeness:
     def confidence(self, here: Form, there: Sequence[Form]) -> float:
         """From 0 to 1: that the first is of the person who has the others."""
         same = household = strangers = dwelling = town = elsewhere = 1.0
-        for level in self._names(here, there):
-            same *= level.same
-            household *= level.household
-            strangers *= level.strangers
+        for _, a, b, c in self._names(here, there):
+            same *= a
+            household *= b
+            strangers *= c
         for n, levels, compare, is_place in self._compared:
             mine = here[n]
             if not mine:
                 continue
-            best = len(levels)
+            best = different = len(levels)
             for form in there:
                 theirs = form[n]
                 if theirs:
-                    best = min(best, 0 if mine == theirs else compare(mine, theirs))
-            if best == len(levels):
+                    level = 0 if mine == theirs else compare(mine, theirs)
+                    best = min(best, level)
+            if best == different:
                 continue
-            level = levels[best]
+            _, a, b, c = levels[best]
             if is_place:
-                dwelling *= level.same
-                town *= level.household
-                elsewhere *= level.strangers
+                dwelling *= a
+                town *= b
+                elsewhere *= c
             else:
-                same *= level.same
-                household *= level.household
-                strangers *= level.strangers
-        one, family, other = (a * dwelling + b * town + c * elsewhere for a, b, c in PLACES)
-        same *= one * SAME
-        return same / (same + household * family * HOUSEHOLD + strangers * other)
+                same *= a
+                household *= b
+                strangers *= c
+        (a, b, c), (d, e, f), (g, h, i) = PLACES
+        same *= (a * dwelling + b * town + c * elsewhere) * SAME
+        household *= (d * dwelling + e * town + f * elsewhere) * HOUSEHOLD
+        strangers *= g * dwelling + h * town + i * elsewhere
+        return same / (same + household + strangers)
 
     def _names(self, here: Form, there: Sequence[Form]) -> list[Level]:
         """Of the record there whose name fits best: parts of two names are no name."""
@@ -83,7 +86,9 @@ class Likeness:
         given, surname, their_given, their_surname = here[GIVEN], here[SURNAME], there[GIVEN], there[SURNAME]
         if given == their_given and surname == their_surname and given and surname:
             return [self._given.levels[0], self._surname.levels[0]]
-        if _are_swapped((given, surname), (their_given, their_surname)):
+        if (given == their_surname or surname == their_given) and _are_swapped(
+            (given, surname), (their_given, their_surname)
+        ):
             return [SWAPPED]
         found = []
         if given and their_given:

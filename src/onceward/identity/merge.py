@@ -38,6 +38,8 @@ def merged(preset: Preset, parts: Sequence[Part]) -> Merged:
     """The same parts in any order give the same columns."""
     if not parts:
         return Merged("{}", "[]", 0, 0)
+    if len(parts) == 1:
+        return _alone(preset, parts[0])
     ordered = sorted(parts, key=lambda part: (part.at, part.number))
     said: dict[str, list[Said]] = {}
     for part in ordered:
@@ -48,6 +50,17 @@ def merged(preset: Preset, parts: Sequence[Part]) -> Merged:
     fields = {name: chosen(preset.policies.get(name, preset.default_policy), told) for name, told in said.items()}
     sources = list(dict.fromkeys(part.source for part in sorted(parts, key=lambda part: part.number)))
     return Merged(_encode(fields).decode(), _encode(sources).decode(), ordered[0].at, ordered[-1].at)
+
+
+def _alone(preset: Preset, part: Part) -> Merged:
+    """As above, for one: most people are known from one record, and imports are made of these."""
+    fields = {
+        name: _shown(preset, name, value) for name, value in _fields(part.fields).items() if not is_missing(value)
+    }
+    for name, value in fields.items():
+        if preset.policies.get(name, preset.default_policy).choose == "union":
+            fields[name] = value if isinstance(value, list) else [value]
+    return Merged(_encode(fields).decode(), _encode([part.source]).decode(), part.at, part.at)
 
 
 def _shown(preset: Preset, name: str, value: Any) -> Any:

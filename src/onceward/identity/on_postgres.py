@@ -85,10 +85,11 @@ class PostgresTables:
     def numbers(self, count: int) -> Sequence[int]:
         return [number for (number,) in self._rows(NUMBERS.format(t=self._prefix), (count,))]
 
-    def claim(self, keys: Iterable[int]) -> None:
+    def claim(self, keys: Iterable[int]) -> bool:
         stripes = sorted({key % STRIPES for key in keys})
         if stripes:
             self._rows(CLAIM, (_space(self._prefix), stripes))
+        return bool(stripes)
 
     def claim_all(self) -> None:
         self.claim(range(STRIPES))
@@ -137,7 +138,7 @@ class PostgresDatabase:
         """Committed at the end of the block, rolled back if it raises."""
         with self._lock, self._explained():
             connection = self.connection
-            if connection.info.transaction_status != TransactionStatus.IDLE:
+            if _is_open(connection):
                 raise StoreUnavailable(
                     f"{self.name}: a transaction of this People is open already", hint="use its block"
                 )
@@ -146,7 +147,7 @@ class PostgresDatabase:
                 yield PostgresTables(connection, self._prefix)
                 connection.execute("COMMIT")
             finally:
-                if not connection.closed and connection.info.transaction_status != TransactionStatus.IDLE:
+                if _is_open(connection):
                     with suppress(psycopg.Error):
                         connection.execute("ROLLBACK")
 
@@ -245,6 +246,10 @@ class PostgresDatabase:
         [(version,)] = tables.rows("SELECT value FROM {t}onceward_people_meta WHERE name = 'version'")
         if version != schema.VERSION:
             raise StoreBroken(f"{self.name} has people of version {version}", hint="upgrade Onceward in this process")
+
+
+def _is_open(connection: Connection) -> bool:
+    return not connection.closed and connection.info.transaction_status != TransactionStatus.IDLE
 
 
 def from_url(url: str) -> PostgresDatabase:

@@ -68,8 +68,9 @@ class SQLiteTables:
         [(last,)] = self.rows("SELECT CAST(value AS INTEGER) FROM onceward_people_meta WHERE name = 'numbers'")
         return range(last - count + 1, last + 1)
 
-    def claim(self, keys: Iterable[int]) -> None:
+    def claim(self, keys: Iterable[int]) -> bool:  # noqa: ARG002 (all of them are)
         """The write lock is held: nobody else decides about anything."""
+        return False
 
     def claim_all(self) -> None:
         """As above."""
@@ -103,7 +104,7 @@ class SQLiteDatabase:
         """Committed at the end of the block, rolled back if it raises."""
         with self._lock, self._explained():
             connection = self.connection
-            if connection.in_transaction:
+            if _is_open(connection):
                 raise StoreUnavailable(
                     f"{self.name}: a transaction of this People is open already", hint="use its block"
                 )
@@ -111,10 +112,10 @@ class SQLiteDatabase:
             cursor.execute("BEGIN IMMEDIATE")
             try:
                 yield SQLiteTables(cursor)
-                if connection.in_transaction:
+                if _is_open(connection):
                     cursor.execute("COMMIT")
             finally:
-                if connection.in_transaction:
+                if _is_open(connection):
                     cursor.execute("ROLLBACK")
                 cursor.close()
 
@@ -204,6 +205,10 @@ class SQLiteDatabase:
         [(version,)] = connection.execute("SELECT value FROM onceward_people_meta WHERE name = 'version'").fetchall()
         if version != schema.VERSION:
             raise StoreBroken(f"{self.name} has people of version {version}", hint="upgrade Onceward in this process")
+
+
+def _is_open(connection: sqlite3.Connection) -> bool:
+    return connection.in_transaction
 
 
 def from_url(url: str) -> SQLiteDatabase:

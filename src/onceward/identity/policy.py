@@ -64,4 +64,8 @@ def _preferred(sources: Sequence[str], said: Sequence[Said]) -> Sequence[Said]:
 
 def is_missing(value: Any) -> bool:
     """No evidence for or against anything."""
-    return value is None or value in ([], {}) or (isinstance(value, str) and not value.strip())
+    if isinstance(value, str):
+        return not value or value.isspace()
+    if isinstance(value, list | tuple):
+        return all(map(is_missing, value))
+    return value is None or value == {}

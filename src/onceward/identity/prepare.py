@@ -1,4 +1,4 @@
-"""From a source record to what can be looked up and compared: its keys, its form, its fingerprint."""
+"""From a source record to what can be looked up and compared: its fingerprint, its keys, its form."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgspec import Struct
 from onceward.errors import ConfigurationError
 
 from . import normalise
-from .blocks import blocks_of
+from .blocks import Blocks, blocks_of
 from .fields import GIVEN, SURNAME, Field, Preset
 from .person import instant
 from .policy import is_missing
@@ -29,80 +29,96 @@ ALPHA_2: Final = 2
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
+class Sketch(Struct, frozen=True):
+    """All that it takes to see that a record is known already."""
+
+    source: str
+    record: str
+    fields: bytes
+    fingerprint: bytes
+    at: int | None
+
+
 class Prepared(Struct, frozen=True):
     """A source record, ready to be decided upon."""
 
     source: str
     record: str
     fields: bytes
-    keys: tuple[str, ...]
-    form: Form
-    blocks: tuple[int, ...]
     fingerprint: bytes
     at: int | None
+    keys: tuple[str, ...]
+    form: Form
+    blocks: Blocks
 
 
 class Invalid(ValueError):
     """This record cannot be taken in; the message says why."""
 
 
-def prepared(preset: Preset, record: SourceRecord) -> Prepared:
-    """Raises `Invalid` for a strong key that is none: it would lead to nobody, or to somebody else."""
+def sketched(record: SourceRecord) -> Sketch:
+    """Raises `Invalid` for what no database could keep."""
     if not record.source or record.id == "":
         raise Invalid(f"its {'id' if record.source else 'source'} is empty")
     try:
         fields = _encode(record.fields)
+        bounded(record.source).encode()
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
         raise Invalid(f"its fields cannot be kept as JSON: {error}") from error
-    at = _instant(record)
-    fingerprint = blake2b(fields, digest_size=16, salt=b"" if at is None else at.to_bytes(8, "big", signed=True))
-    keys, form = _read(preset, record.fields)
-    if not keys and not any(form):
-        raise Invalid("none of the fields that tell people apart is filled: " + ", ".join(preset.fields))
-    return Prepared(
-        record.source,
-        bounded(record.id) if record.id is not None else "=" + fingerprint.hexdigest(),
-        fields,
-        keys,
-        form,
-        blocks_of(preset, form),
-        fingerprint.digest(),
-        at,
-    )
-
-
-def _instant(record: SourceRecord) -> int | None:
     if record.at is None:
-        return None
-    if record.at.tzinfo is None:
+        at, digest = None, blake2b(fields, digest_size=16)
+    else:
+        at = _instant(record)
+        digest = blake2b(fields, digest_size=16, salt=at.to_bytes(8, "big", signed=True))
+    own = bounded(record.id) if record.id is not None else "=" + digest.hexdigest()
+    return Sketch(bounded(record.source), own, fields, digest.digest(), at)
+
+
+def _instant(record: SourceRecord) -> int:
+    if record.at is None or record.at.tzinfo is None:
         raise ConfigurationError(f"{record.at} has no time zone", hint="at=datetime.now(UTC)")
     return instant(record.at)
 
 
+def prepared(preset: Preset, sketch: Sketch, fields: Mapping[str, Any]) -> Prepared:
+    """Raises `Invalid` for a strong key that is none: it would lead to nobody, or to somebody else."""
+    keys, form = _read(preset, fields)
+    if not keys and not any(form):
+        raise Invalid("none of the fields that tell people apart is filled: " + ", ".join(preset.fields))
+    return Prepared(
+        sketch.source,
+        sketch.record,
+        sketch.fields,
+        sketch.fingerprint,
+        sketch.at,
+        keys,
+        form,
+        blocks_of(preset, form),
+    )
+
+
 def _read(preset: Preset, values: Mapping[str, Any]) -> tuple[tuple[str, ...], Form]:
-    country = _country(preset, values)
+    declared, order = preset.fields, preset.order
     keys: list[str] = []
-    found: dict[str, str] = {}
-    given = surname = ""
-    for name, field in preset.fields.items():
-        value = values.get(name)
+    form = list(preset.nothing)
+    for name in sorted(values.keys() & declared.keys(), key=order.__getitem__):
+        value, field = values[name], declared[name]
         if value is None or is_missing(value):
             continue
         kind = field.kind
         if kind.role == "name":
             if kind.name == "full name":
-                given, surname = normalise.full_name(_text(value))
+                parts = normalise.full_name(_text(value))
             else:
-                found[kind.name] = normalise.name(_text(value))
+                part = normalise.name(_text(value))
+                parts = (part, "") if kind.name == "given name" else ("", part)
+            form[GIVEN], form[SURNAME] = parts[0] or form[GIVEN], parts[1] or form[SURNAME]
             continue
-        theirs = _keys(name, field, value, country)
+        theirs = _keys(name, field, value, _country(preset, values) if kind.by_country else None)
         if field.strong:
             keys += [f"{name}:{bounded(one)}" for one in theirs]
         if kind.role != "key" and theirs:
-            found[name] = theirs[0]
-    form = [found.get(slot.name, "") for slot in preset.slots]
-    form[GIVEN] = found.get("given name") or given
-    form[SURNAME] = found.get("surname") or surname
+            form[preset.places[name]] = theirs[0]
     return tuple(dict.fromkeys(keys)), tuple(form)
 
 
@@ -117,13 +133,12 @@ def _country(preset: Preset, values: Mapping[str, Any]) -> str | None:
 
 def _keys(name: str, field: Field, value: Any, country: str | None) -> list[str]:
     found = []
+    normalised = field.kind.normalise
     for one in value if isinstance(value, list | tuple) else (value,):
         if is_missing(one):
             continue
         try:
-            key = (
-                field.kind.normalise(_text(one), country) if field.kind.by_country else field.kind.normalise(_text(one))
-            )
+            key = normalised(_text(one), country) if field.kind.by_country else normalised(_text(one))
         except ValueError as error:
             if field.strong:
                 raise Invalid(f"{name}: {error}") from error

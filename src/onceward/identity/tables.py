@@ -120,8 +120,8 @@ class Tables(Protocol):
         """So many numbers for new contributions, growing."""
         ...
 
-    def claim(self, keys: Iterable[int]) -> None:
-        """Nobody else decides about these until the end of this transaction."""
+    def claim(self, keys: Iterable[int]) -> bool:
+        """Nobody else decides about these until the end of this transaction. Whether somebody may have, until now."""
         ...
 
     def claim_all(self) -> None:
