@@ -223,6 +223,34 @@ def test_ndjson_is_read_as_text_and_bad_lines_are_told(tmp_path: Path) -> None:
     assert "2,000,015 bytes" in getattr(found[4], "reason", "")
 
 
+def test_half_of_a_character_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "users.csv"
+    file.write_bytes("a,b\n1,\ud800\n2,😀\n".encode("utf-16", "surrogatepass"))
+    found = reads(file)
+    assert [(read.line, type(read)) for read in found] == [(2, Bad), (3, Row)]
+    assert "half of a character" in getattr(found[0], "reason", "")
+
+
+@pytest.mark.fault("F15", "F16", "F17")
+def test_json_keeps_its_numbers_and_what_has_no_meaning_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "users.ndjson"
+    lines = [
+        '{"a": 1.10, "b": 12345678901234567890123, "c": [1.10, {"d": true}]}',
+        '{"a": 1, "a": 2}',
+        '{"a": NaN}',
+        '{"a": "\\ud800"}',
+        '{"a": ' + "9" * 5_000 + "}",
+        '{"a": ' + "[" * 100_000 + "]" * 100_000 + "}",
+        '{"a": "\\ud83d\\ude00"}',
+    ]
+    file.write_text("\n".join(lines), encoding="utf-8")
+    found = reads(file)
+    assert [(read.line, type(read)) for read in found] == [(1, Row), *((n, Bad) for n in range(2, 7)), (7, Row)]
+    assert isinstance(found[0], Row)
+    assert found[0].values == {"a": "1.10", "b": "12345678901234567890123", "c": '[1.10,{"d":true}]'}
+    assert getattr(found[1], "reason", "") == "cannot be read: it has 'a' twice"
+
+
 def test_parquet_is_read_in_its_order(tmp_path: Path) -> None:
     duckdb = pytest.importorskip("duckdb")
     file = tmp_path / "it's [users].parquet"

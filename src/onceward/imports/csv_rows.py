@@ -21,7 +21,7 @@ from .header import checked_header
 from .rejected import COLUMNS as REJECTED
 from .rejected import unguarded
 from .rows import MOST_CELLS_KEPT, Bad, Read, Row, cut
-from .scan import ESCAPED, Scan
+from .scan import ESCAPED, SURROGATE, Scan
 
 QUOTE: Final = '"'
 SHOWN_BYTES: Final = 3
@@ -164,9 +164,10 @@ class CsvRows:
         for text in self._record:
             if "\0" in text:
                 return "holds a NUL character"
-            if not text.isascii() and (found := ESCAPED.findall(text)):
-                shown = " ".join(f"{ord(byte) - 0xDC00:02x}" for byte in found[:SHOWN_BYTES])
-                return f"is not {self._encoding}: byte {shown}; if the whole file is not, give its encoding"
+            if not text.isascii() and SURROGATE.search(text):
+                shown = " ".join(f"{ord(byte) - 0xDC00:02x}" for byte in ESCAPED.findall(text)[:SHOWN_BYTES])
+                what = f"byte {shown}" if shown else "half of a character"
+                return f"is not {self._encoding}: {what}; if the whole file is not, give its encoding"
         return None
 
     def _bad(self, reason: str, cells: list[str]) -> Bad:

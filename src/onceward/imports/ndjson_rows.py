@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import msgspec
 
@@ -13,9 +15,12 @@ from onceward.errors import SourceError
 
 from .hashed import BUFFER, HashedFile
 from .rows import Bad, Read, Row, cut
+from .scan import SURROGATE
 
 LARGEST: Final = 1 << 20
 """Bytes of a row, unless said otherwise: a line without an end must not fill the memory."""
+
+_encode = msgspec.json.Encoder(order="deterministic", decimal_format="number").encode
 
 BOM: Final = b"\xef\xbb\xbf"
 
@@ -46,14 +51,12 @@ class NdjsonRows:
 
     def _read(self, line: bytes) -> Read:
         try:
-            found = msgspec.json.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            return self._bad(f"is no JSON: {error}", line)
-        if not isinstance(found, dict):
-            return self._bad(f"is no JSON object, but {type(found).__name__}", line)
-        if b"\\u0000" in line or b"\0" in line:
-            return self._bad("holds a NUL character", line)
-        return Row(self._line, as_text(found))
+            values = as_text(_decode(line.decode()))
+        except (ValueError, RecursionError, OverflowError) as error:
+            return self._bad(f"cannot be read: {error}", line)
+        if b"\\u" in line and (flaw := _flaw(values)):  # only so can JSON write what is no text
+            return self._bad(flaw, line)
+        return Row(self._line, values)
 
     def _skip(self, begin: bytes) -> Bad:
         size, piece = len(begin), begin
@@ -74,6 +77,35 @@ class NdjsonRows:
         self._file.close()
 
 
+def _decode(text: str) -> Mapping[str, Any]:
+    """An object. Members that are repeated are refused, numbers are kept as they are written."""
+    found = json.loads(text, object_pairs_hook=_object, parse_float=Decimal, parse_constant=_refuse)
+    if not isinstance(found, dict):
+        raise ValueError(f"it is no JSON object, but {type(found).__name__}")  # noqa: TRY004 (about the file)
+    return found
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"it has {next(name for name in names if names.count(name) > 1)!r} twice")
+    return found
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _flaw(values: Mapping[str, str]) -> str | None:
+    for text in (*values, *values.values()):
+        if "\0" in text:
+            return "holds a NUL character"
+        if SURROGATE.search(text):
+            return "holds half of a character"
+    return None
+
+
 def as_text(values: Mapping[str, Any]) -> dict[str, str]:
     """Every value as a CSV file would have it; what is missing, null or empty is no value."""
     return {str(name): text for name, value in values.items() if (text := _text(value))}
@@ -86,6 +118,6 @@ def _text(value: Any) -> str:
         return value
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, int | float):
+    if isinstance(value, int | float | Decimal):
         return str(value)
-    return msgspec.json.encode(value, order="deterministic").decode()
+    return _encode(value).decode()

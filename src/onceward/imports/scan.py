@@ -32,6 +32,9 @@ MANY: Final = 0.3
 ESCAPED = re.compile("[\udc80-\udcff]")
 """Bytes that are not of the encoding, as `surrogateescape` lets them through."""
 
+SURROGATE = re.compile("[\ud800-\udfff]")
+"""These, and halves of characters: no text that a database takes."""
+
 
 class Scan(Struct, frozen=True):
     """What a file is, whatever it is called."""
