@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from onceward import AlreadyRunning, ConfigurationError, SourceEdited, SourceError
+from onceward import AlreadyRunning, ConfigurationError, RetryTransaction, SourceEdited, SourceError
 from onceward.identity import People, SourceRecord
 from onceward.imports import Counts, Progress, import_file, ledger
 from onceward.imports.people import PeopleTaking
@@ -248,6 +248,12 @@ def test_a_dry_run_counts_what_the_real_one_does_and_changes_nothing(file: Path,
     assert real.counts.rows == len(rows)
 
 
+def test_a_dry_run_needs_no_database_and_makes_none(file: Path, database: Path) -> None:
+    write(file, users(3))
+    assert import_file(file, f"sqlite:///{database}", dry_run=True).counts == Counts(created=3)
+    assert not database.exists()
+
+
 # ── progress and resuming ──
 
 
@@ -388,6 +394,27 @@ def test_what_a_crash_left_in_the_reject_file_is_cut_off(file: Path, people: Peo
     summary = import_file(file, people, batch=3)
     assert [row[2] for row in rejected(path)] == ["bad 1", "bad 2"]
     assert summary.counts.rejected == 2
+
+
+@pytest.mark.fault("F55")
+def test_a_batch_that_others_were_in_the_way_of_is_repeated_and_its_rejects_are_not(
+    file: Path, people: People, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(file, [("bad 1", "", ""), *users(4), ("bad 2", "", "")])
+    count, refusals = ledger.count, [1, 2, 3]
+
+    def refused(tx: Any, entry: ledger.Entry) -> None:
+        """The last statement of a batch: its rejects are written."""
+        count(tx, entry)
+        if refusals and entry.done == 6:
+            refusals.pop()
+            raise RetryTransaction("another transaction was faster")
+
+    monkeypatch.setattr(ledger, "count", refused)
+    summary = import_file(file, people, batch=3)
+    assert (refusals, summary.counts) == ([], Counts(created=4, rejected=2))
+    assert summary.rejects is not None
+    assert [row[0] for row in rejected(Path(summary.rejects))] == ["2", "7"]
 
 
 def test_a_reject_file_that_is_gone_is_told_and_not_forgotten(file: Path, people: People) -> None:

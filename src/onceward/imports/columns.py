@@ -70,9 +70,10 @@ class Fitted:
 
     def key(self, row: Row, fields: Mapping[str, str]) -> str:
         """What names the row; if nothing does, its content."""
-        parts = tuple(row.values.get(column, "") for column in self._chosen.id)
-        if any(parts):
-            return key_of(parts)
+        if self._chosen.id:
+            parts = tuple(row.values.get(column, "") for column in self._chosen.id)
+            if any(parts):
+                return key_of(parts)
         for field in NAMES_A_ROW:
             if field in fields:
                 return key_of((fields[field],))
