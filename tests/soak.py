@@ -50,7 +50,7 @@ HISTORIES = (
     "tests/conformance/test_sqlite.py",
     "tests/conformance/test_redis.py",
 )
-ON_A_SERVER = ("-k", "valkey", "tests/integration", "tests/unit")
+ON_A_SERVER = ("-k", "valkey", "tests/integration", "tests/unit", "tests/endpoints")
 """What both faces promise, on a server too: the usual run has it on memory and SQLite."""
 ON_POSTGRESQL = ("-k", "random_histories or crew", "tests/conformance/test_postgres.py", "tests/chaos")
 

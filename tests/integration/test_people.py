@@ -152,6 +152,44 @@ def test_every_contribution_keeps_why_it_is_where_it_is(people: People) -> None:
     assert all(part.confidence > 0.9 for part in anna.contributions)
 
 
+def test_a_record_that_fits_two_shows_that_they_are_one(people: People) -> None:
+    home = {"street": "Hauptstr. 5", "postcode": "10115", "city": "Berlin", "country": "DE"}
+    first = people.add(record("a", "1", name="Anna Schmidt", phone="+491715551234")).person
+    second = people.add(record("b", "1", name="Anna Schmidt", **home)).person
+    assert first != second
+    bridge = people.add(record("c", "1", name="Anna Schmidt", phone="+491715551234", **home))
+    assert (bridge.person, bridge.merged) == (first, (second,))
+    [anna] = people
+    assert anna.sources == ("a", "b", "c")
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+@pytest.mark.parametrize("last", [0, 1, 2])
+def test_a_record_without_a_birth_date_is_no_bridge_between_father_and_son(
+    people: People, at_once: int, last: int
+) -> None:
+    hans = {"name": "Hans Schmidt", "street": "Hauptstr. 5", "postcode": "10115", "city": "Berlin", "country": "DE"}
+    rows = [
+        record("a", "father", **hans, date_of_birth="1950-03-01"),
+        record("a", "son", **hans, date_of_birth="1981-11-23"),
+        record("a", "either", **hans),
+    ]
+    rows.append(rows.pop(last))
+    for start in range(0, 3, at_once):
+        people.add_many(rows[start : start + at_once])
+    for both in partition(people):
+        assert not {("a", "father"), ("a", "son")} <= both
+
+
+def test_what_the_database_knows_of_an_owner_counts_within_a_batch_too(people: People) -> None:
+    home = {"name": "Hans Schmidt", "street": "Hauptstr. 5", "postcode": "10115", "city": "Berlin", "country": "DE"}
+    father = people.add(record("a", "1", email="hans@example.com", date_of_birth="1950-03-01", **home)).person
+    told = people.add_many(
+        [record("b", "1", email="hans@example.com", **home), record("b", "2", date_of_birth="1981-11-23", **home)]
+    )
+    assert told[0].person == father != told[1].person
+
+
 # ── exact matches ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 BRIDGED = [
@@ -243,6 +281,30 @@ def test_each_field_is_merged_by_its_policy(url: str, clock: FakeClock) -> None:
     assert person.fields == expected | {"email": "a@b.example"}
 
 
+def test_a_contribution_that_changes_nothing_of_the_person_changes_no_column_of_it(url: str, clock: FakeClock) -> None:
+    days = [datetime(2026, 3, day, tzinfo=UTC) for day in (1, 2, 3)]
+    with People(url, clock=clock) as people:
+        for day, room in ((days[0], "old"), (days[2], "new")):
+            people.add(SourceRecord(f"source {room}", {"email": "a@b.example", "Room": room}, "1", day))
+        [before] = people
+        clock.advance("1d")
+        changed = SourceRecord("source old", {"email": "a@b.example", "Room": "older"}, "1", days[0])
+        assert people.add(changed).action == "updated"
+        [after] = people
+    assert (after.fields, after.updated_at) == (before.fields, before.updated_at)
+    assert after.of("source old") == [{"email": "a@b.example", "Room": "older"}]
+
+
+def test_what_a_record_no_longer_says_is_no_longer_looked_up(people: People) -> None:
+    people.add(record("a", "1", **ANNA))
+    people.add(record("a", "1", **ANNA | {"city": "Hamburg"}))
+    blocks = everything(people)[3]
+    people.add(record("a", "1", **ANNA))
+    people.add(record("a", "1", **ANNA | {"city": "Hamburg"}))
+    assert everything(people)[3] == blocks
+    assert len(blocks) == 3
+
+
 # ── bad input ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -276,6 +338,20 @@ def test_people_that_were_filled_with_other_fields_are_not_touched(url: str) -> 
     fewer = {name: field for name, field in PERSON.items() if name != "phone"}
     with People(url, fields=fewer) as people, pytest.raises(ConfigurationError, match="reindex"):
         people.add(record("csv", email="b@example.com"))
+
+
+def test_a_new_index_finds_people_by_the_fields_as_they_are_declared_now(url: str) -> None:
+    from onceward.identity import PERSON, Field, kinds
+
+    with People(url) as people:
+        first = people.add(record("csv", "1", email="a@example.com", badge="7")).person
+        other = people.add(record("csv", "2", email="b@example.com", badge="7")).person
+    with People(url, fields={**PERSON, "badge": Field(kinds.EXTERNAL_ID, strong=True)}) as people:
+        assert people.reindex() == 2
+        assert people.add(record("door", "1", badge="7")).person == first
+        assert people.add(record("csv", "1", email="a@example.com", badge="7")).action == "skipped"
+        [question] = people.reviews()
+        assert {question.one.id, question.other.id} == {first, other}
 
 
 def test_a_database_of_another_kind_is_refused() -> None:

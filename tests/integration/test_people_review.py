@@ -67,16 +67,22 @@ def test_of_two_who_were_said_to_be_two_neither_is_sure(people: People) -> None:
 
 
 def test_an_answer_outlives_a_merge_of_one_of_the_two(people: People) -> None:
+    elder = people.add(record("old", "1", email="ana@example.com")).person or ""
     anna, ana = pair(people)
     people.reject(anna, ana)
-    elder = people.add(record("old", "1", email="ana@example.com")).person or ""
-    people.accept(elder, ana)
-    survivor = people.get(ana)
-    assert survivor is not None
-    bridge = people.add(record("csv", "1", **ANNA, email="anna@example.com"))
-    assert bridge.person == anna
+    assert people.accept(elder, ana).id == elder
+    assert people.add(record("csv", "1", **ANNA, email="anna@example.com")).person == anna
     both = people.add(record("x", "1", email=["ana@example.com", "anna@example.com"]))
-    assert both.merged == ()
+    assert (both.person, both.merged) == (elder, ())
+
+
+def test_an_id_leads_on_however_often_its_person_turned_out_to_be_another(people: People) -> None:
+    ids = [people.add(record("a", str(n), email=f"{n}@example.com")).person or "" for n in range(4)]
+    people.accept(ids[3], ids[2])
+    people.accept(ids[2], ids[1])
+    people.accept(ids[1], ids[0])
+    assert [person.id for one in ids if (person := people.get(one)) is not None] == [ids[0]] * 4
+    assert len(people) == 1
 
 
 def test_whom_nobody_knows_cannot_be_answered_for(people: People) -> None:

@@ -82,7 +82,8 @@ def _read(tables: Tables, decider: Decider, batch: dict[int, Prepared]) -> set[t
     unknown = [one for one in changed if not any(key in known.keys for key in one.keys)]
     known.read_near(tables, unknown)
     near = {one.person for record in unknown for one in decider.shortlist(record)}
-    known.read_forms(tables, near)
+    if any(any(one.blocks) for one in unknown):
+        known.read_forms(tables, near.union(known.keys.values()))  # owners too: others of the batch may be like them
     known.read_apart(tables, near)
     return {(one.source, one.record) for one in changed} - known.contributions.keys()
 

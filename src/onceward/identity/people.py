@@ -19,6 +19,7 @@ from .intake import take_in
 from .likeness import Likeness
 from .person import Person
 from .policy import NEWEST, MergePolicy
+from .reindex import reindex
 from .review import Review
 from .source import Decision, SourceRecord
 from .tables import Row, Tables
@@ -129,6 +130,12 @@ class People:
             tables.rows(sql.NOTE, "declared", declaration(self.preset))
         else:
             self._is_checked = True  # not before it is committed
+
+    def reindex(self) -> int:
+        """Make the index anew, by the fields as they are declared here; in one transaction. How many records it has."""
+        count = self._repeated(lambda tables: reindex(tables, self.preset, self._clock.now()))
+        self._is_checked = True
+        return count
 
     def _repeated(self, work: Callable[[Tables], T]) -> T:
         """In a transaction of our own; again, if another one came in between."""
