@@ -125,6 +125,18 @@ def test_rows_are_named_by_the_columns_that_are_chosen(file: Path, people: Peopl
     assert len(person(people, "anna.new@example.com").of("csv")) == 1
 
 
+def test_ids_that_differ_in_case_only_name_two_rows_and_e_mails_one(file: Path, people: People) -> None:
+    header = ("External ID", "Name")
+    rows = [("aB", "Anna Berg"), ("Ab", "Carl Quist")]
+    import_file(write(file, rows, header), people)
+    ids = sorted(part.record for one in people for part in one.contributions)
+    assert ids == ["csv/users.csv:Ab", "csv/users.csv:aB"]
+    other = file.with_name("mails.csv")
+    import_file(write(other, [("Dora@example.com", "", "A")]), people)
+    assert import_file(write(other, [("dora@EXAMPLE.com", "", "A")]), people).counts == Counts(updated=1)
+    assert [part["email"] for part in person(people, "dora@example.com").of("csv")] == ["dora@EXAMPLE.com"]
+
+
 def test_editions_under_one_name_replace_each_other(file: Path, people: People) -> None:
     for month in ("01", "02"):
         edition = write(file.with_name(f"hr-{month}.csv"), [("anna@example.com", "Anna", month)])

@@ -76,7 +76,8 @@ class Fitted:
                 return key_of(parts)
         for field in NAMES_A_ROW:
             if field in fields:
-                return key_of((fields[field],))
+                named = fields[field]
+                return key_of((named.lower() if field == "email" else named,))
         return f"={fingerprint(fields)}"
 
     def _field(self, column: str) -> str:

@@ -66,10 +66,10 @@ def fingerprint(fields: Mapping[str, str]) -> str:
 def key_of(parts: tuple[str, ...]) -> str:
     """What names a row, as text that every database takes into an index."""
     if len(parts) == 1:
-        plain = parts[0].strip().lower()
-        if len(plain) <= LONGEST_KEY and not plain.startswith("#"):
+        plain = parts[0].strip()
+        if len(plain) <= LONGEST_KEY and not plain.startswith(("#", "=")):
             return plain
-    return "#" + blake2b(_encode([part.strip().lower() for part in parts]), digest_size=16).hexdigest()
+    return "#" + blake2b(_encode([part.strip() for part in parts]), digest_size=16).hexdigest()
 
 
 def record_id(name: str, key: str, place: int) -> str:
