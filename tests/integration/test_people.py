@@ -190,6 +190,21 @@ def test_what_the_database_knows_of_an_owner_counts_within_a_batch_too(people: P
     assert told[0].person == father != told[1].person
 
 
+def test_what_was_known_of_both_counts_after_a_merge_within_a_batch(people: People) -> None:
+    home = {"name": "Hans Schmidt", "street": "Hauptstr. 5", "postcode": "10115", "city": "Berlin", "country": "DE"}
+    told = people.add_many(
+        [
+            record("a", "1", email="hans@example.com", **home),
+            record("a", "2", external_id="C-1", name="Hans Schmidt", date_of_birth="1950-03-01"),
+            record("a", "3", email="hans@example.com", external_id="C-1"),
+            record("a", "4", date_of_birth="1981-11-23", **home),
+        ]
+    )
+    assert actions(told)[:3] == ["created", "created", "updated"]
+    assert told[2].merged == (told[1].person,)
+    assert told[3].person != told[0].person
+
+
 # ── exact matches ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 BRIDGED = [

@@ -156,6 +156,7 @@ def test_threads_may_share_one(kind: str, tmp_path: Path, request: pytest.Fixtur
 def test_a_child_after_a_fork_opens_a_connection_of_its_own(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
+    """What the child has committed stays, though the parent closes what it had open before."""
     with People(people_url(kind, tmp_path, request)) as people:
         people.add(record("parent", "1", email="a@example.com"))
         child = os.fork()

@@ -167,7 +167,7 @@ class Decider:
         """Who is like it, the likest first; of two people who were said to be two, neither is sure."""
         known = self.known
         near = list(known.near.get((record.source, record.record), ()))
-        if self._of_batch:
+        if self._of_batch and any(record.blocks):
             near += (self._fresh[one] for one in closest(record.blocks, self._of_batch))
         found: dict[str, Match] = {}
         for one in near:

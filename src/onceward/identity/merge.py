@@ -54,12 +54,13 @@ def merged(preset: Preset, parts: Sequence[Part]) -> Merged:
 
 def _alone(preset: Preset, part: Part) -> Merged:
     """As above, for one: most people are known from one record, and imports are made of these."""
-    fields = {
-        name: _shown(preset, name, value) for name, value in _fields(part.fields).items() if not is_missing(value)
-    }
-    for name, value in fields.items():
-        if preset.policies.get(name, preset.default_policy).choose == "union":
-            fields[name] = value if isinstance(value, list) else [value]
+    fields = {}
+    for name, value in _fields(part.fields).items():
+        if not is_missing(value):
+            shown = _shown(preset, name, value)
+            policy = preset.policies.get(name, preset.default_policy)
+            is_union = policy.choose == "union"
+            fields[name] = chosen(policy, [Said(shown, part.source, (part.at, part.number))]) if is_union else shown
     return Merged(_encode(fields).decode(), _encode([part.source]).decode(), part.at, part.at)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -25,6 +27,7 @@ from . import schema
 from .tables import Row
 
 BUSY: Final = 30.0  # seconds that a writer waits for another: an import commits more often than that
+FORKING: Final = 2.0  # seconds that a fork may be held up by a call in another thread
 NEAR: Final = "SELECT number FROM onceward_likeness WHERE block = ? ORDER BY number DESC LIMIT ?"
 WRITE_LOCK: Final = "UPDATE onceward_people_meta SET value = value WHERE name IS NULL"
 SETTINGS: Final = (
@@ -88,15 +91,14 @@ class SQLiteDatabase:
         self.name = name_of(self._path)
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
-        self._owner = 0
         self._file: os.stat_result | None = None
+        _databases.add(self)
 
     @property
     def connection(self) -> sqlite3.Connection:
         """The driver's own, while a transaction is open."""
-        if self._connection is None or self._owner != os.getpid():
-            self._connection = self._connect()  # a child must not touch what it inherited
-            self._owner = os.getpid()
+        if self._connection is None:
+            self._connection = self._connect()
         return self._connection
 
     @contextmanager
@@ -156,12 +158,32 @@ class SQLiteDatabase:
     def close(self) -> None:
         with self._lock:
             connection, self._connection = self._connection, None
-            if connection is not None and self._owner == os.getpid():
+            if connection is not None:
                 connection.close()
 
     def __del__(self) -> None:
         if getattr(self, "_connection", None) is not None:
             self.close()
+
+    # ── fork: a child that inherits an open connection inherits SQLite's notes about its parent's locks ─────────
+
+    def before_fork(self, deadline: float) -> bool:
+        """Close, so that the child inherits nothing; tells whether the lock is held until the fork is over."""
+        if not self._lock.acquire(timeout=max(deadline - time.monotonic(), 0)):
+            return False
+        if self._connection is not None and not self._connection.in_transaction and self._path != MEMORY:
+            self._connection.close()
+            self._connection = None
+        return True
+
+    def after_fork_in_parent(self) -> None:
+        self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        self._lock = threading.RLock()
+        if self._connection is not None and self._path != MEMORY:
+            _abandoned.append(self._connection)  # in a transaction of the parent's, which closing would end
+            self._connection = None
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -205,6 +227,31 @@ class SQLiteDatabase:
         [(version,)] = connection.execute("SELECT value FROM onceward_people_meta WHERE name = 'version'").fetchall()
         if version != schema.VERSION:
             raise StoreBroken(f"{self.name} has people of version {version}", hint="upgrade Onceward in this process")
+
+
+_databases: weakref.WeakSet[SQLiteDatabase] = weakref.WeakSet()
+_held = threading.local()  # by thread, because two may fork at the same time
+_abandoned: list[sqlite3.Connection] = []
+
+
+def _before_fork() -> None:
+    deadline = time.monotonic() + FORKING
+    _held.databases = [one for one in tuple(_databases) if one.before_fork(deadline)]
+
+
+def _after_fork_in_parent() -> None:
+    for one in _held.__dict__.pop("databases", ()):
+        one.after_fork_in_parent()
+
+
+def _after_fork_in_child() -> None:
+    _held.__dict__.clear()
+    for one in tuple(_databases):
+        one.after_fork_in_child()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 
 
 def _is_open(connection: sqlite3.Connection) -> bool:

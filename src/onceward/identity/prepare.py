@@ -12,7 +12,7 @@ from msgspec import Struct
 from onceward.errors import ConfigurationError
 
 from . import normalise
-from .blocks import Blocks, blocks_of
+from .blocks import NONE, Blocks, blocks_of
 from .fields import GIVEN, SURNAME, Field, Preset
 from .person import instant
 from .policy import is_missing
@@ -82,8 +82,8 @@ def _instant(record: SourceRecord) -> int:
 
 def prepared(preset: Preset, sketch: Sketch, fields: Mapping[str, Any]) -> Prepared:
     """Raises `Invalid` for a strong key that is none: it would lead to nobody, or to somebody else."""
-    keys, form = _read(preset, fields)
-    if not keys and not any(form):
+    keys, form, is_telling = _read(preset, fields)
+    if not keys and not is_telling:
         raise Invalid("none of the fields that tell people apart is filled: " + ", ".join(preset.fields))
     return Prepared(
         sketch.source,
@@ -93,14 +93,16 @@ def prepared(preset: Preset, sketch: Sketch, fields: Mapping[str, Any]) -> Prepa
         sketch.at,
         keys,
         form,
-        blocks_of(preset, form),
+        blocks_of(preset, form) if is_telling else NONE,
     )
 
 
-def _read(preset: Preset, values: Mapping[str, Any]) -> tuple[tuple[str, ...], Form]:
+def _read(preset: Preset, values: Mapping[str, Any]) -> tuple[tuple[str, ...], Form, bool]:
+    """Keys, form, and whether the form tells more than the keys do."""
     declared, order = preset.fields, preset.order
     keys: list[str] = []
     form = list(preset.nothing)
+    is_telling = False
     for name in sorted(values.keys() & declared.keys(), key=order.__getitem__):
         value, field = values[name], declared[name]
         if value is None or is_missing(value):
@@ -113,13 +115,15 @@ def _read(preset: Preset, values: Mapping[str, Any]) -> tuple[tuple[str, ...], F
                 part = normalise.name(_text(value))
                 parts = (part, "") if kind.name == "given name" else ("", part)
             form[GIVEN], form[SURNAME] = parts[0] or form[GIVEN], parts[1] or form[SURNAME]
+            is_telling = is_telling or any(parts)
             continue
         theirs = _keys(name, field, value, _country(preset, values) if kind.by_country else None)
         if field.strong:
             keys += [f"{name}:{bounded(one)}" for one in theirs]
         if kind.role != "key" and theirs:
             form[preset.places[name]] = theirs[0]
-    return tuple(dict.fromkeys(keys)), tuple(form)
+            is_telling = is_telling or not field.strong
+    return tuple(dict.fromkeys(keys)) if len(keys) > 1 else tuple(keys), tuple(form), is_telling
 
 
 def _country(preset: Preset, values: Mapping[str, Any]) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote
 
@@ -24,6 +25,7 @@ _PLUS_TAGS: Final = _NO_DOTS | {
 _SAME: Final = {"googlemail.com": "gmail.com", "protonmail.com": "proton.me", "pm.me": "proton.me"}
 
 
+@lru_cache(maxsize=16_384)  # an import looks at each twice: for its key, and for what is shown
 def email(text: str) -> str:
     """`"Anna" <mailto:Anna@BÜCHER.example>` → `anna@xn--bcher-kva.example`. A ValueError says what is wrong."""
     if len(text) > _LOOKED_AT:
