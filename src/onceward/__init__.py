@@ -12,6 +12,7 @@ from .errors import (
     AlreadyRunning,
     ClaimError,
     ConfigurationError,
+    InputNotStored,
     InvalidKey,
     LeaseLost,
     LeaseOverdue,
@@ -56,11 +57,15 @@ from .stores.registry import open_store
 if TYPE_CHECKING:
     from .aio import AsyncOnce
     from .async_function import AsyncFunction
+    from .core.step_run import StepRun
     from .locks import AsyncHeldLock, AsyncLock, HeldLock, Lock
     from .model.ordering import Ordering
+    from .model.recovery import Recovered, Recovery
+    from .model.saga import Step
     from .model.schedule import Missed, Ran
     from .model.state_event import Current, StateEvent, deleted
     from .operations import Operations
+    from .sagas import AsyncSaga, Saga
     from .schedules import AsyncScheduled, Scheduled
     from .stores.memory import MemoryStore
 
@@ -75,6 +80,9 @@ _LATER |= dict.fromkeys(("Current", "StateEvent", "deleted"), "onceward.model.st
 _LATER["Ordering"] = "onceward.model.ordering"
 _LATER |= dict.fromkeys(("AsyncScheduled", "Scheduled"), "onceward.schedules")
 _LATER |= dict.fromkeys(("Missed", "Ran"), "onceward.model.schedule")
+_LATER |= dict.fromkeys(("AsyncSaga", "Saga"), "onceward.sagas")
+_LATER |= dict.fromkeys(("Recovered", "Recovery"), "onceward.model.recovery")
+_LATER |= {"Step": "onceward.model.saga", "StepRun": "onceward.core.step_run"}
 
 
 def __getattr__(name: str) -> Any:
@@ -95,6 +103,7 @@ __all__ = [
     "AsyncHeldLock",
     "AsyncLock",
     "AsyncOnce",
+    "AsyncSaga",
     "AsyncScheduled",
     "AuditEntry",
     "Claim",
@@ -108,6 +117,7 @@ __all__ = [
     "Failed",
     "Function",
     "HeldLock",
+    "InputNotStored",
     "InvalidKey",
     "JsonKey",
     "Key",
@@ -133,6 +143,8 @@ __all__ = [
     "PayloadMismatch",
     "PreviouslyFailed",
     "Ran",
+    "Recovered",
+    "Recovery",
     "Reentrant",
     "Replayed",
     "ResultCorrupt",
@@ -140,6 +152,7 @@ __all__ = [
     "ResultNotStored",
     "RetryTransaction",
     "Running",
+    "Saga",
     "Scheduled",
     "Scope",
     "SourceEdited",
@@ -147,6 +160,8 @@ __all__ = [
     "Stale",
     "State",
     "StateEvent",
+    "Step",
+    "StepRun",
     "StillRunning",
     "Stopping",
     "StoreBroken",

@@ -23,8 +23,10 @@ from onceward.cli import (
     imports,
     migrating,
     reading,
+    recovering,
     reviewing,
     running,
+    saga_listing,
     scheduling,
 )
 from onceward.cli.program import program
@@ -40,6 +42,8 @@ COMMANDS = (
     reviewing,
     running,
     scheduling,
+    recovering,
+    saga_listing,
 )  # importing is what adds them
 
 

@@ -34,6 +34,8 @@ Examples:
   onceward audit --since 24h                             who changed records by hand, and why
   onceward operations                                    what is declared: keys, windows, leases
   onceward schedule shop.jobs:once                       run its schedules; on ten machines, each slot once
+  onceward recover shop.jobs:once                        finish what nobody delivers again
+  onceward sagas                                         how far each of their steps has come
   onceward stats -o json | jq                            tables for people, JSON for programs
   onceward doctor                                        for cron: exit code 1 if somebody should look
 
@@ -170,8 +172,10 @@ def start(arguments: Sequence[str] | None = None) -> NoReturn:
         imports,
         migrating,
         reading,
+        recovering,
         reviewing,
         running,
+        saga_listing,
         scheduling,
     )
 
