@@ -17,6 +17,7 @@ from bench import (
     cases_postgres,
     cases_redis,
     cases_sqlite,
+    files,
     http,
     identity,
     imports,
@@ -44,7 +45,7 @@ SUBJECTS = (
     cases_counting,
 )
 
-ALONE = {"import": imports.main, "loop": loop.main, "identity": identity.main}
+ALONE = {"import": imports.main, "loop": loop.main, "identity": identity.main, "files": files.main}
 """What is compared with nothing: run by its name only."""
 
 

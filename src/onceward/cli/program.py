@@ -166,11 +166,12 @@ def program() -> None: ...
 
 
 def start(arguments: Sequence[str] | None = None) -> NoReturn:
-    from . import (  # noqa: F401 (each adds its commands)  # noqa: F401 (as above)
+    from . import (  # noqa: F401 (each adds its commands)
         acting,
         auditing,
         checkup,
         declaring,
+        imports,
         migrating,
         reading,
         recovering,
