@@ -100,6 +100,7 @@ class Consumer:
         try:
             while not self.stopping:
                 deliveries = await self._receive(hand)
+                raise_if_cancelled()
                 if deliveries:
                     batches.add(asyncio.create_task(self._handle(hand, deliveries)))
                 batches = {batch for batch in batches if not batch.done() or batch.result()}  # raises what it raised
@@ -203,6 +204,13 @@ class Consumer:
                     error=f"{type(error).__qualname__}: {message_of(error)}",
                 )
             )
+
+
+def raise_if_cancelled() -> None:
+    """A client library may have swallowed it, on its way out of a call that it was about to leave anyway."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def _work(handler: Any, decode: Decode | None, at_once: int, queue: str) -> FunctionWork | StateWork:
