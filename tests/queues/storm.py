@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from tests.queues.brokers import Broker
+from tests.queues.worker import is_ready
 
 DUPLICATES = 0.3
 PATIENCE = 240.0  # seconds without a new row after which nothing will come any more
@@ -45,11 +46,13 @@ class Storm(NamedTuple):
 class Crew:
     """The workers."""
 
-    def __init__(self, command: list[str], size: int) -> None:
-        self._command = command
-        self.members = [self._start() for _ in range(size)]
+    def __init__(self, broker: Broker, database: Path, size: int) -> None:
+        place = (broker.kind, broker.url, broker.name, str(database))
+        self._command = [sys.executable, "-m", "tests.queues.worker", *place]
+        self._database = database
+        self.members = [self.start() for _ in range(size)]
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def start(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
 
     def kill_one(self, dice: random.Random) -> None:
@@ -57,10 +60,13 @@ class Crew:
         place = dice.randrange(len(self.members))
         self.members[place].kill()
         self.members[place].wait()
-        self.members[place] = self._start()
+        self.members[place] = self.start()
 
     def stop(self) -> list[int]:
         for member in self.members:
+            while not is_ready(self._database, member.pid).exists():
+                assert member.poll() is None, "a worker did not start"
+                time.sleep(LOOK)
             member.send_signal(signal.SIGTERM)
         return [member.wait(60) for member in self.members]
 
@@ -81,8 +87,7 @@ def storm(broker: Broker, server: Restarts, database: Path, *, messages: int, ki
         connection.execute("CREATE TABLE effects (event INTEGER)")
     asyncio.run(broker.make())
     asyncio.run(broker.send([(json.dumps({"id": id}).encode(), f"m{number}") for number, id in enumerate(ids)]))
-    command = [sys.executable, "-m", "tests.queues.worker", broker.kind, broker.url, broker.name, str(database)]
-    crew = Crew(command, 2)
+    crew = Crew(broker, database, 2)
     try:
         for blow in range(kills):
             _await_rows(database, events * (blow + 1) // (kills + 1))
@@ -94,7 +99,7 @@ def storm(broker: Broker, server: Restarts, database: Path, *, messages: int, ki
         _await_rows(database, events)
         codes = crew.stop()
         while asyncio.run(broker.left()):  # duplicates that had to wait are not done yet
-            crew.members = [crew._start()]
+            crew.members = [crew.start()]
             _await_empty(broker)
             codes += crew.stop()
     finally:
