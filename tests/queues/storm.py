@@ -18,7 +18,7 @@ from tests.queues.brokers import Broker
 from tests.queues.worker import is_ready
 
 DUPLICATES = 0.3
-PATIENCE = 240.0  # seconds without a new row after which nothing will come any more
+PATIENCE = 120.0  # seconds without a new row after which nothing will come any more
 LOOK = 0.02
 
 
@@ -62,6 +62,10 @@ class Crew:
         self.members[place].wait()
         self.members[place] = self.start()
 
+    def revive(self) -> None:
+        """Whoever finds no broker when it starts ends; somebody else is started, as by a supervisor."""
+        self.members = [one if one.poll() is None else self.start() for one in self.members]
+
     def stop(self) -> list[int]:
         for member in self.members:
             while not is_ready(self._database, member.pid).exists():
@@ -90,13 +94,13 @@ def storm(broker: Broker, server: Restarts, database: Path, *, messages: int, ki
     crew = Crew(broker, database, 2)
     try:
         for blow in range(kills):
-            _await_rows(database, events * (blow + 1) // (kills + 1))
+            _await_rows(crew, database, events * (blow + 1) // (kills + 1))
             time.sleep(dice.random() * 0.1)
             crew.kill_one(dice)
             if blow == kills // 2:
                 server.kill()
                 server.begin()
-        _await_rows(database, events)
+        _await_rows(crew, database, events)
         codes = crew.stop()
         while asyncio.run(broker.left()):  # duplicates that had to wait are not done yet
             crew.members = [crew.start()]
@@ -115,13 +119,14 @@ def _rows(database: Path) -> list[int]:
         return [id for (id,) in connection.execute("SELECT event FROM effects")]
 
 
-def _await_rows(database: Path, wanted: int) -> None:
+def _await_rows(crew: Crew, database: Path, wanted: int) -> None:
     before, since = -1, time.monotonic()
     while (rows := len(set(_rows(database)))) < wanted:
         if rows != before:
             before, since = rows, time.monotonic()
         assert time.monotonic() < since + PATIENCE, f"{rows} of {wanted} rows, and no more come"
         time.sleep(LOOK)
+        crew.revive()
 
 
 def _await_empty(broker: Broker) -> None:
