@@ -161,9 +161,8 @@ class Consumer:
 
     async def _settle(self, hand: Hand, delivery: Delivery, outcome: Outcome[Any] | Exception) -> None:
         """Do what the rule says. What cannot be said to the broker now is said at the next delivery."""
-        ruling = rule(outcome, delivery.message.deliveries, self.pace)
-        if isinstance(ruling, Aside):
-            ruling = await self._set_aside(delivery, ruling)
+        ruled = rule(outcome, delivery.message.deliveries, self.pace)
+        ruling = await self._set_aside(delivery, ruled) if isinstance(ruled, Aside) else ruled
         hand.drop(delivery)
         if isinstance(ruling, Ack):
             hand.ack(delivery)
