@@ -158,6 +158,7 @@ def decoder(fn: Callable[..., Any], parameter: str) -> Decode:
         return lambda message: message.body
     if wanted is str:
         return lambda message: message.decode()
-    if hasattr(wanted, "model_validate_json"):  # pydantic
-        return lambda message: wanted.model_validate_json(message.body)
+    of_pydantic: Any = getattr(wanted, "model_validate_json", None)
+    if of_pydantic is not None:
+        return lambda message: of_pydantic(message.body)
     return msgspec.json.Decoder(wanted).decode

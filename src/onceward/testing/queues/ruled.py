@@ -79,7 +79,7 @@ class RuleStories(Stage):
     def test_an_acknowledgement_that_was_lost_leads_to_a_replay_and_to_another_one(self) -> None:
         async def story() -> None:
             once, seen = AsyncOnce(MemoryStore()), Seen()
-            queue = Forgetful(self.queue(dead_letters=False, ack_deadline=self.ack_deadline))
+            queue: Any = Forgetful(self.queue(dead_letters=False, ack_deadline=self.ack_deadline))
             await self.send("a")
             async with self.running(Consumer(noting(once, seen), queue, first_delay=FIRST, longest_delay=LONGEST)):
                 await until(lambda: queue.lost > 0)
