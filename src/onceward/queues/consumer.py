@@ -106,9 +106,8 @@ class Consumer:
                 if deliveries:
                     batches.add(asyncio.create_task(self._handle(hand, deliveries)))
                 batches = {batch for batch in batches if not batch.done() or batch.result()}  # raises what it raised
-            await hand.empty()
-            if batches:
-                await asyncio.gather(*batches)
+            await asyncio.gather(*batches)
+            await hand.acknowledged()
         finally:
             for batch in batches:
                 batch.cancel()

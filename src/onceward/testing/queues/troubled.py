@@ -93,6 +93,7 @@ class TroubleStories(Stage):
             await begun.wait()
             await self.send("b")
             consumer.stop()
+            await asyncio.sleep(5 * consumer.glance)  # it has noticed, and waits for the work alone
             go_on.set()
             await task
             assert seen.effects == ["a"]
