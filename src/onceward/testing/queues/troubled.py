@@ -24,7 +24,7 @@ class TroubleStories(Stage):
                 await self.send("a")
                 await until(lambda: once.counts.get("delivered_later", 0) >= 1)
                 assert seen.effects == []
-                assert await self.left() == 1
+                await self.until_left(1)
                 store.down = False
                 await self.until_empty()
             assert seen.effects == ["a"]
@@ -97,7 +97,7 @@ class TroubleStories(Stage):
             go_on.set()
             await task
             assert seen.effects == ["a"]
-            assert await self.left() == 1
+            await self.until_left(1)
             async with self.consuming(book):
                 await self.until_empty()
             assert seen.effects == ["a", "b"]
