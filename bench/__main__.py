@@ -16,6 +16,7 @@ from bench import (
     cases_postgres,
     cases_redis,
     cases_sqlite,
+    http,
     imports,
     loop,
     newest,
@@ -39,6 +40,7 @@ SUBJECTS = (
     cases_postgres,
     cases_redis,
     queues,
+    http,
 )
 
 ALONE = {"import": imports.main, "loop": loop.main}

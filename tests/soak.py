@@ -28,6 +28,8 @@ from examples.demo.crew import Trouble
 from examples.demo.run import Plan, run
 from tests.chaos.barrage import barrage
 from tests.chaos.calendar import AUTUMN, YEAR, complaints, in_words, simulated
+from tests.chaos.saga_lives import SCENES, theatre, verified
+from tests.chaos.saga_stage import Wrong
 from tests.chaos.test_redis_kill import disturbed_run
 from tests.evidence import histories
 from tests.evidence.races import RACES
@@ -49,7 +51,7 @@ HISTORIES = (
     "tests/conformance/test_sqlite.py",
     "tests/conformance/test_redis.py",
 )
-ON_A_SERVER = ("-k", "valkey", "tests/integration", "tests/unit")
+ON_A_SERVER = ("-k", "valkey", "tests/integration", "tests/unit", "tests/endpoints")
 """What both faces promise, on a server too: the usual run has it on memory and SQLite."""
 QUEUES = ("tests/queues/test_storm.py",)
 ON_POSTGRESQL = ("-k", "random_histories or crew", "tests/conformance/test_postgres.py", "tests/chaos")
@@ -177,6 +179,12 @@ def killed_server(*, small: bool) -> Section:
     return Section("A server killed under its workers", "tests/chaos/test_redis_kill.py", not wrong, figures)
 
 
+def queues(profile: str, messages: str, kills: str) -> Section:
+    """Messages through every broker, 30 % of them duplicates, while workers and the broker are killed."""
+    size = {"ONCEWARD_STORM_MESSAGES": messages, "ONCEWARD_STORM_KILLS": kills}
+    return suite("Queues, their workers and brokers killed", QUEUES, profile, **size)
+
+
 def schedules(*, small: bool) -> Section:
     """Every order of the steps of each race, and the same search on stores that are broken."""
     bound = 1 if small else BOUND
@@ -193,6 +201,25 @@ def schedules(*, small: bool) -> Section:
             print(race, found, file=sys.stderr)
         passed = passed and good and "Race condition found" in broken.broken
     return Section("Every order of a race", f"python -m tests.evidence.schedules RACE --bound {bound}", passed, figures)
+
+
+def sagas(*, small: bool) -> Section:
+    """Every scene killed at every point, and again at every point of the next life."""
+    figures: list[tuple[str, object]] = []
+    wrong = ""
+    with theatre() as stories:
+        for name, scene in list(SCENES.items())[: 1 if small else None]:
+            patient = replace(scene, attempts=9)  # two crashes and a failure are all of the usual three
+            for how, played in (("done again", patient), ("looked up", verified(patient))):
+                try:
+                    ends = stories.everywhere(played, twice=not small)
+                except (AssertionError, Wrong) as error:
+                    wrong = f"{name}, {how}: {error}"
+                    print(wrong, file=sys.stderr)
+                    break
+                figures += [(f"{name}, {how}: {state}", number) for state, number in sorted(ends.items())]
+    figures.append(("violations", int(bool(wrong))))
+    return Section("Sagas killed twice", "tests/chaos/test_saga_lives.py", not wrong, figures)
 
 
 def runners(*, small: bool) -> Section:
@@ -268,11 +295,11 @@ def main(arguments: list[str]) -> int:
     sections.append(suite("Every promise on a server", ON_A_SERVER, profile, ONCEWARD_TEST_PLACES="valkey"))
     sections.append(killed_server(small=chosen.small))
     print("Queues …", flush=True)
-    size = {"MESSAGES": "400", "KILLS": "2"} if chosen.small else {"MESSAGES": "20000", "KILLS": "40"}
-    storms = {f"ONCEWARD_STORM_{name}": value for name, value in size.items()}
-    sections.append(suite("Queues, their workers and brokers killed", QUEUES, profile, **storms))
+    sections.append(queues(profile, *(("400", "2") if chosen.small else ("20000", "40"))))
     print("Every order of a race …", flush=True)
     sections.append(schedules(small=chosen.small))
+    print("Sagas …", flush=True)
+    sections.append(sagas(small=chosen.small))
     print("Schedules …", flush=True)
     sections.append(runners(small=chosen.small))
     print("The protocol as a model …", flush=True)

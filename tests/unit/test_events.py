@@ -234,6 +234,11 @@ SILENT, LOUD = (Level.DEBUG, Level.INFO), (Level.WARNING, Level.ERROR)
         ("result_not_stored", Level.ERROR),
         ("applied", Level.DEBUG),
         ("stale", Level.INFO),
+        ("step_done", Level.INFO),
+        ("step_undone", Level.INFO),
+        ("step_failed", Level.WARNING),
+        ("compensating", Level.WARNING),
+        ("rejected", Level.WARNING),
     ],
 )
 def test_each_event_is_as_loud_as_it_deserves(name: str, level: Level, caplog: pytest.LogCaptureFixture) -> None:

@@ -36,6 +36,7 @@ LEVELS: dict[str, Level] = {
     "retry_delay_failed": Level.WARNING,
     "slow_transaction": Level.WARNING,
     "missed": Level.WARNING,
+    "rejected": Level.WARNING,
     "schedule_delayed": Level.WARNING,
     "delivered_later": Level.INFO,
     "queue_failed": Level.WARNING,
@@ -46,6 +47,10 @@ LEVELS: dict[str, Level] = {
     "unknown": Level.ERROR,
     "unprotected": Level.ERROR,
     "result_not_stored": Level.ERROR,
+    "step_done": Level.INFO,
+    "step_undone": Level.INFO,
+    "step_failed": Level.WARNING,
+    "compensating": Level.WARNING,
 }
 """Every event there is, and how loud it is."""
 
