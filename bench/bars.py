@@ -131,6 +131,9 @@ WITHOUT_BAR = (
     "http, replay, against idemkit",
     "http, replay, against asgi-idempotency-header",
     "http, replay, against idemptx",
+    "an event, counted by scope, against not counted",
+    "memory with counters, fresh, against without",
+    "memory with counters, replay, against without",
 )
 """Measured and shown all the same: a replay takes no lease, and a table of six columns keeps none of our promises."""
 

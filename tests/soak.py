@@ -54,6 +54,7 @@ HISTORIES = (
 ON_A_SERVER = ("-k", "valkey", "tests/integration", "tests/unit", "tests/endpoints")
 """What both faces promise, on a server too: the usual run has it on memory and SQLite."""
 QUEUES = ("tests/queues/test_storm.py",)
+COUNTERS = ("tests/chaos/test_counters.py",)
 ON_POSTGRESQL = ("-k", "random_histories or crew", "tests/conformance/test_postgres.py", "tests/chaos")
 
 
@@ -286,6 +287,7 @@ def main(arguments: list[str]) -> int:
         ("Properties", PROPERTIES),
         ("Random histories of every store", HISTORIES),
         ("PostgreSQL: histories, and eight workers through kills and pauses", ON_POSTGRESQL),
+        ("Counters of eight processes that are killed, on every store", COUNTERS),
     ):
         print(f"{title} …", flush=True)
         sections.append(suite(title, tests, profile))

@@ -24,9 +24,11 @@ from onceward.cli import (
     migrating,
     reading,
     recovering,
+    reviewing,
     running,
     saga_listing,
     scheduling,
+    watching,
 )
 from onceward.cli.program import program
 
@@ -38,8 +40,10 @@ COMMANDS = (
     declaring,
     migrating,
     reading,
+    reviewing,
     running,
     scheduling,
+    watching,
     recovering,
     saga_listing,
 )  # importing is what adds them
