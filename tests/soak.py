@@ -54,6 +54,7 @@ HISTORIES = (
 )
 ON_A_SERVER = ("-k", "valkey", "tests/integration", "tests/unit", "tests/endpoints")
 """What both faces promise, on a server too: the usual run has it on memory and SQLite."""
+QUEUES = ("tests/queues/test_storm.py",)
 COUNTERS = ("tests/chaos/test_counters.py",)
 ON_POSTGRESQL = ("-k", "random_histories or crew", "tests/conformance/test_postgres.py", "tests/chaos")
 
@@ -180,6 +181,12 @@ def killed_server(*, small: bool) -> Section:
     return Section("A server killed under its workers", "tests/chaos/test_redis_kill.py", not wrong, figures)
 
 
+def queues(profile: str, messages: str, kills: str) -> Section:
+    """Messages through every broker, 30 % of them duplicates, while workers and the broker are killed."""
+    size = {"ONCEWARD_STORM_MESSAGES": messages, "ONCEWARD_STORM_KILLS": kills}
+    return suite("Queues, their workers and brokers killed", QUEUES, profile, **size)
+
+
 def schedules(*, small: bool) -> Section:
     """Every order of the steps of each race, and the same search on stores that are broken."""
     bound = 1 if small else BOUND
@@ -304,6 +311,8 @@ def main(arguments: list[str]) -> int:
     print("On a server …", flush=True)
     sections.append(suite("Every promise on a server", ON_A_SERVER, profile, ONCEWARD_TEST_PLACES="valkey"))
     sections.append(killed_server(small=chosen.small))
+    print("Queues …", flush=True)
+    sections.append(queues(profile, *(("400", "2") if chosen.small else ("20000", "40"))))
     print("Every order of a race …", flush=True)
     sections.append(schedules(small=chosen.small))
     print("Sagas …", flush=True)
