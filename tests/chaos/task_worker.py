@@ -1,0 +1,47 @@
+"""What a worker of a task queue loads in these tests: the example as it is, given up early, and made to hang.
+
+Named by `TASK_QUEUE`. It hangs, to be killed there, where `HANGING_IN` names a folder to say so:
+
+    order 1   when its claim is granted, before anything is written
+    order 2   when its charge and its record are committed, before the task returns
+
+Silence is noticed after one second instead of minutes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from onceward import Event
+
+WHERE = {"charge:1": "acquired", "charge:2": "completed"}
+
+queue = os.environ["TASK_QUEUE"]
+example: Any = importlib.import_module(f"examples.tasks.with_{queue}")
+app: Any = getattr(example, "app", None)  # as Celery finds it
+broker: Any = getattr(example, "broker", None)  # as Taskiq finds it
+
+match queue:
+    case "celery":
+        app.conf.broker_transport_options = {"visibility_timeout": 1}
+    case "dramatiq":
+        broker.heartbeat_timeout = 1_000
+        broker.maintenance_chance = 1_000_000  # with every command, which is by chance otherwise
+    case "taskiq":
+        broker.idle_timeout = 1_000
+        broker.block = 100
+
+
+def hang(event: Event) -> None:
+    if WHERE.get(event.key) == event.name:
+        (Path(os.environ["HANGING_IN"]) / event.key).touch()
+        while True:
+            time.sleep(60)
+
+
+if "HANGING_IN" in os.environ:
+    example.once.subscribe(hang)
