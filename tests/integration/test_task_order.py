@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import pickle
 from typing import Any
 
@@ -14,7 +13,7 @@ from redis import Redis
 from rq.decorators import job
 from taskiq import InMemoryBroker
 
-from onceward import AsyncOnce, ConfigurationError, Executed, Once, Replayed
+from onceward import AsyncOnce, ConfigurationError, Executed, Once
 
 celery = Celery("shop", broker="memory://", set_as_current=False)
 stub = StubBroker()
@@ -28,8 +27,8 @@ DECORATORS: dict[str, Any] = {
 }
 
 
-def charge(order_id: int, cents: int = 0) -> str:
-    """Charges an order."""
+@Once("memory://")(key="charge:{order_id}", name="charge")
+def charge(order_id: int) -> str:
     return f"receipt {order_id}"
 
 
@@ -66,7 +65,4 @@ def test_a_bound_task_of_celery_is_not_part_of_the_key() -> None:
 
 
 def test_a_guarded_function_travels_by_its_name_as_rq_sends_it() -> None:
-    assert pickle.loads(pickle.dumps(guarded)) is guarded
-
-
-guarded = Once("memory://")(key="charge:{order_id}", name="charge")(charge)
+    assert pickle.loads(pickle.dumps(charge)) is charge
