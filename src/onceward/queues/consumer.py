@@ -1,0 +1,224 @@
+"""A consumer: takes deliveries, does the work of each once, and tells the broker what becomes of it, by `rule`.
+
+    receive a batch → claim all of its keys in one call → run each → rule → ack, later, or aside
+
+While it is worked on, the lease is kept alive towards the store and the delivery towards the broker. Whatever is not
+settled, because this process dies or the broker is away, is delivered again: then the record tells what happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from onceward.core.deliver import Found
+from onceward.core.held import Held, message_of
+from onceward.core.job import Job
+from onceward.errors import ConfigurationError, StoreError
+from onceward.model.duration import Duration, microseconds
+from onceward.model.outcome import Outcome
+from onceward.model.policy import SECOND
+from onceward.observe.events import Event
+
+from .hand import Hand
+from .message import Delivery
+from .port import Queue
+from .rule import Ack, Aside, Later, Pace, rule
+from .work import Decode, Work, unclaimed
+
+AT_ONCE = 10
+GLANCE = 1.0  # seconds that one call waits for messages: so long a consumer may take to notice that it shall stop
+GATHERING = 0.02  # seconds to let more of a batch finish, so that the next one is not a single message
+
+Chain = list[tuple[Delivery, Job]]
+"""Deliveries of one key, to be worked on one after the other."""
+
+
+class Consumer:
+    """Does the messages of a queue with a decorated function, up to `at_once` side by side.
+
+    The function's first parameter gets the event: the body, read as JSON of the type that it is annotated with, or what
+    `decode(message)` makes of it. A second one, `message`, gets the message with its id and headers. The
+    key may name both: key=["{event.id}", "{message.id}"] is the event's own id, else the transport's. Without a key= it
+    is the latter.
+
+    What has to come again waits for the function's `retry_delay`; without one, and where nobody can say how long, for
+    `first_delay`, doubled each time up to `longest_delay`.
+    """
+
+    def __init__(
+        self,
+        handler: Any,
+        queue: Queue,
+        *,
+        at_once: int = AT_ONCE,
+        decode: Decode | None = None,
+        first_delay: Duration = "1s",
+        longest_delay: Duration = "60s",
+    ) -> None:
+        if at_once < 1:
+            raise ConfigurationError(f"at_once={at_once} would take no message", hint="give at least 1")
+        self.queue = queue
+        self.at_once = at_once
+        self.pace = Pace(
+            microseconds(first_delay, "first_delay") / SECOND, microseconds(longest_delay, "longest_delay") / SECOND
+        )
+        self._work = Work(handler, decode, at_once, queue.name)
+        self._engine = handler.engine
+        self._stopping = False
+        self._away = self._down = 0  # times in a row that the broker, or the store, could not be reached
+
+    def stop(self) -> None:
+        """Take no more messages; what is in hand is finished. May be called from a signal handler."""
+        self._stopping = True
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it was told to stop, or its client was."""
+        return self._stopping or self._engine.stopping
+
+    async def consume(self) -> None:
+        """Work until `stop()`, then finish what is in hand. A cancellation leaves it to the next consumer."""
+        await self.queue.open()
+        hand = Hand(self.queue, self._trouble)
+        batches: set[asyncio.Task[None]] = set()
+        try:
+            while not self.stopping:
+                for deliveries in await self._receive(hand):
+                    batch = asyncio.create_task(self._handle(hand, deliveries))
+                    batches.add(batch)
+                    batch.add_done_callback(batches.discard)
+            await hand.empty()
+        finally:
+            for batch in batches:
+                batch.cancel()
+            if batches:
+                await asyncio.wait(batches)
+            await hand.close()
+            self._work.close()
+            await self.queue.close()
+
+    async def _receive(self, hand: Hand) -> list[list[Delivery]]:
+        """The next batch; none if there are no messages, or if it is better to wait."""
+        if self._away or self._down:
+            await self._rest(self.pace.after(max(self._away, self._down)))
+        await hand.fewer(than=self.at_once // 2 + 1, patience=GATHERING)
+        await hand.fewer(than=self.at_once, patience=GLANCE)
+        room = self.at_once - len(hand)
+        if self.stopping or room <= 0:
+            return []
+        try:
+            deliveries = await self.queue.receive(room, GLANCE)
+        except Exception as error:  # noqa: BLE001 (the broker is away; it may come back)
+            self._away += 1
+            self._trouble("receive", error)
+            return []
+        self._away = 0
+        for delivery in deliveries:
+            hand.take(delivery)
+        return [deliveries] if deliveries else []
+
+    async def _rest(self, seconds: float) -> None:
+        """In glances: a signal handler may say that we shall stop, and must not ring a bell itself."""
+        for _ in range(math.ceil(seconds / GLANCE)):
+            if not self.stopping:
+                await asyncio.sleep(min(seconds, GLANCE))
+
+    async def _handle(self, hand: Hand, deliveries: Sequence[Delivery]) -> None:
+        """A batch: one claim for all. A key that comes twice in it is done, then told to have been done."""
+        chains: dict[bytes, Chain] = {}
+        alone: list[tuple[Delivery, Job]] = []
+        for delivery in deliveries:
+            job = self._work.job(delivery.message)
+            if isinstance(job, Exception):
+                await self._settle(hand, delivery, job)
+            elif unclaimed(job):
+                alone.append((delivery, job))
+            else:
+                chains.setdefault(job.key.id, []).append((delivery, job))
+        firsts = [chain[0] for chain in chains.values()]
+        found = await self._claim(hand, firsts)
+        async with asyncio.TaskGroup() as group:
+            for one, chain in zip(found, chains.values(), strict=True):
+                group.create_task(self._do_chain(hand, chain, one))
+            for delivery, job in alone:
+                group.create_task(self._do(hand, delivery, job, None))
+
+    async def _claim(self, hand: Hand, some: Sequence[tuple[Delivery, Job]]) -> list[Found]:
+        if not some:
+            return []
+        try:
+            found = await self._work.claim([job for _, job in some])
+        except Exception as error:  # noqa: BLE001 (nothing was begun: all of it can come again)
+            found = [error for _ in some]
+        down = any(isinstance(one, StoreError) for one in found)
+        self._down = self._down + 1 if down else 0
+        for (delivery, _), one in zip(some, found, strict=True):
+            if isinstance(one, Held):
+                hand.under(delivery, one)
+        return found
+
+    async def _do_chain(self, hand: Hand, chain: Chain, found: Found) -> None:
+        for place, (delivery, job) in enumerate(chain):
+            if place:
+                found = (await self._claim(hand, [(delivery, job)]))[0]
+            await self._do(hand, delivery, job, found)
+
+    async def _do(self, hand: Hand, delivery: Delivery, job: Job, found: Found | None) -> None:
+        try:
+            outcome = await self._work.carry_out(job, found)
+        except Exception as error:  # noqa: BLE001 (of the store, or of ours; what the handler raises is an outcome)
+            outcome = error
+        except BaseException:
+            hand.drop(delivery)  # we are leaving: the broker delivers it to somebody else
+            raise
+        await self._settle(hand, delivery, outcome)
+
+    async def _settle(self, hand: Hand, delivery: Delivery, outcome: Outcome[Any] | Exception) -> None:
+        """Do what the rule says. What cannot be said to the broker now is said at the next delivery."""
+        ruling = rule(outcome, delivery.message.deliveries, self.pace)
+        if isinstance(ruling, Aside):
+            ruling = await self._set_aside(delivery, ruling)
+        hand.drop(delivery)
+        if isinstance(ruling, Ack):
+            hand.ack(delivery)
+        elif isinstance(ruling, Later):
+            self._tell("delivered_later", delivery, f"{ruling.reason}: in {ruling.seconds:.1f} s")
+            try:
+                await self.queue.later(delivery, ruling.seconds)
+            except Exception as error:  # noqa: BLE001 (then it comes again by the broker's own deadline)
+                self._trouble("later", error)
+
+    async def _set_aside(self, delivery: Delivery, why: Aside) -> Ack | Later | None:
+        """Dead letter, or parked; only then acknowledged. None: the dead letter has settled it."""
+        reason = f"{why.kind}: {why.reason}"
+        try:
+            if self.queue.dead_letters:
+                await self.queue.dead_letter(delivery, reason)
+                self._tell("dead_lettered", delivery, reason)
+                return None
+            if why.parked or await self._work.park(delivery.message, why.kind, why.reason):
+                return Ack()
+        except Exception as error:  # noqa: BLE001 (neither broker nor store would keep it: it has to come again)
+            self._trouble("set aside", error)
+        return Later(self.pace.after(delivery.message.deliveries), f"not set aside yet: {reason}")
+
+    def _tell(self, name: str, delivery: Delivery, reason: str) -> None:
+        bus = self._engine.bus
+        if bus.wants(name):
+            bus.emit(Event(name=name, key=delivery.message.id, scope=self.queue.name, reason=reason))
+
+    def _trouble(self, what: str, error: Exception) -> None:
+        bus = self._engine.bus
+        if bus.wants("queue_failed"):
+            bus.emit(
+                Event(
+                    name="queue_failed",
+                    key="",
+                    scope=self.queue.name,
+                    reason=what,
+                    error=f"{type(error).__qualname__}: {message_of(error)}",
+                )
+            )
