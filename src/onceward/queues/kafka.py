@@ -1,8 +1,8 @@
 """Kafka, by confluent-kafka (extra `kafka`): `KafkaQueue("orders", {"bootstrap.servers": "…", "group.id": "shop"})`.
 
 Kafka knows neither "later" nor "this one is done". What has to come again is kept here and handed out again when it is
-due; offsets are committed in order, so what was done ahead of it comes again after a crash and is recognised then. While
-a handler works, polling goes on with the partitions paused: `max.poll.interval.ms` may be shorter than the work.
+due. Offsets are committed in order, so what was done ahead of it comes again after a crash, and is recognised then.
+While a handler works, polling goes on with the partitions paused: `max.poll.interval.ms` may be shorter than the work.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class KafkaQueue:
         await asyncio.to_thread(self._publish, delivery.message, reason)
         await self.ack([delivery])
 
-    async def extend(self, deliveries: Sequence[Delivery]) -> None:
+    async def extend(self, deliveries: Sequence[Delivery]) -> None:  # noqa: ARG002 (a poll speaks for all of them)
         """Show that we live: a poll. Who polls gets messages, unless all is paused; `receive` resumes."""
         if not self._polling and self._consumer is not None:
             await asyncio.to_thread(self._poll_paused)
