@@ -16,17 +16,18 @@ from onceward.errors import MissingExtra
 
 from .message import Delivery, Message
 
-A_PULL = 60.0  # seconds that a pull may take; the server answers an empty one before
+A_PULL = 10.0  # seconds that a pull may take: so long it may outlive a consumer that was given its client
 A_CALL = 10.0  # seconds that any other call may take
 IDS_A_CALL = 1_000  # ack ids: a request has at most 512 KiB
 LONGEST_DEADLINE = 600  # seconds: what Pub/Sub allows
+LONGEST_REASON = 250  # characters: enough to know why; an attribute has at most 1,024 bytes
 
 
 class PubSubQueue:
     """A subscription to pull from. `client` is a `SubscriberClient` of yours, `publisher` a `PublisherClient`.
 
-    `ack_deadline` (seconds) and the topic of `dead_letters` are asked of the subscription unless given. Without the
-    right to look at it (`pubsub.subscriptions.get`), give `ack_deadline`.
+    `ack_deadline` (seconds) and the topic of `dead_letters` are asked of the subscription unless given, for which
+    `pubsub.subscriptions.get` is needed. If `ack_deadline` is given, it holds for what is received here.
     """
 
     def __init__(
@@ -43,9 +44,11 @@ class PubSubQueue:
         self._topic = dead_letters
         self._client = client
         self._ours = client is None
+        self._shown = ack_deadline is not None  # the server has to be told of each delivery
         self._publisher = publisher
         self._pull: asyncio.Future[list[Delivery]] | None = None
         self._waiting: list[Delivery] = []  # more than were asked for
+        self._closed = False
 
     @property
     def dead_letters(self) -> bool:
@@ -53,6 +56,7 @@ class PubSubQueue:
         return self._topic is not None
 
     async def open(self) -> None:
+        self._closed = False
         if self._client is None:
             self._client = await asyncio.to_thread(_subscriber)
         if self.ack_deadline is None:
@@ -61,27 +65,20 @@ class PubSubQueue:
             self._topic = self._topic or found.dead_letter_policy.dead_letter_topic or None
 
     async def close(self) -> None:
-        """What a pull still brings is given back at once, if it can be."""
-        pull, self._pull = self._pull, None
-        if self._client is None:
-            return
-        if pull is not None and pull.done() and not pull.cancelled() and pull.exception() is None:
-            self._waiting += pull.result()
-        if self._waiting:
-            with suppress(Exception):  # they come again at their deadline
-                await self._deadline(self._waiting, 0)
-            self._waiting = []
-        if self._ours:
-            await asyncio.to_thread(self._client.close)
-            self._client = None
-        if pull is not None:
-            with suppress(Exception):  # it was cut off
-                await asyncio.wait_for(asyncio.shield(pull), A_CALL if self._ours else 0)
+        """What was pulled for nobody goes back at once. A client of ours is closed, and its pull with it."""
+        self._closed = True
+        waiting, self._waiting, self._pull = self._waiting, [], None
+        if waiting:
+            with suppress(Exception):  # then they come again at their deadline
+                await self._deadline(waiting, 0)
+        if self._ours and self._client is not None:
+            client, self._client = self._client, None
+            await asyncio.to_thread(client.close)
 
     async def receive(self, most: int, wait: float) -> list[Delivery]:
         if not self._waiting:
             if self._pull is None:
-                self._pull = asyncio.ensure_future(asyncio.to_thread(self._pulled, most))
+                self._pull = asyncio.ensure_future(asyncio.to_thread(self._pulled, self._client, most))
             await asyncio.wait([self._pull], timeout=wait)
             if not self._pull.done():
                 return []
@@ -115,22 +112,26 @@ class PubSubQueue:
         request = {"subscription": self.name, **fields}
         return await asyncio.to_thread(getattr(self._client, verb), request=request, timeout=A_CALL, retry=None)
 
-    def _pulled(self, most: int) -> list[Delivery]:
-        from google.api_core.exceptions import DeadlineExceeded
+    def _pulled(self, client: Any, most: int) -> list[Delivery]:
+        """In a thread. A pull that ends after its consumer brings what nobody waits for."""
+        from google.api_core.exceptions import Cancelled, DeadlineExceeded
 
-        request = {"subscription": self.name, "max_messages": most}
         try:
-            answer = self._client.pull(request=request, timeout=A_PULL, retry=None)
-        except DeadlineExceeded:
+            answer = client.pull(request={"subscription": self.name, "max_messages": most}, timeout=A_PULL, retry=None)
+        except (DeadlineExceeded, Cancelled) as error:
+            if isinstance(error, Cancelled) and not self._closed:
+                raise
             return []
+        deadline = 0 if self._closed else math.ceil(self.ack_deadline or 0)
+        ids = [found.ack_id for found in answer.received_messages]
+        if ids and (self._closed or self._shown):
+            request = {"subscription": self.name, "ack_ids": ids, "ack_deadline_seconds": deadline}
+            client.modify_ack_deadline(request=request, timeout=A_CALL, retry=None)
         return [_delivery(found) for found in answer.received_messages]
 
     def _publish(self, message: Message, reason: str) -> None:
         told = {**message.headers, "onceward-id": message.id, "onceward-reason": reason[:LONGEST_REASON]}
         self._publisher.publish(self._topic, message.body, **told).result(timeout=A_CALL)
-
-
-LONGEST_REASON = 500  # characters: enough to know why; an attribute has at most 1,024 bytes
 
 
 def _delivery(found: Any) -> Delivery:
