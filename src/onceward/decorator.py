@@ -47,6 +47,11 @@ class Guarded(Generic[P, T]):
         self.operation = operation
 
     @property
+    def client(self) -> Any:
+        """The `Once` or `AsyncOnce` that it was decorated with."""
+        return self._face
+
+    @property
     def policy(self) -> Policy:
         """The choices in force for this function."""
         return self.operation.policy

@@ -34,6 +34,7 @@ Examples:
   onceward audit --since 24h                             who changed records by hand, and why
   onceward operations                                    what is declared: keys, windows, leases
   onceward schedule shop.jobs:once                       run its schedules; on ten machines, each slot once
+  onceward consume shop.orders:app                       work on the messages of a queue, each once
   onceward stats -o json | jq                            tables for people, JSON for programs
   onceward doctor                                        for cron: exit code 1 if somebody should look
 
@@ -162,6 +163,6 @@ def program() -> None: ...
 
 
 def start(arguments: Sequence[str] | None = None) -> NoReturn:
-    from . import acting, auditing, checkup, declaring, migrating, reading, running, scheduling  # noqa: F401 (each adds its commands)
+    from . import acting, auditing, checkup, consuming, declaring, migrating, reading, running, scheduling  # noqa: F401 (each adds its commands)
 
     program.main(args=arguments, prog_name="onceward")

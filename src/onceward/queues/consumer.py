@@ -67,6 +67,7 @@ class Consumer:
         )
         self._work = Work(handler, decode, at_once, queue.name)
         self._engine = handler.engine
+        self.client: Any = handler.client
         self._stopping = False
         self._away = self._down = 0  # times in a row that the broker, or the store, could not be reached
 
@@ -74,10 +75,19 @@ class Consumer:
         """Take no more messages; what is in hand is finished. May be called from a signal handler."""
         self._stopping = True
 
+    def run(self) -> None:
+        """`consume` as the whole of a process: until SIGTERM or Ctrl-C, and closes the client at the end."""
+        from .process import run_all  # here, because it imports us
+
+        run_all([self])
+
     @property
     def stopping(self) -> bool:
         """Whether it was told to stop, or its client was."""
         return self._stopping or self._engine.stopping
+
+    def __repr__(self) -> str:
+        return f"<Consumer of {self.queue.name} by {self._work.operation.name}, {self.at_once} at once>"
 
     async def consume(self) -> None:
         """Work until `stop()`, then finish what is in hand. A cancellation leaves it to the next consumer."""
@@ -86,11 +96,13 @@ class Consumer:
         batches: set[asyncio.Task[None]] = set()
         try:
             while not self.stopping:
-                for deliveries in await self._receive(hand):
-                    batch = asyncio.create_task(self._handle(hand, deliveries))
-                    batches.add(batch)
-                    batch.add_done_callback(batches.discard)
+                deliveries = await self._receive(hand)
+                if deliveries:
+                    batches.add(asyncio.create_task(self._handle(hand, deliveries)))
+                batches = {batch for batch in batches if not batch.done() or batch.result()}  # raises what it raised
             await hand.empty()
+            if batches:
+                await asyncio.gather(*batches)
         finally:
             for batch in batches:
                 batch.cancel()
@@ -100,7 +112,7 @@ class Consumer:
             self._work.close()
             await self.queue.close()
 
-    async def _receive(self, hand: Hand) -> list[list[Delivery]]:
+    async def _receive(self, hand: Hand) -> list[Delivery]:
         """The next batch; none if there are no messages, or if it is better to wait."""
         if self._away or self._down:
             await self._rest(self.pace.after(max(self._away, self._down)))
@@ -118,7 +130,7 @@ class Consumer:
         self._away = 0
         for delivery in deliveries:
             hand.take(delivery)
-        return [deliveries] if deliveries else []
+        return deliveries
 
     async def _rest(self, seconds: float) -> None:
         """In glances: a signal handler may say that we shall stop, and must not ring a bell itself."""
@@ -127,24 +139,27 @@ class Consumer:
                 await asyncio.sleep(min(seconds, GLANCE))
 
     async def _handle(self, hand: Hand, deliveries: Sequence[Delivery]) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                await self._begin(hand, deliveries, group)
+        finally:
+            for delivery in deliveries:
+                hand.drop(delivery)
+
+    async def _begin(self, hand: Hand, deliveries: Sequence[Delivery], group: asyncio.TaskGroup) -> None:
         """A batch: one claim for all. A key that comes twice in it is done, then told to have been done."""
         chains: dict[bytes, Chain] = {}
-        alone: list[tuple[Delivery, Job]] = []
         for delivery in deliveries:
             job = self._work.job(delivery.message)
             if isinstance(job, Exception):
-                await self._settle(hand, delivery, job)
+                group.create_task(self._settle(hand, delivery, job))
             elif unclaimed(job):
-                alone.append((delivery, job))
+                group.create_task(self._do(hand, delivery, job, None))
             else:
                 chains.setdefault(job.key.id, []).append((delivery, job))
-        firsts = [chain[0] for chain in chains.values()]
-        found = await self._claim(hand, firsts)
-        async with asyncio.TaskGroup() as group:
-            for one, chain in zip(found, chains.values(), strict=True):
-                group.create_task(self._do_chain(hand, chain, one))
-            for delivery, job in alone:
-                group.create_task(self._do(hand, delivery, job, None))
+        found = await self._claim(hand, [chain[0] for chain in chains.values()])
+        for one, chain in zip(found, chains.values(), strict=True):
+            group.create_task(self._do_chain(hand, chain, one))
 
     async def _claim(self, hand: Hand, some: Sequence[tuple[Delivery, Job]]) -> list[Found]:
         if not some:
@@ -171,9 +186,6 @@ class Consumer:
             outcome = await self._work.carry_out(job, found)
         except Exception as error:  # noqa: BLE001 (of the store, or of ours; what the handler raises is an outcome)
             outcome = error
-        except BaseException:
-            hand.drop(delivery)  # we are leaving: the broker delivers it to somebody else
-            raise
         await self._settle(hand, delivery, outcome)
 
     async def _settle(self, hand: Hand, delivery: Delivery, outcome: Outcome[Any] | Exception) -> None:

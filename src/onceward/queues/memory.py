@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 import itertools
 import threading
@@ -47,8 +48,7 @@ class MemoryQueue:
         self._plans = itertools.count(1)
         self._due: list[tuple[float, int, _Entry]] = []  # delivered from then on, if that is still the plan
         self._left: set[_Entry] = set()
-        self._bell: asyncio.Event | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
 
     def put(self, body: bytes, *, id: str = "", headers: Mapping[str, str] | None = None) -> str:
         """Add a message; its id. Two messages of one id are two messages: senders repeat themselves."""
@@ -64,27 +64,25 @@ class MemoryQueue:
 
     async def open(self) -> None:
         """Nothing to connect to."""
-        self._bell, self._loop = asyncio.Event(), asyncio.get_running_loop()
 
     async def close(self) -> None:
         """What is in hand comes again at its deadline."""
-        self._bell = self._loop = None
 
     async def receive(self, most: int, wait: float) -> list[Delivery]:
         ends = self._monotonic() + wait
-        while True:
-            taken = self._take(most)
-            left = ends - self._monotonic()
-            if taken or left <= 0 or self._bell is None:
-                return taken
-            next_due = self._due[0][0] - self._monotonic() if self._due else left
-            try:
-                async with asyncio.timeout(max(0.001, min(left, next_due))):
-                    await self._bell.wait()
-            except TimeoutError:
-                continue
-            finally:
-                self._bell.clear()
+        bell = asyncio.Event()
+        waiting = asyncio.get_running_loop(), bell
+        self._waiting.add(waiting)
+        try:
+            while not (taken := self._take(most)) and (left := ends - self._monotonic()) > 0:
+                next_due = self._due[0][0] - self._monotonic() if self._due else left
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(max(0.001, min(left, next_due))):
+                        await bell.wait()
+                bell.clear()
+            return taken
+        finally:
+            self._waiting.discard(waiting)
 
     async def ack(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
@@ -119,8 +117,8 @@ class MemoryQueue:
         """Deliver it then."""
         entry.plan = next(self._plans)
         heapq.heappush(self._due, (at, entry.plan, entry))
-        if self._bell is not None and self._loop is not None:
-            self._loop.call_soon_threadsafe(self._bell.set)
+        for loop, bell in tuple(self._waiting):
+            loop.call_soon_threadsafe(bell.set)
 
     def _take(self, most: int) -> list[Delivery]:
         taken: list[Delivery] = []
