@@ -38,7 +38,7 @@ class TestKafka(QueueConformance):
     def queue(self, *, dead_letters: bool, ack_deadline: float) -> Queue:
         deadline = {"max.poll.interval.ms": int(ack_deadline * 1000), "session.timeout.ms": int(ack_deadline * 1000)}
         return KafkaQueue(
-            self._topic.name, self._topic.settings | deadline, dead_letters=self._topic.dead if dead_letters else None
+            self._topic.name, self._topic.settings | deadline, dead_letter=self._topic.dead if dead_letters else None
         )
 
     async def put(self, body: bytes, id: str) -> None:

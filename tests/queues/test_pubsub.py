@@ -24,8 +24,8 @@ def pubsub() -> Iterator[PubSubServer]:
 class Noting(PubSubQueue):
     """Notes what was acknowledged."""
 
-    def __init__(self, of: Subscription, dead_letters: str | None, ack_deadline: int) -> None:
-        super().__init__(of.name, dead_letters=dead_letters, ack_deadline=ack_deadline)
+    def __init__(self, of: Subscription, dead_letter: str | None, ack_deadline: int) -> None:
+        super().__init__(of.name, dead_letter=dead_letter, ack_deadline=ack_deadline)
         self._of = of
 
     async def ack(self, deliveries: Sequence[Delivery]) -> None:

@@ -43,7 +43,7 @@ class Place(Struct, frozen=True, eq=False):
 class KafkaQueue:
     """A topic, read as a member of a group. `settings` are librdkafka's, of which commits are ours to make.
 
-    `dead_letters` is a topic for what nobody could do. Unless you say otherwise, a new group begins with the oldest
+    `dead_letter` is a topic for what nobody could do. Unless you say otherwise, a new group begins with the oldest
     message (`auto.offset.reset`), and not with the next one.
     """
 
@@ -52,7 +52,7 @@ class KafkaQueue:
         topic: str,
         settings: Mapping[str, Any],
         *,
-        dead_letters: str | None = None,
+        dead_letter: str | None = None,
         most_ahead: int = MOST_AHEAD,
     ) -> None:
         taken = sorted(OURS.keys() & settings.keys())
@@ -61,12 +61,12 @@ class KafkaQueue:
                 f"{taken[0]} is not yours to set" if taken else "a consumer of Kafka belongs to a group",
                 hint="offsets are committed here, in order" if taken else 'say which: {"group.id": "shop"}',
             )
-        self.name = f"{topic} ({settings['group.id']})"
+        self.name = f"kafka/{topic}/{settings['group.id']}"
         self.ack_deadline: float | None = int(settings.get("max.poll.interval.ms", POLL_INTERVAL)) / 1000
-        self.dead_letters = dead_letters is not None
+        self.dead_letters = dead_letter is not None
         self._topic = topic
         self._settings = {"auto.offset.reset": "earliest", **settings, **OURS}
-        self._dead_letters = dead_letters
+        self._dead_letter = dead_letter
         self._most_ahead = most_ahead
         self._consumer: Any = None
         self._producer: Any = None
@@ -229,7 +229,7 @@ class KafkaQueue:
         headers = {**message.headers, "onceward-id": message.id, "onceward-reason": reason}
         key = headers.pop(KEY, None)
         self._producer.produce(
-            self._dead_letters,
+            self._dead_letter,
             message.body,
             key,
             headers=list(headers.items()),

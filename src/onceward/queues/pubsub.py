@@ -26,7 +26,7 @@ LONGEST_REASON = 250  # characters: enough to know why; an attribute has at most
 class PubSubQueue:
     """A subscription to pull from. `client` is a `SubscriberClient` of yours, `publisher` a `PublisherClient`.
 
-    `ack_deadline` (seconds) and the topic of `dead_letters` are asked of the subscription unless given, for which
+    `ack_deadline` (seconds) and the topic `dead_letter` are asked of the subscription unless given, for which
     `pubsub.subscriptions.get` is needed. If `ack_deadline` is given, it holds for what is received here.
     """
 
@@ -34,14 +34,15 @@ class PubSubQueue:
         self,
         subscription: str,
         *,
-        dead_letters: str | None = None,
+        dead_letter: str | None = None,
         ack_deadline: int | None = None,
         client: Any = None,
         publisher: Any = None,
     ) -> None:
-        self.name = subscription
+        self.name = f"pubsub/{subscription}"
+        self._subscription = subscription
         self.ack_deadline: float | None = ack_deadline
-        self._topic = dead_letters
+        self._topic = dead_letter
         self._client = client
         self._ours = client is None
         self._shown = ack_deadline is not None  # the server has to be told of each delivery
@@ -109,7 +110,7 @@ class PubSubQueue:
             await self._call("modify_ack_deadline", ack_ids=ids, ack_deadline_seconds=seconds)
 
     async def _call(self, verb: str, **fields: Any) -> Any:
-        request = {"subscription": self.name, **fields}
+        request = {"subscription": self._subscription, **fields}
         return await asyncio.to_thread(getattr(self._client, verb), request=request, timeout=A_CALL, retry=None)
 
     def _pulled(self, client: Any, most: int) -> list[Delivery]:
@@ -117,7 +118,9 @@ class PubSubQueue:
         from google.api_core.exceptions import Cancelled, DeadlineExceeded
 
         try:
-            answer = client.pull(request={"subscription": self.name, "max_messages": most}, timeout=A_PULL, retry=None)
+            answer = client.pull(
+                request={"subscription": self._subscription, "max_messages": most}, timeout=A_PULL, retry=None
+            )
         except (DeadlineExceeded, Cancelled) as error:
             if isinstance(error, Cancelled) and not self._closed:
                 raise
@@ -125,7 +128,7 @@ class PubSubQueue:
         deadline = 0 if self._closed else math.ceil(self.ack_deadline or 0)
         ids = [found.ack_id for found in answer.received_messages]
         if ids and (self._closed or self._shown):
-            request = {"subscription": self.name, "ack_ids": ids, "ack_deadline_seconds": deadline}
+            request = {"subscription": self._subscription, "ack_ids": ids, "ack_deadline_seconds": deadline}
             client.modify_ack_deadline(request=request, timeout=A_CALL, retry=None)
         return [_delivery(found) for found in answer.received_messages]
 

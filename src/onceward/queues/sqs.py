@@ -25,18 +25,18 @@ LONGEST_REASON = 500  # characters: enough to know why; a message and its attrib
 class SQSQueue:
     """A standard queue or a FIFO one. `client` is a boto3 client of yours; without one, boto3's own settings hold.
 
-    `dead_letters` is the URL of the queue for what nobody could do. `ack_deadline` (seconds) is asked of the queue
+    `dead_letter` is the URL of the queue for what nobody could do. `ack_deadline` (seconds) is asked of the queue
     (`VisibilityTimeout`) unless given; if given, it holds for what is received here, whatever the queue's own is.
     """
 
     def __init__(
-        self, url: str, *, dead_letters: str | None = None, ack_deadline: int | None = None, client: Any = None
+        self, url: str, *, dead_letter: str | None = None, ack_deadline: int | None = None, client: Any = None
     ) -> None:
-        self.name = url.rpartition("/")[2]
+        self.name = f"sqs/{url.rpartition('/')[2]}"
         self.ack_deadline: float | None = ack_deadline
-        self.dead_letters = dead_letters is not None
+        self.dead_letters = dead_letter is not None
         self._url = url
-        self._dead_letters = dead_letters
+        self._dead_letter = dead_letter
         self._client = client
         self._ours = client is None
         self._given: dict[str, int] = {} if ack_deadline is None else {"VisibilityTimeout": ack_deadline}
@@ -92,11 +92,11 @@ class SQSQueue:
         kept = [(name, value) for name, value in told.items() if value][:ATTRIBUTES]
         attributes = {name: {"DataType": "String", "StringValue": value} for name, value in kept}
         of_fifo = {}
-        if self._dead_letters is not None and self._dead_letters.endswith(".fifo"):
+        if self._dead_letter is not None and self._dead_letter.endswith(".fifo"):
             of_fifo = {"MessageGroupId": self.name, "MessageDeduplicationId": message.id}
         await asyncio.to_thread(
             self._client.send_message,
-            QueueUrl=self._dead_letters,
+            QueueUrl=self._dead_letter,
             MessageBody=message.body.decode(),
             MessageAttributes=attributes,
             **of_fifo,
