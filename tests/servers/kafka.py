@@ -47,54 +47,6 @@ class KafkaServer:
         self._folder.cleanup()
 
 
-class Topic:
-    """A topic with four partitions, a group that reads it, and a topic for its dead letters."""
-
-    def __init__(self, server: KafkaServer, name: str) -> None:
-        from confluent_kafka import Consumer, Producer
-
-        self.name = name
-        self.dead = f"{name}-dead"
-        self.settings = {"bootstrap.servers": server.address, "group.id": f"of-{name}"}
-        self._producer = Producer({"bootstrap.servers": server.address, "linger.ms": 0})
-        self._onlooker = Consumer(self.settings)  # asks what the group has committed, and never joins it
-        self._put = 0
-
-    def put(self, body: bytes, partition: int = -1) -> None:
-        self._producer.produce(self.name, body, partition=partition)
-        assert self._producer.flush(STARTING) == 0
-        self._put += 1
-
-    def committed(self) -> int:
-        """How many messages of all partitions are done."""
-        from confluent_kafka import TopicPartition
-
-        partitions = self._onlooker.list_topics(self.name, timeout=STARTING).topics[self.name].partitions
-        asked = [TopicPartition(self.name, number) for number in partitions]
-        return sum(max(0, one.offset) for one in self._onlooker.committed(asked, timeout=STARTING))
-
-    def left(self) -> int:
-        return self._put - self.committed()
-
-    def dead_letters(self) -> list[bytes]:
-        from confluent_kafka import OFFSET_BEGINNING, TopicPartition
-
-        partitions = self._onlooker.list_topics(self.dead, timeout=STARTING).topics[self.dead].partitions
-        ends = {
-            number: self._onlooker.get_watermark_offsets(TopicPartition(self.dead, number), timeout=STARTING)[1]
-            for number in partitions
-        }
-        self._onlooker.assign([TopicPartition(self.dead, number, OFFSET_BEGINNING) for number in ends])
-        found: list[bytes] = []
-        while len(found) < sum(ends.values()):
-            found += [one.value() or b"" for one in self._onlooker.consume(100, timeout=0.5)]
-        self._onlooker.unassign()
-        return found
-
-    def close(self) -> None:
-        self._onlooker.close()
-
-
 def main() -> None:
     from confluent_kafka import Producer
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers.process import STARTING, Server, free_port
+from tests.servers.process import Server, free_port
 
 HOW = "no Pub/Sub emulator: it comes with the Google Cloud SDK (google-cloud-cli-pubsub-emulator), and needs java"
 
@@ -47,40 +47,6 @@ class PubSubServer(Server):
     def end(self) -> None:
         self.kill()
         self._folder.cleanup()
-
-
-class Subscription:
-    """A topic, its subscription, and both of them for its dead letters. The environment says where the emulator is."""
-
-    def __init__(self, name: str) -> None:
-        from google.cloud.pubsub_v1 import PublisherClient, SubscriberClient
-
-        self._publisher, self._subscriber = PublisherClient(), SubscriberClient()
-        self._topic = f"projects/test/topics/{name}"
-        self.name = f"projects/test/subscriptions/{name}"
-        self.dead = f"{self._topic}-dead"
-        self._of_dead = f"{self.name}-dead"
-        for topic, subscription in ((self._topic, self.name), (self.dead, self._of_dead)):
-            self._publisher.create_topic(name=topic)
-            self._subscriber.create_subscription(name=subscription, topic=topic, ack_deadline_seconds=10)
-        self._put = 0
-        self.acknowledged: set[str] = set()
-
-    def put(self, body: bytes) -> None:
-        self._publisher.publish(self._topic, body).result(timeout=STARTING)
-        self._put += 1
-
-    def left(self) -> int:
-        """The emulator does not tell: whoever acknowledges, notes it."""
-        return self._put - len(self.acknowledged)
-
-    def dead_letters(self) -> list[bytes]:
-        answer = self._subscriber.pull(subscription=self._of_dead, max_messages=100, timeout=STARTING)
-        return [found.message.data for found in answer.received_messages]
-
-    def close(self) -> None:
-        self._publisher.stop()
-        self._subscriber.close()
 
 
 def _answers(port: int) -> bool:
