@@ -21,6 +21,7 @@ from bench import (
     newest,
     newest_postgres,
     newest_redis,
+    queues,
 )
 from bench.case import QUICK, THOROUGH, Case, Cases, Plan
 from bench.paired import compare
@@ -37,6 +38,7 @@ SUBJECTS = (
     newest_redis,
     cases_postgres,
     cases_redis,
+    queues,
 )
 
 ALONE = {"import": imports.main, "loop": loop.main}

@@ -1,0 +1,106 @@
+"""A private RabbitMQ: Debian's `rabbitmq-server`, as a user of its own, with a node name and a folder of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import shutil
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from tests.servers.private import Folder, Process
+from tests.servers.process import free_port, missing
+
+HOW = "apt-get install rabbitmq-server (its service need not run)"
+PROGRAM = "/usr/lib/rabbitmq/bin/rabbitmq-server"
+"""Past the script in /usr/sbin, which insists on a user of its own."""
+
+
+class RabbitServer:
+    """One node. `kill` and `begin` as often as wanted: what was confirmed is there."""
+
+    def __init__(self) -> None:
+        program = PROGRAM if Path(PROGRAM).exists() else shutil.which("rabbitmq-server")
+        if program is None or shutil.which("setpriv") is None:
+            missing("RabbitMQ", HOW)
+        self._program = program or ""
+        self._folder = Folder()
+        self.port, self._between = free_port(), free_port()
+        self.url = f"amqp://guest:guest@127.0.0.1:{self.port}/"
+        self._process: Process | None = None
+
+    def begin(self) -> RabbitServer:
+        folder = str(self._folder.path)
+        (self._folder.path / "enabled_plugins").write_text("[].\n")
+        settings = {
+            "HOME": folder,
+            "RABBITMQ_NODENAME": f"t{self.port}@localhost",
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODE_PORT": str(self.port),
+            "RABBITMQ_DIST_PORT": str(self._between),
+            "RABBITMQ_MNESIA_BASE": folder,
+            "RABBITMQ_LOG_BASE": folder,
+            "RABBITMQ_ENABLED_PLUGINS_FILE": f"{folder}/enabled_plugins",
+            "RABBITMQ_CONFIG_FILE": f"{folder}/none",
+            "ERL_EPMD_PORT": str(epmd_port()),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "PATH": os.environ["PATH"],
+        }
+        said = [f"{name}={value}" for name, value in settings.items()]
+        command = self._folder.as_servant("env", "-i", *said, self._program)
+        self._process = Process(command, self._folder.path / "log")
+        self._process.await_up(self._answers)
+        return self
+
+    def _answers(self) -> bool:
+        async def nothing(_: Any) -> bool:
+            return True
+
+        try:
+            return bool(self.channel(nothing))
+        except OSError:
+            return False
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+    def end(self) -> None:
+        self.kill()
+        self._folder.remove()
+
+    def channel(self, call: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
+        """What the call makes of a channel, on a loop of its own."""
+
+        async def main() -> Any:
+            import aio_pika
+
+            async with await aio_pika.connect(self.url, timeout=5) as connection:
+                return await call(await connection.channel())
+
+        return asyncio.run(main())
+
+
+_ports: list[int] = []
+
+
+def epmd_port() -> int:
+    """Nodes find each other by a daemon that the first one starts: ours is nobody else's."""
+    if not _ports:
+        _ports.append(free_port())
+    return _ports[0]
+
+
+_running: list[RabbitServer] = []
+
+
+def shared() -> RabbitServer:
+    """The one of this test process."""
+    if not _running:
+        server = RabbitServer().begin()
+        atexit.register(server.end)
+        _running.append(server)
+    return _running[0]
