@@ -10,7 +10,9 @@ from onceward import Once, current_claim
 from .shop import BROKER, DATABASE, LEASE, WAIT, write_charge
 
 # Unacknowledged for this long, in milliseconds: another worker gets it, also if the first one is still at it.
-broker = RedisStreamBroker(BROKER, consumer_id="0", idle_timeout=600_000).with_middlewares(SimpleRetryMiddleware())
+broker = RedisStreamBroker(
+    BROKER, consumer_id="0", idle_timeout=600_000, unacknowledged_lock_timeout=60
+).with_middlewares(SimpleRetryMiddleware())
 once = Once(f"sqlite:///{DATABASE}", lease=LEASE, wait=WAIT)
 
 
