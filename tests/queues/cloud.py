@@ -15,7 +15,7 @@ from onceward.queues.pubsub import PubSubQueue
 from onceward.queues.sqs import SQSQueue
 
 PATIENCE = 30.0  # seconds for a call
-SHORTEST_SESSION = 6.0  # seconds: a busy machine must not look like a dead one
+SHORTEST_SESSION = 3.0  # seconds: a busy machine must not look like a dead one
 LOOKING = 3.0  # seconds without a message after which there are none: longer than the ack deadline of a storm
 
 Sent = list[tuple[bytes, str]]

@@ -17,12 +17,34 @@ from tests.servers.ministack import Ministack
 from tests.servers.pubsub import PubSubServer
 
 
+@pytest.fixture(scope="module")
+def sqs() -> Iterator[Ministack]:
+    server = Ministack().begin()
+    yield server
+    server.end()
+
+
+@pytest.fixture(scope="module")
+def pubsub() -> Iterator[PubSubServer]:
+    server = PubSubServer().begin()
+    yield server
+    server.end()
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[KafkaServer]:
+    server = KafkaServer().begin()
+    yield server
+    server.end()
+
+
 class OnABroker(QueueConformance):
+    server: str
     broker: Any
 
     @pytest.fixture(autouse=True)
-    def _own_queue(self, server: Any) -> None:
-        self.broker = self.on(server)
+    def _own_queue(self, request: pytest.FixtureRequest) -> None:
+        self.broker = self.on(request.getfixturevalue(self.server))
         asyncio.run(self.broker.make())
 
     def on(self, server: Any) -> Any:
@@ -46,11 +68,7 @@ class OnABroker(QueueConformance):
 @pytest.mark.mission("D1", "D5")
 @pytest.mark.fault("F70", "F71", "F72")
 class TestSQS(OnABroker):
-    @pytest.fixture(scope="class")
-    def server(self) -> Iterator[Ministack]:
-        server = Ministack().begin()
-        yield server
-        server.end()
+    server = "sqs"
 
     def on(self, server: Ministack) -> OnSQS:
         return OnSQS(server.url)
@@ -69,11 +87,7 @@ class Noting(PubSubQueue):
 @pytest.mark.mission("D1", "D5")
 @pytest.mark.fault("F70", "F71", "F72")
 class TestPubSub(OnABroker):
-    @pytest.fixture(scope="class")
-    def server(self) -> Iterator[PubSubServer]:
-        server = PubSubServer().begin()
-        yield server
-        server.end()
+    server = "pubsub"
 
     def on(self, server: PubSubServer) -> OnPubSub:
         self._acknowledged: set[str] = set()
@@ -98,11 +112,7 @@ class TestPubSub(OnABroker):
 @pytest.mark.mission("D1", "D5")
 @pytest.mark.fault("F70", "F71", "F72")
 class TestKafka(OnABroker):
-    @pytest.fixture(scope="class")
-    def server(self) -> Iterator[KafkaServer]:
-        server = KafkaServer().begin()
-        yield server
-        server.end()
+    server = "kafka"
 
     def on(self, server: KafkaServer) -> OnKafka:
         return OnKafka(server.address)

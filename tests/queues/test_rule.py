@@ -36,9 +36,14 @@ CASES: dict[str, tuple[Outcome[object] | Exception, int, Ruling]] = {
         Aside("PayloadMismatch", f"{KEY} came before with another payload (differs in: event)"),
     ),
     "parked": (
-        Parked(key=KEY, attempt=3, error_type="AttemptsUsedUp", error="silent"),
+        Parked(key=KEY, attempt=3, token=7, error_type="AttemptsUsedUp", error="silent"),
         1,
         Aside("AttemptsUsedUp", "attempt 3: silent", parked=True),
+    ),
+    "an event of the future, of which nothing was kept": (
+        Parked(key=KEY, reason="future_event_parked", error_type="FutureEvent", error="too far ahead"),
+        1,
+        Aside("FutureEvent", "too far ahead"),
     ),
     "unknown": (Unknown(key=KEY), 2, Later(2.0, "unknown")),
     "lost": (Unknown(key=KEY, lost=True), 1, Later(1.0, "unknown")),

@@ -22,7 +22,7 @@ class Ministack(Server):
             missing("ministack", "pip install ministack (part of the dev extra)")
         self._folder = tempfile.TemporaryDirectory(prefix="onceward-aws-", ignore_cleanup_errors=True)
         port = free_port()
-        command = ["env", f"GATEWAY_PORT={port}", str(program)]
+        command = ["env", f"GATEWAY_PORT={port}", "BIND_HOST=127.0.0.1", str(program)]
         super().__init__(command, port, Path(self._folder.name) / "log")
         self.url = f"http://127.0.0.1:{port}"
 

@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import os
 import shutil
+import socket
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -23,13 +24,16 @@ class RabbitServer:
 
     def __init__(self) -> None:
         program = PROGRAM if Path(PROGRAM).exists() else shutil.which("rabbitmq-server")
-        if program is None or shutil.which("setpriv") is None:
+        if program is None or shutil.which("epmd") is None or shutil.which("setpriv") is None:
             missing("RabbitMQ", HOW)
         self._program = program or ""
         self._folder = Folder()
-        self.port, self._between = free_port(), free_port()
+        self.port, self._between, self._directory = free_port(), free_port(), free_port()
         self.url = f"amqp://guest:guest@127.0.0.1:{self.port}/"
         self._process: Process | None = None
+        epmd = self._folder.as_servant("epmd", "-port", str(self._directory), "-address", "127.0.0.1")
+        self._epmd = Process(epmd, self._folder.path / "epmd")  # else the server starts one that stays
+        self._epmd.await_up(lambda: _listens(self._directory))
 
     def begin(self) -> RabbitServer:
         folder = str(self._folder.path)
@@ -44,7 +48,8 @@ class RabbitServer:
             "RABBITMQ_LOG_BASE": folder,
             "RABBITMQ_ENABLED_PLUGINS_FILE": f"{folder}/enabled_plugins",
             "RABBITMQ_CONFIG_FILE": f"{folder}/none",
-            "ERL_EPMD_PORT": str(epmd_port()),
+            "RUNNING_UNDER_SYSTEMD": "1",  # no shell around the server, which would survive it
+            "ERL_EPMD_PORT": str(self._directory),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
             "PATH": os.environ["PATH"],
         }
@@ -70,6 +75,7 @@ class RabbitServer:
 
     def end(self) -> None:
         self.kill()
+        self._epmd.kill()
         self._folder.remove()
 
     def channel(self, call: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
@@ -84,14 +90,12 @@ class RabbitServer:
         return asyncio.run(main())
 
 
-_ports: list[int] = []
-
-
-def epmd_port() -> int:
-    """Nodes find each other by a daemon that the first one starts: ours is nobody else's."""
-    if not _ports:
-        _ports.append(free_port())
-    return _ports[0]
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 _running: list[RabbitServer] = []

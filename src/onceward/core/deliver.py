@@ -74,26 +74,24 @@ async def _found(one: Held, answer: Answer, since: float) -> Found:
         return error
 
 
-async def carry_out(engine: Engine, job: Job, found: Found) -> Outcome[Any] | Exception:
-    """Run what is ours. Without a store, only what was declared to run all the same."""
+def needs_no_claim(job: Job) -> bool:
+    """It has no key and was declared to run all the same, or the test mode is on."""
+    return job.key is NO_KEY or switch.off
+
+
+async def carry_out(engine: Engine, job: Job, found: Held | StoreError | None) -> Outcome[Any] | Exception:
+    """Run what is ours, or needs no claim. Without a store, only what was declared to run all the same."""
+    if found is None:
+        return await execute(engine, job)
     if isinstance(found, Held):
         try:
             return await perform(found)
         except BaseException as error:
             await recover(engine, [found], error)
             raise
-    if isinstance(found, StoreError) and not isinstance(found, VersionSkew) and job.policy.on_store_down == "run":
-        return await unprotected(engine, job, f"store down: {message_of(found)}")
-    return found
-
-
-def needs_no_claim(job: Job) -> bool:
-    """It has no key and was declared to run all the same, or the test mode is on."""
-    return job.key is NO_KEY or switch.off
-
-
-async def carry_out_unclaimed(engine: Engine, job: Job) -> Outcome[Any]:
-    return await execute(engine, job)
+    if isinstance(found, VersionSkew) or job.policy.on_store_down != "run":
+        return found
+    return await unprotected(engine, job, f"store down: {message_of(found)}")
 
 
 async def park_apart(engine: Engine, job: Job, error_type: str, error: str) -> bool:

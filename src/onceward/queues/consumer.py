@@ -13,27 +13,24 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from onceward.core.deliver import Found
-from onceward.core.held import Held, message_of
-from onceward.core.job import Job
+from onceward.core.held import message_of
+from onceward.decorator import Guarded
 from onceward.errors import ConfigurationError, StoreError
 from onceward.model.duration import Duration, microseconds
 from onceward.model.outcome import Outcome
 from onceward.model.policy import SECOND
 from onceward.observe.events import Event
+from onceward.states import Kept
 
 from .hand import Hand
 from .message import Delivery
 from .port import Queue
 from .rule import Ack, Aside, Later, Pace, rule
-from .work import Decode, Work, unclaimed
+from .states import StateWork
+from .work import Decode, FunctionWork
 
 AT_ONCE = 10
-GLANCE = 1.0  # seconds that one call waits for messages: so long a consumer may take to notice that it shall stop
 GATHERING = 0.02  # seconds to let more of a batch finish, so that the next one is not a single message
-
-Chain = list[tuple[Delivery, Job]]
-"""Deliveries of one key, to be worked on one after the other."""
 
 
 class Consumer:
@@ -44,9 +41,15 @@ class Consumer:
     key may name both: key=["{event.id}", "{message.id}"] is the event's own id, else the transport's. Without a key= it
     is the latter.
 
+    In the place of a function there may be a state, `once.state(…)`: then `decode(message)` gives the `StateEvent` that
+    the message brings, and a batch is applied in one call.
+
     What has to come again waits for the function's `retry_delay`; without one, and where nobody can say how long, for
     `first_delay`, doubled each time up to `longest_delay`.
     """
+
+    glance = 1.0
+    """Seconds that one call waits for messages: so long it may take to notice that it shall stop."""
 
     def __init__(
         self,
@@ -65,9 +68,9 @@ class Consumer:
         self.pace = Pace(
             microseconds(first_delay, "first_delay") / SECOND, microseconds(longest_delay, "longest_delay") / SECOND
         )
-        self._work = Work(handler, decode, at_once, queue.name)
-        self._engine = handler.engine
-        self.client: Any = handler.client
+        self._work = _work(handler, decode, at_once, queue.name)
+        self._engine = self._work.engine
+        self.client: Any = self._work.client
         self._stopping = False
         self._away = self._down = 0  # times in a row that the broker, or the store, could not be reached
 
@@ -87,7 +90,7 @@ class Consumer:
         return self._stopping or self._engine.stopping
 
     def __repr__(self) -> str:
-        return f"<Consumer of {self.queue.name} by {self._work.operation.name}, {self.at_once} at once>"
+        return f"<Consumer of {self.queue.name} by {self._work.name}, {self.at_once} at once>"
 
     async def consume(self) -> None:
         """Work until `stop()`, then finish what is in hand. A cancellation leaves it to the next consumer."""
@@ -97,6 +100,7 @@ class Consumer:
         try:
             while not self.stopping:
                 deliveries = await self._receive(hand)
+                raise_if_cancelled()
                 if deliveries:
                     batches.add(asyncio.create_task(self._handle(hand, deliveries)))
                 batches = {batch for batch in batches if not batch.done() or batch.result()}  # raises what it raised
@@ -117,12 +121,12 @@ class Consumer:
         if self._away or self._down:
             await self._rest(self.pace.after(max(self._away, self._down)))
         await hand.fewer(than=self.at_once // 2 + 1, patience=GATHERING)
-        await hand.fewer(than=self.at_once, patience=GLANCE)
+        await hand.fewer(than=self.at_once, patience=self.glance)
         room = self.at_once - len(hand)
         if self.stopping or room <= 0:
             return []
         try:
-            deliveries = await self.queue.receive(room, GLANCE)
+            deliveries = await self.queue.receive(room, self.glance)
         except Exception as error:  # noqa: BLE001 (the broker is away; it may come back)
             self._away += 1
             self._trouble("receive", error)
@@ -134,59 +138,25 @@ class Consumer:
 
     async def _rest(self, seconds: float) -> None:
         """In glances: a signal handler may say that we shall stop, and must not ring a bell itself."""
-        for _ in range(math.ceil(seconds / GLANCE)):
+        for _ in range(math.ceil(seconds / self.glance)):
             if not self.stopping:
-                await asyncio.sleep(min(seconds, GLANCE))
+                await asyncio.sleep(min(seconds, self.glance))
 
     async def _handle(self, hand: Hand, deliveries: Sequence[Delivery]) -> None:
+        """One batch. The store's trouble counts once, however many deliveries met it."""
+        down = False
+
+        async def settle(delivery: Delivery, outcome: Outcome[Any] | Exception) -> None:
+            nonlocal down
+            down = down or isinstance(outcome, StoreError)
+            await self._settle(hand, delivery, outcome)
+
         try:
-            async with asyncio.TaskGroup() as group:
-                await self._begin(hand, deliveries, group)
+            await self._work.do(deliveries, hand, settle)
         finally:
+            self._down = self._down + 1 if down else 0
             for delivery in deliveries:
                 hand.drop(delivery)
-
-    async def _begin(self, hand: Hand, deliveries: Sequence[Delivery], group: asyncio.TaskGroup) -> None:
-        """A batch: one claim for all. A key that comes twice in it is done, then told to have been done."""
-        chains: dict[bytes, Chain] = {}
-        for delivery in deliveries:
-            job = self._work.job(delivery.message)
-            if isinstance(job, Exception):
-                group.create_task(self._settle(hand, delivery, job))
-            elif unclaimed(job):
-                group.create_task(self._do(hand, delivery, job, None))
-            else:
-                chains.setdefault(job.key.id, []).append((delivery, job))
-        found = await self._claim(hand, [chain[0] for chain in chains.values()])
-        for one, chain in zip(found, chains.values(), strict=True):
-            group.create_task(self._do_chain(hand, chain, one))
-
-    async def _claim(self, hand: Hand, some: Sequence[tuple[Delivery, Job]]) -> list[Found]:
-        if not some:
-            return []
-        try:
-            found = await self._work.claim([job for _, job in some])
-        except Exception as error:  # noqa: BLE001 (nothing was begun: all of it can come again)
-            found = [error for _ in some]
-        down = any(isinstance(one, StoreError) for one in found)
-        self._down = self._down + 1 if down else 0
-        for (delivery, _), one in zip(some, found, strict=True):
-            if isinstance(one, Held):
-                hand.under(delivery, one)
-        return found
-
-    async def _do_chain(self, hand: Hand, chain: Chain, found: Found) -> None:
-        for place, (delivery, job) in enumerate(chain):
-            if place:
-                found = (await self._claim(hand, [(delivery, job)]))[0]
-            await self._do(hand, delivery, job, found)
-
-    async def _do(self, hand: Hand, delivery: Delivery, job: Job, found: Found | None) -> None:
-        try:
-            outcome = await self._work.carry_out(job, found)
-        except Exception as error:  # noqa: BLE001 (of the store, or of ours; what the handler raises is an outcome)
-            outcome = error
-        await self._settle(hand, delivery, outcome)
 
     async def _settle(self, hand: Hand, delivery: Delivery, outcome: Outcome[Any] | Exception) -> None:
         """Do what the rule says. What cannot be said to the broker now is said at the next delivery."""
@@ -234,3 +204,21 @@ class Consumer:
                     error=f"{type(error).__qualname__}: {message_of(error)}",
                 )
             )
+
+
+def raise_if_cancelled() -> None:
+    """A client library may have swallowed it, on its way out of a call that it was about to leave anyway."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
+def _work(handler: Any, decode: Decode | None, at_once: int, queue: str) -> FunctionWork | StateWork:
+    if isinstance(handler, Guarded):
+        return FunctionWork(handler, decode, at_once, queue)
+    if isinstance(handler, Kept) and decode is not None:
+        return StateWork(handler, decode, queue)
+    raise ConfigurationError(
+        f"{handler!r} is no decorated function, and no state with a decode=",
+        hint='decorate it: @once(key="order:{event[id]}")',
+    )

@@ -77,7 +77,9 @@ def rule(outcome: Outcome[Any] | Exception, deliveries: int, pace: Pace) -> Ruli
             which = f" (differs in: {', '.join(outcome.arguments)})" if outcome.arguments else ""
             return Aside("PayloadMismatch", f"{outcome.key} came before with another payload{which}")
         case Parked():
-            return Aside(outcome.error_type or "Parked", f"attempt {outcome.attempt}: {outcome.error}", parked=True)
+            has_record = outcome.token > 0  # an event of the future has none
+            why = f"attempt {outcome.attempt}: {outcome.error}" if has_record else outcome.error
+            return Aside(outcome.error_type or "Parked", why, parked=has_record)
         case Outcome():  # unknown
             return Later(pace.after(deliveries), outcome.reason)
         case _:

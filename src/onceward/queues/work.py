@@ -1,63 +1,104 @@
-"""The handler's side of a consumer: from a message to the job that it means, and from jobs to their outcomes."""
+"""A decorated function at work: from messages to the jobs that they mean, claimed together, and to their outcomes."""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import typing
 from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from onceward.bridge import run
-from onceward.core.deliver import Found, carry_out, carry_out_unclaimed, claim_together, needs_no_claim, park_apart
+from onceward.core.deliver import Found, carry_out, claim_together, needs_no_claim, park_apart
+from onceward.core.held import Held
 from onceward.core.job import Job
 from onceward.decorator import Guarded
-from onceward.errors import ConfigurationError, MissingKey
+from onceward.errors import ConfigurationError, MissingKey, StoreError
 from onceward.model.fingerprint import fingerprint, parts
-from onceward.model.key import Scope, make_key
+from onceward.model.key import make_key
 from onceward.model.outcome import Outcome
 from onceward.model.sources import Payload
 
-from .message import Message
+from .aside import MESSAGE, noted, parked_job
+from .driver import Driver
+from .hand import Hand
+from .message import Delivery, Message
 
-T = TypeVar("T")
 Decode = Callable[[Message], Any]
+Settle = Callable[[Delivery, Outcome[Any] | Exception], Coroutine[Any, Any, None]]
+"""Told the outcome of a delivery, or the error that it has none; says to the broker what becomes of it."""
 
-MESSAGE = "message"
-"""A second parameter of this name gets the message itself, with its id and headers."""
-
-LONGEST_NOTE = 500  # characters of an id on a record
+Chain = list[tuple[Delivery, Job]]
+"""Deliveries of one key, to be worked on one after the other."""
 
 
-class Work:
+class FunctionWork:
     """What a decorated function makes of messages. Blocking functions run in threads, up to `at_once` of them."""
 
-    def __init__(self, handler: Any, decode: Decode | None, at_once: int, queue: str) -> None:
-        if not isinstance(handler, Guarded):
-            raise ConfigurationError(
-                f"{handler!r} is no decorated function", hint='decorate it: @once(key="order:{event[id]}")'
-            )
+    def __init__(self, handler: Guarded[..., Any], decode: Decode | None, at_once: int, queue: str) -> None:
         self.operation = handler.operation
         self.engine = handler.engine
+        self.client = handler.client
+        self.name = self.operation.name
         self._handler = handler
         self._queue = queue
         names = [name for name in self.operation.binding.names if name != self.operation.binding.receiver]
         self._takes_message = names[1:] == [MESSAGE]
         if not names or (names[1:] and not self._takes_message):
             raise ConfigurationError(
-                f"{self.operation.name} has parameters that a consumer does not know",
+                f"{self.name} has parameters that a consumer does not know",
                 hint="it may have two: the event, and message: def book(event, message): …",
             )
         self._decode = decode or decoder(self.operation.fn, names[0])
-        self._by_transport = isinstance(self.operation.source, Payload) and not (
-            self.operation.source.arguments or self.operation.source.exclude
-        )
-        self._threads = 0 if self.operation.awaits else at_once + 1  # one more, to claim the next batch meanwhile
-        self._pool: ThreadPoolExecutor | None = None
+        source = self.operation.source
+        self._by_transport = isinstance(source, Payload) and not (source.arguments or source.exclude)
+        self._drive = Driver(0 if self.operation.awaits else at_once + 1)  # one more, to claim the next batch meanwhile
+
+    async def do(self, deliveries: Sequence[Delivery], hand: Hand, settle: Settle) -> None:
+        """A batch: one claim for all. A key that comes twice in it is done, then told to have been done."""
+        chains: dict[bytes, Chain] = {}
+        async with asyncio.TaskGroup() as group:
+            for delivery in deliveries:
+                job = self.job(delivery.message)
+                if isinstance(job, Exception):
+                    group.create_task(settle(delivery, job))
+                elif needs_no_claim(job):
+                    group.create_task(self._do(delivery, job, None, settle))
+                else:
+                    chains.setdefault(job.key.id, []).append((delivery, job))
+            found = await self._claim([chain[0] for chain in chains.values()], hand)
+            for one, chain in zip(found, chains.values(), strict=True):
+                group.create_task(self._do_chain(chain, one, hand, settle))
+
+    async def _claim(self, some: Sequence[tuple[Delivery, Job]], hand: Hand) -> Sequence[Found]:
+        if not some:
+            return ()
+        try:
+            found = await self._drive(claim_together(self.engine, [job for _, job in some]))
+        except Exception as error:  # noqa: BLE001 (nothing was begun: all of it can come again)
+            return [error for _ in some]
+        for (delivery, _), one in zip(some, found, strict=True):
+            if isinstance(one, Held):
+                hand.under(delivery, one)
+        return found
+
+    async def _do_chain(self, chain: Chain, found: Found, hand: Hand, settle: Settle) -> None:
+        for place, (delivery, job) in enumerate(chain):
+            if place:
+                found = (await self._claim([(delivery, job)], hand))[0]
+            await self._do(delivery, job, found, settle)
+
+    async def _do(self, delivery: Delivery, job: Job, found: Found | None, settle: Settle) -> None:
+        outcome: Outcome[Any] | Exception
+        if found is None or isinstance(found, Held | StoreError):
+            try:
+                outcome = await self._drive(carry_out(self.engine, job, found))
+            except Exception as error:  # noqa: BLE001 (of the store, or of ours; what the handler raises is an outcome)
+                outcome = error
+        else:
+            outcome = found
+        await settle(delivery, outcome)
 
     def job(self, message: Message) -> Job | Exception:
         """The job that a message means, or the error that it means none: it cannot be read, or it has no key."""
@@ -68,7 +109,7 @@ class Work:
                 made = self._under_transport(made, message)
         except Exception as error:  # noqa: BLE001 (reading it is the user's own code, and the message is anybody's)
             return error
-        return replace(made, note={MESSAGE: message.id[:LONGEST_NOTE], "queue": self._queue[:LONGEST_NOTE]})
+        return replace(made, note=noted(message, self._queue))
 
     def _under_transport(self, made: Job, message: Message) -> Job:
         """No key was declared: the message is the work. Of what it holds the fingerprint is made all the same."""
@@ -78,40 +119,13 @@ class Work:
         payload = self.operation.payload(self.operation.arguments(made.args, made.kwargs))
         return replace(made, key=key, fingerprint=fingerprint(payload), arguments=parts(payload, key.id))
 
-    async def claim(self, jobs: Sequence[Job]) -> list[Found]:
-        """In one call. The jobs are of different keys."""
-        return await self._drive(claim_together(self.engine, jobs))
-
-    async def carry_out(self, job: Job, found: Found | None) -> Outcome[Any] | Exception:
-        """The outcome of a job that was claimed, or needs no claim."""
-        if found is None:
-            return await self._drive(carry_out_unclaimed(self.engine, job))
-        return await self._drive(carry_out(self.engine, job, found))
-
     async def park(self, message: Message, kind: str, reason: str) -> bool:
         """Keep a PARKED record of a message that cannot be done. False: not now."""
-        of = self.operation.scope
-        scope = Scope(of.app, f"{of.operation}.message", of.tenant)
-        body = f"sha256:{hashlib.sha256(message).hexdigest()}"
-        note = {"queue": self._queue[:LONGEST_NOTE], MESSAGE: message.id[:LONGEST_NOTE], "body": body}
-        key = make_key(scope, [self._queue, message.id or body], message.id or body)
-        job = Job(key, self.operation.policy, self.operation.codec, note=note)
+        job = parked_job(message, self._queue, self.operation.scope, self.operation.policy, self.operation.codec)
         return await self._drive(park_apart(self.engine, job, kind, reason))
 
-    async def _drive(self, flow: Coroutine[Any, Any, T]) -> T:
-        if not self._threads:
-            return await flow
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._threads, "onceward-consumer")
-        return await asyncio.get_running_loop().run_in_executor(self._pool, run, flow)
-
     def close(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=False)
-            self._pool = None
-
-
-unclaimed = needs_no_claim
+        self._drive.close()
 
 
 def decoder(fn: Callable[..., Any], parameter: str) -> Decode:
