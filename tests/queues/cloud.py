@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 from onceward.queues import Queue
@@ -18,7 +18,9 @@ PATIENCE = 30.0  # seconds for a call
 SHORTEST_SESSION = 3.0  # seconds: a busy machine must not look like a dead one
 LOOKING = 3.0  # seconds without a message after which there are none: longer than the ack deadline of a storm
 
-Sent = list[tuple[bytes, str]]
+RENTED = ("kafka", "pubsub", "sqs")
+
+Sent = Sequence[tuple[bytes, str]]
 
 
 class Standing:
@@ -28,7 +30,7 @@ class Standing:
     def begin(self) -> None: ...
 
 
-def cloud_adapter(kind: str, url: str, name: str, *, dead_letters: bool, ack_deadline: float) -> Queue:
+def rented(kind: str, url: str, name: str, *, dead_letters: bool, ack_deadline: float) -> Queue:
     """An adapter on a queue that exists; also for the children of a test."""
     if kind == "kafka":
         ms = int(max(ack_deadline, SHORTEST_SESSION) * 1000)
@@ -53,8 +55,23 @@ class Rented:
         self.url = url
         self.name = f"orders-{uuid.uuid4().hex}"
 
+    async def make(self) -> None:
+        raise NotImplementedError
+
+    async def send(self, messages: Sent) -> None:
+        raise NotImplementedError
+
+    async def left(self) -> int:
+        raise NotImplementedError
+
+    async def dead(self) -> list[bytes]:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Let go of what it looks with."""
+
     def queue(self, *, dead_letters: bool, ack_deadline: float) -> Queue:
-        return cloud_adapter(self.kind, self.url, self.name, dead_letters=dead_letters, ack_deadline=ack_deadline)
+        return rented(self.kind, self.url, self.name, dead_letters=dead_letters, ack_deadline=ack_deadline)
 
 
 # ── Kafka ──
@@ -68,9 +85,8 @@ class OnKafka(Rented):
     kind = "kafka"
 
     async def make(self) -> None:
-        with self.onlooker() as look:
-            for topic in (self.name, f"{self.name}-dead"):
-                look.list_topics(topic, timeout=PATIENCE)  # the mock makes what it is asked about
+        for topic in (self.name, f"{self.name}-dead"):
+            self.onlooker.list_topics(topic, timeout=PATIENCE)  # the mock makes what it is asked about
 
     async def send(self, messages: Sent) -> None:
         self.produce([(body, -1) for body, _ in messages])
@@ -85,24 +101,19 @@ class OnKafka(Rented):
         assert producer.flush(PATIENCE) == 0
 
     async def left(self) -> int:
-        with self.onlooker() as look:
-            ends = self._ends(look, self.name)
-            return sum(ends.values()) - self._committed(look, ends)
+        return sum(self._ends(self.name).values()) - self.committed()
 
     def committed(self) -> int:
-        with self.onlooker() as look:
-            return self._committed(look, self._ends(look, self.name))
-
-    def _committed(self, look: Any, ends: dict[int, int]) -> int:
         """How many messages of all partitions are done."""
         from confluent_kafka import TopicPartition
 
-        asked = [TopicPartition(self.name, number) for number in ends]
-        return sum(max(0, one.offset) for one in look.committed(asked, timeout=PATIENCE))
+        asked = [TopicPartition(self.name, number) for number in self._ends(self.name)]
+        return sum(max(0, one.offset) for one in self.onlooker.committed(asked, timeout=PATIENCE))
 
-    def _ends(self, look: Any, topic: str) -> dict[int, int]:
+    def _ends(self, topic: str) -> dict[int, int]:
         from confluent_kafka import TopicPartition
 
+        look = self.onlooker
         partitions = look.list_topics(topic, timeout=PATIENCE).topics[topic].partitions
         return {
             number: look.get_watermark_offsets(TopicPartition(topic, number), timeout=PATIENCE)[1]
@@ -112,25 +123,24 @@ class OnKafka(Rented):
     async def dead(self) -> list[bytes]:
         from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
-        topic = f"{self.name}-dead"
+        topic, look = f"{self.name}-dead", self.onlooker
         found: list[bytes] = []
-        with self.onlooker() as look:
-            ends = self._ends(look, topic)
-            look.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in ends])
-            while len(found) < sum(ends.values()):
-                found += [one.value() or b"" for one in look.consume(100, timeout=0.5)]
+        ends = self._ends(topic)
+        look.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in ends])
+        while len(found) < sum(ends.values()):
+            found += [one.value() or b"" for one in look.consume(100, timeout=0.5)]
+        look.unassign()
         return found
 
-    @contextmanager
-    def onlooker(self) -> Iterator[Any]:
+    @cached_property
+    def onlooker(self) -> Any:
         """Asks what the group has committed, and never joins it."""
         from confluent_kafka import Consumer
 
-        look = Consumer(of_group(self.url, self.name))
-        try:
-            yield look
-        finally:
-            look.close()
+        return Consumer(of_group(self.url, self.name))
+
+    def close(self) -> None:
+        self.onlooker.close()
 
 
 # ── Pub/Sub ──

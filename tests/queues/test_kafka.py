@@ -52,7 +52,8 @@ async def received(queue: KafkaQueue, number: int) -> list[Delivery]:
 
 
 async def opened(topic: OnKafka, **choices: Any) -> KafkaQueue:
-    queue = KafkaQueue(topic.name, of_group(topic.url, topic.name), **choices)
+    quick = {"session.timeout.ms": 3000}  # the mock gives partitions away only when a session is over
+    queue = KafkaQueue(topic.name, of_group(topic.url, topic.name) | quick, **choices)
     await queue.open()
     return queue
 
@@ -74,6 +75,7 @@ async def test_offsets_are_committed_in_order_and_the_rest_comes_again(kafka: Ka
     second = await opened(topic)
     assert [one.message.body for one in await received(second, 3)] == [b"1", b"2", b"3"]
     await second.close()
+    topic.close()
 
 
 async def test_a_partition_whose_first_message_is_never_done_is_paused_in_the_end(kafka: KafkaServer) -> None:

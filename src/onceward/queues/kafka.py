@@ -82,6 +82,7 @@ class KafkaQueue:
 
     async def close(self) -> None:
         consumer, self._consumer = self._consumer, None
+        self._producer = None  # every dead letter was confirmed
         if consumer is not None:
             await asyncio.to_thread(consumer.close)  # leaves the group: others get the partitions at once
 
