@@ -34,7 +34,7 @@ def rented(kind: str, url: str, name: str, *, dead_letters: bool, ack_deadline: 
     """An adapter on a queue that exists; also for the children of a test."""
     if kind == "kafka":
         ms = int(max(ack_deadline, SHORTEST_SESSION) * 1000)
-        timeouts = {"max.poll.interval.ms": ms, "session.timeout.ms": ms}
+        timeouts = {"max.poll.interval.ms": ms, "session.timeout.ms": ms, "heartbeat.interval.ms": ms // 6}
         dead = f"{name}-dead" if dead_letters else None
         return KafkaQueue(name, of_group(url, name) | timeouts, dead_letter=dead)
     if kind == "pubsub":

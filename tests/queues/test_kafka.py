@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from onceward import ConfigurationError
-from onceward.queues import Delivery
+from onceward import AsyncOnce, ConfigurationError, MemoryStore
+from onceward.queues import Consumer, Delivery
 from onceward.queues.kafka import KafkaQueue
 from onceward.queues.offsets import Offsets
-from tests.queues.cloud import OnKafka, of_group
+from onceward.testing.queues import until
+from tests.queues.cloud import SHORTEST_SESSION, OnKafka, of_group
 from tests.servers.kafka import KafkaServer
 
 
@@ -52,7 +54,10 @@ async def received(queue: KafkaQueue, number: int) -> list[Delivery]:
 
 
 async def opened(topic: OnKafka, **choices: Any) -> KafkaQueue:
-    quick = {"session.timeout.ms": 3000}  # the mock gives partitions away only when a session is over
+    quick = {
+        "session.timeout.ms": 3000,
+        "heartbeat.interval.ms": 500,
+    }  # the mock gives partitions away only when a session is over
     queue = KafkaQueue(topic.name, of_group(topic.url, topic.name) | quick, **choices)
     await queue.open()
     return queue
@@ -88,3 +93,28 @@ async def test_a_partition_whose_first_message_is_never_done_is_paused_in_the_en
     await queue.ack([stuck])
     assert await received(queue, 1)
     await queue.close()
+
+
+@pytest.mark.fault("F70")
+async def test_a_consumer_whose_hands_are_full_stays_in_its_group(kafka: KafkaServer) -> None:
+    """It receives nothing meanwhile, and a member that does not poll is put out of its group."""
+    topic = OnKafka(kafka.address)
+    topic.produce([(b'{"id": "a"}', 0), (b'{"id": "b"}', 0)])
+    once = AsyncOnce(MemoryStore())
+    begun: list[str] = []
+
+    @once(key="{event[id]}", name="book")
+    async def book(event: dict[str, str]) -> None:
+        begun.append(event["id"])
+        await asyncio.sleep(1.5 * SHORTEST_SESSION if event["id"] == "a" else 0)
+
+    queue = topic.queue(dead_letters=False, ack_deadline=SHORTEST_SESSION)
+    consumer = Consumer(book, queue, at_once=1)
+    task = asyncio.create_task(consumer.consume())
+    await until(lambda: topic.committed() == 2)
+    consumer.stop()
+    await task
+    assert begun == ["a", "b"]
+    assert once.counts.get("skipped", 0) == 0, "it was delivered twice"
+    assert once.counts.get("queue_failed", 0) == 0
+    topic.close()

@@ -13,6 +13,7 @@ import itertools
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
@@ -162,18 +163,26 @@ class KafkaQueue:
             return due, max(0.0, self._again[0][0] - now) if self._again else float("inf")
 
     def _poll(self, most: int, wait: float) -> list[Delivery]:
-        self._commit(dict(self._partitions))
         self._pause_those_ahead()
         found = self._consumer.consume(1, timeout=wait)
         if found and most > 1:
             found += self._consumer.consume(most - 1, timeout=0)
-        return [delivery for one in found if (delivery := self._delivery(one)) is not None]
+        deliveries = self._delivered(found)
+        if not deliveries:
+            with suppress(_library().KafkaException):  # it is tried again, and no reason not to poll
+                self._commit(dict(self._partitions))
+        return deliveries
 
-    def _delivery(self, found: Any) -> Delivery | None:
-        if found.error() is not None:
-            if found.error().code() == _library().KafkaError._PARTITION_EOF:  # noqa: SLF001 (its public name)
-                return None
-            raise _library().KafkaException(found.error())
+    def _delivered(self, found: Sequence[Any]) -> list[Delivery]:
+        """An error among messages is told when it comes alone: what was received has to be handed out."""
+        deliveries = [self._delivery(one) for one in found if one.error() is None]
+        for one in found:
+            error = one.error()
+            if not deliveries and error is not None and error.code() != _library().KafkaError._PARTITION_EOF:  # noqa: SLF001 (its public name)
+                raise _library().KafkaException(error)
+        return deliveries
+
+    def _delivery(self, found: Any) -> Delivery:
         where, offset = (found.topic(), found.partition()), found.offset()
         headers = {name: (value or b"").decode(errors="replace") for name, value in found.headers() or ()}
         if found.key() is not None:
@@ -193,11 +202,10 @@ class KafkaQueue:
         with self._lock:
             wanted = set(self._partitions)
         self._pause(wanted)
-        for one in self._consumer.consume(1, timeout=0):  # one that was fetched before the pause, at most
-            delivery = self._delivery(one)
-            if delivery is not None:
-                with self._lock:
-                    heapq.heappush(self._again, (0.0, next(self._numbers), delivery))
+        deliveries = self._delivered(self._consumer.consume(1, timeout=0))
+        with self._lock:
+            for delivery in deliveries:  # one that was fetched before the pause, at most
+                heapq.heappush(self._again, (0.0, next(self._numbers), delivery))
 
     def _pause(self, wanted: set[Partition]) -> None:
         """Exactly these are paused from now on."""
