@@ -166,5 +166,6 @@ def test_without_once_the_same_kill_charges_twice(shop: Shop) -> None:
 
 def forget_the_heartbeat(client: Redis) -> None:
     """RQ gives up a job not before a minute of silence, which cannot be set: let it have passed."""
-    for entry in client.zrange("rq:wip:default", 0, -1):
+    entries: Any = client.zrange("rq:wip:default", 0, -1)
+    for entry in entries:
         client.zadd("rq:wip:default", {entry: time.time() - 1})

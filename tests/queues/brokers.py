@@ -9,15 +9,12 @@ from typing import Any, Protocol
 import redis
 
 from onceward.queues import Delivery, Queue
-from onceward.queues.nats import NatsQueue
 from onceward.queues.rabbitmq import RabbitQueue
-from onceward.queues.redis_streams import RedisStreamQueue
-from tests.queues.cloud import RENTED, rented
+from tests.queues.adapters import GROUP, adapter
 from tests.servers.nats import NatsServer
 from tests.servers.rabbitmq import RabbitServer
 from tests.servers.redis import RedisServer
 
-GROUP = "shop"
 Sent = Sequence[tuple[bytes, str]]
 """Bodies and their transport ids."""
 
@@ -34,18 +31,6 @@ class Broker(Protocol):
     async def left(self) -> int: ...
     async def dead(self) -> list[bytes]: ...
     def queue(self, *, dead_letters: bool, ack_deadline: float) -> Queue: ...
-
-
-def adapter(kind: str, url: str, name: str, *, dead_letters: bool, ack_deadline: float) -> Queue:
-    """An adapter on a queue that exists; also for the children of a test."""
-    if kind in RENTED:
-        return rented(kind, url, name, dead_letters=dead_letters, ack_deadline=ack_deadline)
-    dead = f"{name}.dead" if dead_letters else None
-    if kind == "nats":
-        return NatsQueue(url, stream=name, durable=GROUP, dead_letter=dead, ack_deadline=ack_deadline)
-    if kind == "redis":
-        return RedisStreamQueue(url, stream=name, group=GROUP, dead_letter=dead, ack_deadline=ack_deadline)
-    return RabbitQueue(url, queue=name, dead_letter=dead)
 
 
 class OnNats:

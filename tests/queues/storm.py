@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from tests.queues.brokers import Broker
+from tests.queues.worker import is_ready
 
 DUPLICATES = 0.3
-PATIENCE = 240.0  # seconds without a new row after which nothing will come any more
+PATIENCE = 120.0  # seconds without a new row after which nothing will come any more
 LOOK = 0.02
 
 
@@ -45,11 +46,13 @@ class Storm(NamedTuple):
 class Crew:
     """The workers."""
 
-    def __init__(self, command: list[str], size: int) -> None:
-        self._command = command
-        self.members = [self._start() for _ in range(size)]
+    def __init__(self, broker: Broker, database: Path, size: int) -> None:
+        place = (broker.kind, broker.url, broker.name, str(database))
+        self._command = [sys.executable, "-m", "tests.queues.worker", *place]
+        self._database = database
+        self.members = [self.start() for _ in range(size)]
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def start(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
 
     def kill_one(self, dice: random.Random) -> None:
@@ -57,10 +60,17 @@ class Crew:
         place = dice.randrange(len(self.members))
         self.members[place].kill()
         self.members[place].wait()
-        self.members[place] = self._start()
+        self.members[place] = self.start()
+
+    def revive(self) -> None:
+        """Whoever finds no broker when it starts ends; somebody else is started, as by a supervisor."""
+        self.members = [one if one.poll() is None else self.start() for one in self.members]
 
     def stop(self) -> list[int]:
         for member in self.members:
+            while not is_ready(self._database, member.pid).exists():
+                assert member.poll() is None, "a worker did not start"
+                time.sleep(LOOK)
             member.send_signal(signal.SIGTERM)
         return [member.wait(60) for member in self.members]
 
@@ -81,20 +91,19 @@ def storm(broker: Broker, server: Restarts, database: Path, *, messages: int, ki
         connection.execute("CREATE TABLE effects (event INTEGER)")
     asyncio.run(broker.make())
     asyncio.run(broker.send([(json.dumps({"id": id}).encode(), f"m{number}") for number, id in enumerate(ids)]))
-    command = [sys.executable, "-m", "tests.queues.worker", broker.kind, broker.url, broker.name, str(database)]
-    crew = Crew(command, 2)
+    crew = Crew(broker, database, 2)
     try:
         for blow in range(kills):
-            _await_rows(database, events * (blow + 1) // (kills + 1))
+            _await_rows(crew, database, events * (blow + 1) // (kills + 1))
             time.sleep(dice.random() * 0.1)
             crew.kill_one(dice)
             if blow == kills // 2:
                 server.kill()
                 server.begin()
-        _await_rows(database, events)
+        _await_rows(crew, database, events)
         codes = crew.stop()
         while asyncio.run(broker.left()):  # duplicates that had to wait are not done yet
-            crew.members = [crew._start()]
+            crew.members = [crew.start()]
             _await_empty(broker)
             codes += crew.stop()
     finally:
@@ -110,13 +119,14 @@ def _rows(database: Path) -> list[int]:
         return [id for (id,) in connection.execute("SELECT event FROM effects")]
 
 
-def _await_rows(database: Path, wanted: int) -> None:
+def _await_rows(crew: Crew, database: Path, wanted: int) -> None:
     before, since = -1, time.monotonic()
     while (rows := len(set(_rows(database)))) < wanted:
         if rows != before:
             before, since = rows, time.monotonic()
         assert time.monotonic() < since + PATIENCE, f"{rows} of {wanted} rows, and no more come"
         time.sleep(LOOK)
+        crew.revive()
 
 
 def _await_empty(broker: Broker) -> None:

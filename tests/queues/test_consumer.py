@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from onceward import AsyncOnce, ConfigurationError, MemoryStore, Once, current_claim
+from onceward import AsyncOnce, ConfigurationError, MemoryStore, Once, StateEvent, current_claim
 from onceward.model.record import State
 from onceward.observe.events import Event
 from onceward.ports import Filter
@@ -338,13 +338,14 @@ def test_what_cannot_work_is_refused_where_it_is_declared() -> None:
     @once(key="x")
     def one(event: Any) -> None: ...
 
-    for handler, choices, why in [
-        (plain, {}, "no decorated function"),
-        (two, {}, "parameters that a consumer does not know"),
-        (one, {"at_once": 0}, "would take no message"),
+    for handler, at_once, why in [
+        (plain, 1, "no decorated function"),
+        (two, 1, "parameters that a consumer does not know"),
+        (one, 0, "would take no message"),
+        (once.state("trucks"), 1, "no state with a decode="),
     ]:
         with pytest.raises(ConfigurationError, match=why):
-            Consumer(handler, MemoryQueue(), **choices)
+            Consumer(handler, MemoryQueue(), at_once=at_once)
 
 
 def test_the_kits_own_broken_queue_would_be_noticed() -> None:
@@ -360,3 +361,43 @@ def test_the_kits_own_broken_queue_would_be_noticed() -> None:
     with pytest.raises(AssertionError):
         kit.test_what_failed_is_tried_again_and_then_acknowledged()
     assert Forgetful(kit._queue).name == "memory"
+
+
+@pytest.mark.mission("E3")
+@pytest.mark.parametrize("blocking", [False, True])
+async def test_a_state_takes_a_batch_in_one_call_and_stale_events_are_acknowledged(blocking: bool) -> None:
+    store = Keeping()
+    once: Any = Once(store) if blocking else AsyncOnce(store)
+    trucks = once.state("trucks", ahead=None)
+    queue = MemoryQueue()
+    for second, place in ((2, "Potsdam"), (1, "Berlin"), (2, "Potsdam")):
+        event = {"truck": 7, "at": f"2026-03-01T12:00:0{second}Z", "place": place}
+        queue.put(json.dumps(event).encode(), id=f"m{second}")
+
+    def read(message: Message) -> StateEvent[str]:
+        event = json.loads(message)
+        return StateEvent(event["truck"], event["at"], event["place"])
+
+    queue.put(b"no JSON", id="odd")
+    await consumed(queue, trucks, decode=read)
+    assert store.calls == 1
+    assert await parked(store) == [("odd", "JSONDecodeError")]
+    current = await (asyncio.to_thread(trucks.get, 7) if blocking else trucks.get(7))
+    assert current == "Potsdam"
+    assert once.counts["stale"] == 1
+
+
+async def test_an_event_of_the_future_is_parked_as_a_message() -> None:
+    once, queue = AsyncOnce(MemoryStore()), MemoryQueue()
+    queue.put(b"2999-01-01T00:00:00Z", id="m1")
+    trucks = once.state("trucks")
+    await consumed(queue, trucks, decode=lambda message: StateEvent(7, message.decode(), "Mars"))
+    assert await parked(once.store) == [("m1", "FutureEvent")]
+
+
+class Keeping(MemoryStore):
+    calls = 0
+
+    async def keep_newest(self, *arguments: Any, **options: Any) -> Any:
+        self.calls += 1
+        return await super().keep_newest(*arguments, **options)

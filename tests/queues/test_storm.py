@@ -10,12 +10,12 @@ import pytest
 
 from tests.queues.brokers import OnNats, OnRabbit, OnRedisStreams
 from tests.queues.storm import storm
+from tests.servers import rabbitmq
 from tests.servers.nats import NatsServer
-from tests.servers.rabbitmq import RabbitServer
 from tests.servers.redis import RedisServer
 
 MESSAGES = int(os.environ.get("ONCEWARD_STORM_MESSAGES", "2000"))
-KILLS = int(os.environ.get("ONCEWARD_STORM_KILLS", "4"))
+KILLS = int(os.environ.get("ONCEWARD_STORM_KILLS", "3"))
 DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
 
 
@@ -33,13 +33,6 @@ def valkey() -> Iterator[RedisServer]:
     server.end()
 
 
-@pytest.fixture
-def rabbit() -> Iterator[RabbitServer]:
-    server = RabbitServer().begin()
-    yield server
-    server.end()
-
-
 @pytest.mark.mission("D1", "D5")
 @pytest.mark.fault("F71")
 @pytest.mark.timeout(600)
@@ -52,6 +45,7 @@ class TestStorm:
         done = storm(OnRedisStreams(valkey), valkey, tmp_path / "shop.db", messages=MESSAGES, kills=KILLS)
         assert done.passed, done
 
-    def test_rabbitmq(self, rabbit: RabbitServer, tmp_path: Path) -> None:
-        done = storm(OnRabbit(rabbit), rabbit, tmp_path / "shop.db", messages=MESSAGES, kills=KILLS)
+    def test_rabbitmq(self, tmp_path: Path) -> None:
+        server = rabbitmq.shared()  # it takes some seconds to start; the other tests do not run meanwhile
+        done = storm(OnRabbit(server), server, tmp_path / "shop.db", messages=MESSAGES, kills=KILLS)
         assert done.passed, done

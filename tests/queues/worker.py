@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sqlite3
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 from onceward import Once, current_claim
 from onceward.queues import Consumer
-from tests.queues.brokers import adapter
+from tests.queues.adapters import adapter
 
 ACK_DEADLINE = 2.0
 LEASE = "2s"
@@ -30,8 +33,15 @@ def consumer(kind: str, url: str, name: str, database: str) -> Consumer:
             current_claim().complete_in(connection)
 
     queue = adapter(kind, url, name, dead_letters=False, ack_deadline=ACK_DEADLINE)
-    return Consumer(book, queue, at_once=20, first_delay="100ms", longest_delay="1s")
+    return Consumer(book, queue, at_once=10, first_delay="100ms", longest_delay="1s")
+
+
+def is_ready(database: Path, pid: int) -> Path:
+    """There once a SIGTERM is understood."""
+    return database.parent / f"ready-{pid}"
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # until the consumer has its own
+    is_ready(Path(sys.argv[4]), os.getpid()).touch()
     consumer(*sys.argv[1:5]).run()

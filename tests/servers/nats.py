@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import json
 import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
 
 from tests.servers.process import Server, free_port, missing
 
@@ -44,20 +41,6 @@ class NatsServer(Server):
     def end(self) -> None:
         self.kill()
         self._folder.cleanup()
-
-    def context(self, call: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
-        """What the call makes of a JetStream context, on a loop of its own."""
-
-        async def main() -> Any:
-            import nats
-
-            client = await nats.connect(self.url)
-            try:
-                return await call(client.jetstream())
-            finally:
-                await client.close()
-
-        return asyncio.run(main())
 
 
 def _answers(port: int) -> bool:

@@ -76,7 +76,7 @@ async def _found(one: Held, answer: Answer, since: float) -> Found:
 
 def needs_no_claim(job: Job) -> bool:
     """It has no key and was declared to run all the same, or the test mode is on."""
-    return job.key is NO_KEY or switch.off
+    return job.key is NO_KEY or bool(switch.off)
 
 
 async def carry_out(engine: Engine, job: Job, found: Held | StoreError | None) -> Outcome[Any] | Exception:

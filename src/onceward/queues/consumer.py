@@ -22,6 +22,7 @@ from onceward.model.policy import SECOND
 from onceward.observe.events import Event
 from onceward.states import Kept
 
+from .broker import Broker
 from .hand import Hand
 from .message import Delivery
 from .port import Queue
@@ -64,6 +65,7 @@ class Consumer:
         if at_once < 1:
             raise ConfigurationError(f"at_once={at_once} would take no message", hint="give at least 1")
         self.queue = queue
+        self._broker = Broker(queue)
         self.at_once = at_once
         self.pace = Pace(
             microseconds(first_delay, "first_delay") / SECOND, microseconds(longest_delay, "longest_delay") / SECOND
@@ -95,12 +97,11 @@ class Consumer:
     async def consume(self) -> None:
         """Work until `stop()`, then finish what is in hand. A cancellation leaves it to the next consumer."""
         await self.queue.open()
-        hand = Hand(self.queue, self._trouble)
+        hand = Hand(self._broker, self.queue.ack_deadline, self._trouble)
         batches: set[asyncio.Task[None]] = set()
         try:
             while not self.stopping:
                 deliveries = await self._receive(hand)
-                raise_if_cancelled()
                 if deliveries:
                     batches.add(asyncio.create_task(self._handle(hand, deliveries)))
                 batches = {batch for batch in batches if not batch.done() or batch.result()}  # raises what it raised
@@ -126,7 +127,7 @@ class Consumer:
         if self.stopping or room <= 0:
             return []
         try:
-            deliveries = await self.queue.receive(room, self.glance)
+            deliveries = await self._broker.receive(room, self.glance)
         except Exception as error:  # noqa: BLE001 (the broker is away; it may come back)
             self._away += 1
             self._trouble("receive", error)
@@ -160,16 +161,15 @@ class Consumer:
 
     async def _settle(self, hand: Hand, delivery: Delivery, outcome: Outcome[Any] | Exception) -> None:
         """Do what the rule says. What cannot be said to the broker now is said at the next delivery."""
-        ruling = rule(outcome, delivery.message.deliveries, self.pace)
-        if isinstance(ruling, Aside):
-            ruling = await self._set_aside(delivery, ruling)
+        ruled = rule(outcome, delivery.message.deliveries, self.pace)
+        ruling = await self._set_aside(delivery, ruled) if isinstance(ruled, Aside) else ruled
         hand.drop(delivery)
         if isinstance(ruling, Ack):
             hand.ack(delivery)
         elif isinstance(ruling, Later):
             self._tell("delivered_later", delivery, f"{ruling.reason}: in {ruling.seconds:.1f} s")
             try:
-                await self.queue.later(delivery, ruling.seconds)
+                await self._broker.later(delivery, ruling.seconds)
             except Exception as error:  # noqa: BLE001 (then it comes again by the broker's own deadline)
                 self._trouble("later", error)
 
@@ -178,7 +178,7 @@ class Consumer:
         reason = f"{why.kind}: {why.reason}"
         try:
             if self.queue.dead_letters:
-                await self.queue.dead_letter(delivery, reason)
+                await self._broker.dead_letter(delivery, reason)
                 self._tell("dead_lettered", delivery, reason)
                 return None
             if why.parked or await self._work.park(delivery.message, why.kind, why.reason):
@@ -204,13 +204,6 @@ class Consumer:
                     error=f"{type(error).__qualname__}: {message_of(error)}",
                 )
             )
-
-
-def raise_if_cancelled() -> None:
-    """A client library may have swallowed it, on its way out of a call that it was about to leave anyway."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
 
 
 def _work(handler: Any, decode: Decode | None, at_once: int, queue: str) -> FunctionWork | StateWork:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from onceward.core.held import Held
 
+from .broker import Broker
 from .message import Delivery
-from .port import Queue
 
 EXTENSIONS = 3
 """Per ack deadline: two may fail in a row before the broker delivers to somebody else."""
@@ -20,8 +20,9 @@ Trouble = Callable[[str, Exception], None]
 class Hand:
     """Knows what is in hand, and says so to the broker, as the keeper says it to the store."""
 
-    def __init__(self, queue: Queue, trouble: Trouble) -> None:
-        self._queue = queue
+    def __init__(self, broker: Broker, ack_deadline: float | None, trouble: Trouble) -> None:
+        self._broker = broker
+        self._deadline = ack_deadline
         self._trouble = trouble
         self._held: dict[Delivery, Held | None] = {}
         self._done: list[Delivery] = []
@@ -34,8 +35,8 @@ class Hand:
 
     def take(self, delivery: Delivery) -> None:
         self._held[delivery] = None
-        if self._extending is None and self._queue.ack_deadline is not None:
-            self._extending = asyncio.create_task(self._keep_extending(self._queue.ack_deadline / EXTENSIONS))
+        if self._extending is None and self._deadline is not None:
+            self._extending = asyncio.create_task(self._keep_extending(self._deadline / EXTENSIONS))
 
     def under(self, delivery: Delivery, held: Held) -> None:
         """It is worked on under this claim: once that is lost, the delivery is not held on to either."""
@@ -56,7 +57,7 @@ class Hand:
         while self._done:
             done, self._done = self._done, []
             try:
-                await self._queue.ack(done)
+                await self._broker.ack(done)
             except Exception as error:  # noqa: BLE001 (they are delivered again, recognised and acknowledged then)
                 self._trouble("ack", error)
         self._acking = None
@@ -68,7 +69,7 @@ class Hand:
             if not ours:
                 continue
             try:
-                await self._queue.extend(ours)
+                await self._broker.extend(ours)
             except Exception as error:  # noqa: BLE001 (tried again; else the broker delivers it to somebody, who asks the store)
                 self._trouble("extend", error)
 

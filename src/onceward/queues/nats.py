@@ -116,7 +116,7 @@ class NatsQueue:
 
     def _drain(self, most: int) -> list[Delivery]:
         """What came too late for the request that it was meant for."""
-        found = []
+        found: list[Delivery] = []
         while self._arrived and len(found) < most:
             message = self._arrived.popleft()
             if not self._is_last_word(message):

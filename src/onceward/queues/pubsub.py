@@ -42,19 +42,15 @@ class PubSubQueue:
         self.name = f"pubsub/{subscription}"
         self._subscription = subscription
         self.ack_deadline: float | None = ack_deadline
+        self.dead_letters = dead_letter is not None
         self._topic = dead_letter
-        self._client = client
+        self._client: Any = client
         self._ours = client is None
         self._shown = ack_deadline is not None  # the server has to be told of each delivery
         self._publisher = publisher
         self._pull: asyncio.Future[list[Delivery]] | None = None
         self._waiting: list[Delivery] = []  # more than were asked for
         self._closed = False
-
-    @property
-    def dead_letters(self) -> bool:
-        """Whether a topic for them is known."""
-        return self._topic is not None
 
     async def open(self) -> None:
         self._closed = False
@@ -64,6 +60,7 @@ class PubSubQueue:
             found = await self._call("get_subscription")
             self.ack_deadline = float(found.ack_deadline_seconds)
             self._topic = self._topic or found.dead_letter_policy.dead_letter_topic or None
+            self.dead_letters = self._topic is not None
 
     async def close(self) -> None:
         """What was pulled for nobody goes back at once. A client of ours is closed, and its pull with it."""

@@ -158,5 +158,5 @@ class RabbitQueue:
 
 def _message(one: AbstractIncomingMessage) -> Message:
     headers = {name: str(value) for name, value in one.headers.items()}
-    before = int(headers.get(DELIVERIES, 0)) + int(headers.get("x-delivery-count", one.redelivered))
+    before = int(headers.get(DELIVERIES, 0)) + int(headers.get("x-delivery-count", one.redelivered or 0))
     return Message(one.body, one.message_id or "", headers, before + 1)

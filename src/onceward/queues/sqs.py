@@ -37,7 +37,7 @@ class SQSQueue:
         self.dead_letters = dead_letter is not None
         self._url = url
         self._dead_letter = dead_letter
-        self._client = client
+        self._client: Any = client
         self._ours = client is None
         self._given: dict[str, int] = {} if ack_deadline is None else {"VisibilityTimeout": ack_deadline}
 
