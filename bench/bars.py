@@ -84,12 +84,15 @@ BARS: dict[str, Bar] = {
     "nats, batches of 100, against no guard": at_least(0.7),
     "redis streams, batches of 100, against no guard": at_least(0.7),
     **{
-        f"redis{crowd}, {kind}, against {peer}": at_least(1)
+        f"{place}{crowd}, {kind}, against {peer}": at_least(1)
         for kind in ("fresh", "replay")
-        for crowd, peers in (
-            ("", ("idemkit", "powertools", "dogpile redis")),
-            (" 64 threads", ("powertools", "dogpile redis")),
-            (" 64 tasks", ("idemkit",)),
+        for place, crowd, peers in (
+            ("redis", "", ("idemkit", "powertools", "dogpile redis", "exactly_once")),
+            ("redis", " 64 threads", ("powertools", "dogpile redis", "exactly_once")),
+            ("redis", " 64 tasks", ("idemkit",)),
+            ("postgres", "", ("idemkit", "exactly_once", "DBOS")),
+            ("postgres", " 64 threads", ("exactly_once", "DBOS")),
+            ("postgres", " 64 tasks", ("idemkit",)),
         )
         for peer in peers
     },

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from bench import bare
-from bench.case import Call, Case, Cases, Plan, fresh, work
+from bench.case import KINDS, Call, Case, Cases, Plan, fresh, work
 from bench.cases_sqlite import decorated
 from bench.paired import TURNS_OF_A, TURNS_OF_B, Block, Pace, Run, in_turn
 from onceward import AsyncOnce
@@ -49,7 +49,7 @@ def by_threads(opened: Callable[[Path], AbstractContextManager[Call]], callers: 
 
 
 @contextmanager
-def threads(call: Call, callers: int) -> Iterator[Block]:
+def threads(call: Call, callers: int, kind: str = "fresh") -> Iterator[Block]:
     """So many threads take the next key each as soon as they are done with one."""
 
     def together(call: Callable[..., object], keys: Sequence[str]) -> Run:
@@ -66,7 +66,7 @@ def threads(call: Call, callers: int) -> Iterator[Block]:
         return run
 
     with ThreadPoolExecutor(callers) as pool:
-        yield fresh(call, loop=together)
+        yield KINDS[kind](call, loop=together)
 
 
 @contextmanager

@@ -9,10 +9,11 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from bench import bare_postgres
+from bench import bare_postgres, peers_postgres
 from bench.case import KINDS, Call, Case, Cases, Missing, Plan, work
 from bench.cases_crowd import threads
 from bench.paired import TURNS_OF_A, TURNS_OF_B, Block, Pace, Run, in_turn
+from bench.peers import NotInstalled
 from onceward import AsyncOnce, Once
 from onceward.bridge import run
 from onceward.stores.postgres import PostgresStore
@@ -22,6 +23,13 @@ from tests.servers.postgres import Postgres, found_binaries
 FEW, MANY = 8, 64
 ALONE = {kind: f"postgres, {kind}, against bare psycopg" for kind in KINDS}
 TASKS = {kind: f"postgres {MANY} tasks, {kind}, against bare asyncpg" for kind in KINDS}
+PEERS = {(kind, peer): f"postgres, {kind}, against {peer}" for kind in KINDS for peer in peers_postgres.PEERS}
+PEERS_IN_THREADS = {
+    (kind, peer): f"postgres {MANY} threads, {kind}, against {peer}"
+    for kind in KINDS
+    for peer in ("exactly_once", "DBOS")
+}
+IDEMKIT_TASKS = {kind: f"postgres {MANY} tasks, {kind}, against idemkit" for kind in KINDS}
 THREADS = {number: f"postgres {number} threads, against bare psycopg" for number in (FEW, MANY)}
 
 Opened = Callable[[], AbstractContextManager[Block]]
@@ -30,7 +38,8 @@ _schemas = count()
 
 
 def cases(plan: Plan) -> Cases:
-    names = (*ALONE.values(), *TASKS.values(), *THREADS.values())
+    by_peers = (*PEERS.values(), *PEERS_IN_THREADS.values(), *IDEMKIT_TASKS.values())
+    names = (*ALONE.values(), *TASKS.values(), *THREADS.values(), *by_peers)
     if not plan.wants(*names):
         return
     binaries = found_binaries()
@@ -51,6 +60,7 @@ def cases(plan: Plan) -> Cases:
             number = min(most, plan.effort.callers)
             crowd, bares = partial(by_threads, server.url, number), partial(by_bare_threads, server.url, number)
             yield from _case(name, plan, plan.effort.crowd, crowd, bares)
+        yield from _peers(plan, server.url)
     finally:
         server.remove()
 
@@ -62,6 +72,32 @@ def _case(name: str, plan: Plan, pace: Pace, ours: Opened, theirs: Opened) -> Ca
         a = [stack.enter_context(ours()) for _ in (0, 1)]
         b = [stack.enter_context(theirs()) for _ in (0, 1)]
         yield Case(name, in_turn(TURNS_OF_A, *a), in_turn(TURNS_OF_B, *b), pace)
+
+
+def _peers(plan: Plan, url: str) -> Cases:
+    for (kind, peer), name in PEERS.items():
+        yield from _beside(name, plan, plan.effort.disk, partial(alone, url, kind), partial(by_peer, url, kind, peer))
+    callers = plan.effort.callers
+    for (kind, peer), name in PEERS_IN_THREADS.items():
+        ours = partial(by_threads, url, callers, kind)
+        theirs = partial(by_peer_threads, url, callers, kind, peer)
+        yield from _beside(name, plan, plan.effort.crowd, ours, theirs)
+    for kind, name in IDEMKIT_TASKS.items():
+        ours, others = partial(by_tasks, url, kind, callers), partial(by_idemkit_tasks, url, kind, callers)
+        yield from _beside(name, plan, plan.effort.crowd, ours, others)
+
+
+def _beside(name: str, plan: Plan, pace: Pace, ours: Opened, theirs: Opened) -> Cases:
+    """A peer has one place in the database, and some have one in the process: no turns."""
+    if not plan.wants(name):
+        return
+    with ExitStack() as stack:
+        try:
+            other = stack.enter_context(theirs())
+        except NotInstalled as missing:
+            yield Missing(name, missing.package)
+            return
+        yield Case(name, stack.enter_context(ours()), other, pace)
 
 
 def new_schema(url: str) -> str:
@@ -95,8 +131,8 @@ def bare(url: str, kind: str) -> Iterator[Block]:
 
 
 @contextmanager
-def by_threads(url: str, number: int) -> Iterator[Block]:
-    with decorated(url) as call, threads(call, number) as block:
+def by_threads(url: str, number: int, kind: str = "fresh") -> Iterator[Block]:
+    with decorated(url) as call, threads(call, number, kind) as block:
         yield block
 
 
@@ -107,6 +143,28 @@ def by_bare_threads(url: str, number: int) -> Iterator[Block]:
         threads(call, number) as block,
     ):
         yield block
+
+
+# ── peers ──
+
+
+@contextmanager
+def by_peer(url: str, kind: str, peer: str) -> Iterator[Block]:
+    with ExitStack() as closing:
+        yield KINDS[kind](peers_postgres.PEERS[peer](url, closing))
+
+
+@contextmanager
+def by_peer_threads(url: str, number: int, kind: str, peer: str) -> Iterator[Block]:
+    with ExitStack() as closing, threads(peers_postgres.PEERS[peer](url, closing), number, kind) as block:
+        yield block
+
+
+@contextmanager
+def by_idemkit_tasks(url: str, kind: str, callers: int) -> Iterator[Block]:
+    with asyncio.Runner() as runner, ExitStack() as closing:
+        call = peers_postgres.idemkit_awaited(url, closing, runner)
+        yield KINDS[kind](call, loop=partial(together, runner, callers))
 
 
 # ── many tasks ──

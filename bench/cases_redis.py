@@ -21,6 +21,7 @@ from tests.servers.redis import RedisServer, binary
 
 THREADS = 8
 BARE, BARE_ASYNC = "bare redis-py", "bare redis.asyncio"
+IN_THREADS = ("powertools", "dogpile redis", "exactly_once")
 
 Awaited = Callable[[str], Awaitable[object]]
 
@@ -50,7 +51,7 @@ def _names(kind: str) -> list[str]:
         f"redis {THREADS} threads, {kind}, against {BARE}",
         f"redis 64 tasks, {kind}, against {BARE_ASYNC}",
         f"redis 64 tasks, {kind}, against idemkit",
-        *(f"redis 64 threads, {kind}, against {peer}" for peer in ("powertools", "dogpile redis")),
+        *(f"redis 64 threads, {kind}, against {peer}" for peer in IN_THREADS),
     ]  # fmt: skip
 
 
@@ -65,7 +66,7 @@ def _alone(plan: Plan, server: RedisServer, kind: str) -> Cases:
 
 def _crowds(plan: Plan, server: RedisServer, kind: str) -> Cases:
     block, pace = KINDS[kind], plan.effort.crowd
-    for callers, against in ((THREADS, BARE), (64, "powertools"), (64, "dogpile redis")):
+    for callers, against in ((THREADS, BARE), *((64, peer) for peer in IN_THREADS)):
         name = f"redis {callers} threads, {kind}, against {against}"
         if plan.wants(name):
             with theirs(server, against) as other, ours(server) as call, ThreadPoolExecutor(callers) as pool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from collections.abc import Callable
+from typing import Any
 
 from bench.case import Call, work
 
@@ -22,6 +24,15 @@ class NotInstalled(Exception):
         self.package = package
 
 
+def module(name: str, package: str) -> Any:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return importlib.import_module(name)
+    except ImportError:
+        raise NotInstalled(package) from None
+
+
 def dogpile_memory() -> Call:
     return _dogpile("dogpile.cache.memory")
 
@@ -32,10 +43,7 @@ def dogpile_memory_pickle() -> Call:
 
 
 def _dogpile(backend: str) -> Call:
-    try:
-        cache = importlib.import_module("dogpile.cache")
-    except ImportError:
-        raise NotInstalled("dogpile.cache") from None
+    cache = module("dogpile.cache", "dogpile.cache")
     region = cache.make_region().configure(backend, expiration_time=EXPIRES)
     cached: Call = region.cache_on_arguments()(work)
     return cached
@@ -43,10 +51,7 @@ def _dogpile(backend: str) -> Call:
 
 def exactly_once() -> Call:
     """With a lease: without one, its key is never taken over after a crash, nor kept while the work runs."""
-    try:
-        library = importlib.import_module("exactly_once")
-    except ImportError:
-        raise NotInstalled("exactly-once") from None
+    library = module("exactly_once", "exactly-once")
     guarded: Call = library.once(library.Store.memory(), key=lambda key: key, lease_ttl=LEASE)(work)
     return guarded
 

@@ -2,42 +2,31 @@
 
 from __future__ import annotations
 
-import importlib
 import warnings
 from asyncio import Runner
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
-from typing import Any
 
 import redis
 
 from bench.case import Call, work
-from bench.peers import EXPIRES, NotInstalled
-
-
-def _module(name: str, package: str) -> Any:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return importlib.import_module(name)
-    except ImportError:
-        raise NotInstalled(package) from None
+from bench.peers import EXPIRES, LEASE, module
 
 
 def idemkit(port: int, closing: ExitStack) -> Call:
-    library, bridge = _module("idemkit", "idemkit"), _module("idemkit.core.sync_bridge", "idemkit")
+    library, bridge = module("idemkit", "idemkit"), module("idemkit.core.sync_bridge", "idemkit")
     backend = library.RedisBackend.from_url(f"redis://127.0.0.1:{port}")
     closing.callback(lambda: bridge.run_sync(backend.aclose()))
-    choices = library.MethodConfig(key_fields=["key"], scope=_nobody)
-    guarded = library.idempotent_sync(backend=backend, config=choices)(_by_name)
+    choices = library.MethodConfig(key_fields=["key"], scope=nobody)
+    guarded = library.idempotent_sync(backend=backend, config=choices)(by_name)
     return lambda key: guarded(key=key)
 
 
 def idemkit_awaited(port: int, closing: ExitStack, runner: Runner) -> Callable[[str], Awaitable[object]]:
-    library = _module("idemkit", "idemkit")
+    library = module("idemkit", "idemkit")
     backend = library.RedisBackend.from_url(f"redis://127.0.0.1:{port}")
     closing.callback(lambda: runner.run(backend.aclose()))
-    choices = library.MethodConfig(key_fields=["key"], scope=_nobody)
+    choices = library.MethodConfig(key_fields=["key"], scope=nobody)
 
     async def named(*, key: str) -> str:
         return work(key)
@@ -47,21 +36,21 @@ def idemkit_awaited(port: int, closing: ExitStack, runner: Runner) -> Callable[[
 
 
 def powertools(port: int, closing: ExitStack) -> Call:
-    library = _module("aws_lambda_powertools.utilities.idempotency", "aws-lambda-powertools")
-    layer = _module("aws_lambda_powertools.utilities.idempotency.persistence.cache", "aws-lambda-powertools")
+    library = module("aws_lambda_powertools.utilities.idempotency", "aws-lambda-powertools")
+    layer = module("aws_lambda_powertools.utilities.idempotency.persistence.cache", "aws-lambda-powertools")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the class under its new name says that its old name will go
         store = layer.CachePersistenceLayer(client=closing.enter_context(redis.Redis(port=port)))
     choices = library.IdempotencyConfig(expires_after_seconds=EXPIRES)
     choices.register_lambda_context(TenMinutes())  # without it, a crashed call is never taken over
     guard = library.idempotent_function(data_keyword_argument="key", persistence_store=store, config=choices)
-    guarded = guard(_by_name)
+    guarded = guard(by_name)
     return lambda key: guarded(key=key)
 
 
 def dogpile(port: int, closing: ExitStack) -> Call:
     """With its lock on the server: without one, two processes both run."""
-    cache = _module("dogpile.cache", "dogpile.cache")
+    cache = module("dogpile.cache", "dogpile.cache")
     region = cache.make_region().configure(
         "dogpile.cache.redis",
         expiration_time=EXPIRES,
@@ -72,6 +61,15 @@ def dogpile(port: int, closing: ExitStack) -> Call:
     return cached
 
 
+def exactly_once(port: int, closing: ExitStack) -> Call:
+    """With a lease, as in memory."""
+    library = module("exactly_once", "exactly-once")
+    store = library.Store.redis(f"redis://127.0.0.1:{port}/0")
+    closing.callback(store.close)
+    guarded: Call = library.once(store, key=lambda key: key, lease_ttl=LEASE)(work)
+    return guarded
+
+
 class TenMinutes:
     """What a Lambda tells about itself: how long it may still run. This is its lease."""
 
@@ -79,14 +77,19 @@ class TenMinutes:
         return 600_000
 
 
-def _by_name(*, key: str) -> str:
+def by_name(*, key: str) -> str:
     return work(key)
 
 
-def _nobody(*_: object, **__: object) -> str:
+def nobody(*_: object, **__: object) -> str:
     return "bench"
 
 
 Peer = Callable[[int, ExitStack], Call]
 
-PEERS: dict[str, Peer] = {"idemkit": idemkit, "powertools": powertools, "dogpile redis": dogpile}
+PEERS: dict[str, Peer] = {
+    "idemkit": idemkit,
+    "powertools": powertools,
+    "dogpile redis": dogpile,
+    "exactly_once": exactly_once,
+}
