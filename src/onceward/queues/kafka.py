@@ -164,34 +164,34 @@ class KafkaQueue:
 
     def _poll(self, most: int, wait: float) -> list[Delivery]:
         self._pause_those_ahead()
-        found = self._consumer.consume(1, timeout=wait)
-        if found and most > 1:
-            found += self._consumer.consume(most - 1, timeout=0)
-        deliveries = self._delivered(found)
+        deliveries: list[Delivery] = []
+        found = self._consumer.poll(wait)
+        while found is not None:
+            self._take(found, deliveries)
+            found = self._consumer.poll(0) if len(deliveries) < most else None
         if not deliveries:
             with suppress(_library().KafkaException):  # it is tried again, and no reason not to poll
                 self._commit(dict(self._partitions))
         return deliveries
 
-    def _delivered(self, found: Sequence[Any]) -> list[Delivery]:
-        """An error among messages is told when it comes alone: what was received has to be handed out."""
-        deliveries = [self._delivery(one) for one in found if one.error() is None]
-        for one in found:
-            error = one.error()
-            if not deliveries and error is not None and error.code() != _library().KafkaError._PARTITION_EOF:  # noqa: SLF001 (its public name)
+    def _take(self, found: Any, deliveries: list[Delivery]) -> None:
+        """An error is told when it comes alone: what was received before it has to be handed out."""
+        error = found.error()
+        if error is not None:
+            if not deliveries and error.code() != _library().KafkaError._PARTITION_EOF:  # noqa: SLF001 (its public name)
                 raise _library().KafkaException(error)
-        return deliveries
-
-    def _delivery(self, found: Any) -> Delivery:
+            return
         where, offset = (found.topic(), found.partition()), found.offset()
+        with self._lock:
+            offsets = self._partitions.get(where)
+            if offsets is None:
+                return  # taken from us meanwhile: whoever has it now gets the message
+            offsets.received(offset)
         headers = {name: (value or b"").decode(errors="replace") for name, value in found.headers() or ()}
         if found.key() is not None:
             headers[KEY] = found.key().decode(errors="replace")
-        with self._lock:
-            offsets = self._partitions.setdefault(where, Offsets())
-            offsets.received(offset)
         message = Message(found.value() or b"", f"{where[0]}-{where[1]}-{offset}", headers)
-        return Delivery(message, Place(where, offset, offsets))
+        deliveries.append(Delivery(message, Place(where, offset, offsets)))
 
     def _pause_those_ahead(self) -> None:
         with self._lock:
@@ -202,7 +202,10 @@ class KafkaQueue:
         with self._lock:
             wanted = set(self._partitions)
         self._pause(wanted)
-        deliveries = self._delivered(self._consumer.consume(1, timeout=0))
+        deliveries: list[Delivery] = []
+        found = self._consumer.poll(0)
+        if found is not None:
+            self._take(found, deliveries)
         with self._lock:
             for delivery in deliveries:  # one that was fetched before the pause, at most
                 heapq.heappush(self._again, (0.0, next(self._numbers), delivery))

@@ -11,23 +11,23 @@ class Offsets:
     """One partition, from the first message that was received of it."""
 
     def __init__(self) -> None:
-        self._open: dict[int, None] = {}  # received and not done, in the order of the log
+        self._open: set[int] = set()  # received and not done
         self._end = 0  # behind the last one that was received
         self._committed = 0
 
     def received(self, offset: int) -> None:
         if self._end == 0:
             self._committed = offset  # where this assignment began: nothing of it is done yet
-        self._open[offset] = None
-        self._end = offset + 1
+        self._open.add(offset)
+        self._end = max(self._end, offset + 1)
 
     def done(self, offset: int) -> None:
-        self._open.pop(offset, None)
+        self._open.discard(offset)
 
     @property
     def position(self) -> int:
         """Where to begin after a crash: with the first that is not done, else behind the last one."""
-        return next(iter(self._open), self._end)
+        return min(self._open, default=self._end)
 
     @property
     def ahead(self) -> int:
