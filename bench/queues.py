@@ -27,8 +27,6 @@ from tests.servers.redis import RedisServer, binary
 
 BATCH = 100
 GROUP = "shop"
-THOROUGH = Pace(10, 0.5, 4_000)
-QUICK = Pace(1, 0.02, 400)
 
 Handler = Callable[[dict[str, Any]], Awaitable[None]]
 numbers = count()
@@ -47,7 +45,8 @@ def cases(plan: Plan) -> Cases:
         return
     store = RedisServer().begin()
     nats = nats_server.NatsServer().begin()
-    pace = THOROUGH if plan.effort.stream.rounds > 1 else QUICK
+    stream = plan.effort.stream  # of events that cost less than messages do
+    pace = Pace(stream.rounds, 5 * stream.seconds, max(BATCH, stream.smallest // 12))
     try:
         for name, (broker, effect) in names.items():
             if plan.wants(name):

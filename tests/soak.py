@@ -51,6 +51,7 @@ HISTORIES = (
 )
 ON_A_SERVER = ("-k", "valkey", "tests/integration", "tests/unit")
 """What both faces promise, on a server too: the usual run has it on memory and SQLite."""
+QUEUES = ("tests/queues/test_storm.py",)
 ON_POSTGRESQL = ("-k", "random_histories or crew", "tests/conformance/test_postgres.py", "tests/chaos")
 
 
@@ -266,6 +267,10 @@ def main(arguments: list[str]) -> int:
     print("On a server …", flush=True)
     sections.append(suite("Every promise on a server", ON_A_SERVER, profile, ONCEWARD_TEST_PLACES="valkey"))
     sections.append(killed_server(small=chosen.small))
+    print("Queues …", flush=True)
+    size = {"MESSAGES": "400", "KILLS": "2"} if chosen.small else {"MESSAGES": "20000", "KILLS": "40"}
+    storms = {f"ONCEWARD_STORM_{name}": value for name, value in size.items()}
+    sections.append(suite("Queues, their workers and brokers killed", QUEUES, profile, **storms))
     print("Every order of a race …", flush=True)
     sections.append(schedules(small=chosen.small))
     print("Schedules …", flush=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from onceward import AsyncOnce, ConfigurationError, MemoryStore, Once, StateEvent, current_claim
+from onceward import AsyncOnce, ConfigurationError, MemoryStore, Once, StateEvent, StoreUnavailable, current_claim
 from onceward.model.record import State
 from onceward.observe.events import Event
 from onceward.ports import Filter
@@ -401,3 +402,71 @@ class Keeping(MemoryStore):
     async def keep_newest(self, *arguments: Any, **options: Any) -> Any:
         self.calls += 1
         return await super().keep_newest(*arguments, **options)
+
+
+async def test_results_of_a_batch_are_recorded_together(tmp_path: Path) -> None:
+    """Handlers that end at the same time share a call, as claims do; each still has a record of its own."""
+    once, seen, queue = AsyncOnce(f"sqlite:///{tmp_path}/shop.db"), Seen(), MemoryQueue()
+    calls = settlements_of(once)
+    for number in range(100):
+        queue.put(json.dumps({"id": number}).encode())
+    await consumed(queue, noting(once, seen), at_once=100)
+    assert sorted(map(int, seen.effects)) == list(range(100))
+    assert once.counts["completed"] == 100
+    assert sum(calls) == 100
+    assert len(calls) < 20
+    await once.close()
+
+
+@pytest.mark.fault("F71")
+async def test_results_that_the_store_did_not_confirm_are_sent_again(tmp_path: Path) -> None:
+    once, seen, queue = AsyncOnce(f"sqlite:///{tmp_path}/shop.db"), Seen(), MemoryQueue()
+    calls = settlements_of(once, refusals=1)
+    for number in range(5):
+        queue.put(json.dumps({"id": number}).encode())
+    await consumed(queue, noting(once, seen))
+    assert sorted(map(int, seen.effects)) == list(range(5))
+    assert once.counts["completed"] == 5
+    assert calls == [5, 1, 1, 1, 1, 1]
+    await once.close()
+
+
+async def test_a_cancelled_consumer_records_what_had_returned(tmp_path: Path) -> None:
+    once, queue = AsyncOnce(f"sqlite:///{tmp_path}/shop.db", lease="60s"), MemoryQueue()
+    go_on, waiting = asyncio.Event(), asyncio.Event()
+    settle = once.store.settle
+
+    async def slowly(*arguments: Any, **options: Any) -> Any:
+        waiting.set()
+        await go_on.wait()
+        return await settle(*arguments, **options)
+
+    once.store.settle = slowly  # type: ignore[method-assign]  # the store's answer takes its time
+    book = noting(once, Seen())
+    queue.put(b'{"id": "a"}')
+    task = asyncio.create_task(Consumer(book, queue).consume())
+    await waiting.wait()
+    task.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    entry = await once.read(book.key({"id": "a"}))
+    assert entry is not None
+    assert entry.state is State.COMPLETED
+    await once.close()
+
+
+def settlements_of(once: AsyncOnce, refusals: int = 0) -> list[int]:
+    """How many settlements each call to the store has, from now on."""
+    calls: list[int] = []
+    settle = once.store.settle
+
+    async def counted(settlements: Sequence[Any], **options: Any) -> Any:
+        calls.append(len(settlements))
+        if len(calls) <= refusals:
+            raise StoreUnavailable("down")
+        return await settle(settlements, **options)
+
+    once.store.settle = counted  # type: ignore[method-assign]  # counted on its way
+    return calls

@@ -35,7 +35,7 @@ def valkey() -> Iterator[RedisServer]:
 
 @pytest.mark.mission("D1", "D5")
 @pytest.mark.fault("F71")
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(6 * 3600)  # in the soak
 class TestStorm:
     def test_nats(self, nats_server: NatsServer, tmp_path: Path) -> None:
         done = storm(OnNats(nats_server), nats_server, tmp_path / "shop.db", messages=MESSAGES, kills=KILLS)

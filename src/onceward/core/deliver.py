@@ -6,16 +6,18 @@ What stands in the way of one delivery is a value, like its outcome: it is no re
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from onceward.errors import ClaimError, ResultError, StoreError, VersionSkew
 from onceward.model.outcome import Outcome, Parked, Running
-from onceward.model.record import Answer, Verdict
+from onceward.model.record import Answer, Complete, State, Verdict
+from onceward.model.weight import is_light
 
 from . import switch
 from .acquire import FIRST_PAUSE, TRIES_LEFT, acquire, outcome_of, take
+from .ending import after_error, after_value, recorded, unconfirmed
 from .engine import Engine
-from .execute import execute, perform, unprotected
+from .execute import awaited, execute, perform, unprotected
 from .held import Held, message_of
 from .interrupted import recover
 from .job import NO_KEY, Job
@@ -92,6 +94,60 @@ async def carry_out(engine: Engine, job: Job, found: Held | StoreError | None) -
     if isinstance(found, VersionSkew) or job.policy.on_store_down != "run":
         return found
     return await unprotected(engine, job, f"store down: {message_of(found)}")
+
+
+def may_go_together(held: Held) -> bool:
+    """Whether its result may be recorded with those of others: not where the store answers at once, or asks first."""
+    return held.engine.answer is None and not held.record.ask_first and held.job.policy.on_lost != "cancel"
+
+
+async def run_apart(held: Held) -> Unrecorded | Outcome[Any]:
+    """As `perform`, in a task of its own, but a plain result is left to be recorded with those of others."""
+    held.__enter__()  # left with the task, whose context this is
+    held.begun = True
+    job = held.job
+    try:
+        try:
+            value = await awaited(job, job.call(*job.args, **job.kwargs))
+        except BaseException as error:  # noqa: BLE001 (whatever was raised, the claim must end)
+            return await after_error(held, error)
+        if held.settled is None and held.joined is None and is_light(value):
+            held.result = value
+            return Unrecorded(held, held.lightly(value), value)
+        return await after_value(held, value)
+    except BaseException as error:
+        await recover(held.engine, [held], error)
+        raise
+
+
+class Unrecorded(NamedTuple):
+    """Work that is done, and whose result the store has to be told."""
+
+    held: Held
+    completion: Complete
+    value: Any
+
+
+async def record_together(engine: Engine, done: Sequence[Unrecorded]) -> list[Outcome[Any]]:
+    """One call for all. If it is not answered, each by itself, with the same bytes, for as long as its policy says."""
+    timeout = min(one.held.job.policy.call_timeout for one in done)
+    for one in done:
+        one.held.settling = True
+    try:
+        answers, _ = await engine.finish(engine.store.settle([one.completion for one in done], timeout=timeout))
+    except StoreError:
+        return [await _record_alone(one) for one in done]
+    for one, answer in zip(done, answers, strict=True):
+        one.held.settled_as(answer, State.COMPLETED)
+    return [recorded(one.held, one.value, answer) for one, answer in zip(done, answers, strict=True)]
+
+
+async def _record_alone(one: Unrecorded) -> Outcome[Any]:
+    try:
+        answer = await one.held.settle(one.completion, State.COMPLETED)
+    except StoreError as error:
+        return unconfirmed(one.held, one.value, error)
+    return recorded(one.held, one.value, answer)
 
 
 async def park_apart(engine: Engine, job: Job, error_type: str, error: str) -> bool:

@@ -31,6 +31,7 @@ from .states import StateWork
 from .work import Decode, FunctionWork
 
 AT_ONCE = 10
+LARGEST_BATCH = 256  # as many as stores like in one call
 GATHERING = 0.02  # seconds to let more of a batch finish, so that the next one is not a single message
 
 
@@ -123,7 +124,7 @@ class Consumer:
             await self._rest(self.pace.after(max(self._away, self._down)))
         await hand.fewer(than=self.at_once // 2 + 1, patience=GATHERING)
         await hand.fewer(than=self.at_once, patience=self.glance)
-        room = self.at_once - len(hand)
+        room = min(self.at_once - len(hand), LARGEST_BATCH)
         if self.stopping or room <= 0:
             return []
         try:

@@ -14,7 +14,8 @@ from .aside import parked_job
 from .driver import Driver
 from .hand import Hand
 from .message import Delivery, Message
-from .work import Decode, Settle
+from .results import Settle
+from .work import Decode
 
 
 class StateWork:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import typing
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from onceward.core.deliver import Found, carry_out, claim_together, needs_no_claim, park_apart
+from onceward.core.deliver import (
+    Found,
+    carry_out,
+    claim_together,
+    may_go_together,
+    needs_no_claim,
+    park_apart,
+)
 from onceward.core.held import Held
 from onceward.core.job import Job
 from onceward.decorator import Guarded
@@ -24,11 +31,9 @@ from .aside import MESSAGE, noted, parked_job
 from .driver import Driver
 from .hand import Hand
 from .message import Delivery, Message
+from .results import Results, Settle
 
 Decode = Callable[[Message], Any]
-Settle = Callable[[Delivery, Outcome[Any] | Exception], Coroutine[Any, Any, None]]
-"""Told the outcome of a delivery, or the error that it has none; says to the broker what becomes of it."""
-
 Chain = list[tuple[Delivery, Job]]
 """Deliveries of one key, to be worked on one after the other."""
 
@@ -57,18 +62,31 @@ class FunctionWork:
 
     async def do(self, deliveries: Sequence[Delivery], hand: Hand, settle: Settle) -> None:
         """A batch: one claim for all. A key that comes twice in it is done, then told to have been done."""
+        results = Results(self.engine, settle)
+        try:
+            async with asyncio.TaskGroup() as group:
+                await self._begin(deliveries, hand, settle, results, group)
+        except BaseException as error:
+            await results.recover(error)
+            raise
+
+    async def _begin(
+        self, deliveries: Sequence[Delivery], hand: Hand, settle: Settle, results: Results, group: asyncio.TaskGroup
+    ) -> None:
         chains: dict[bytes, Chain] = {}
-        async with asyncio.TaskGroup() as group:
-            for delivery in deliveries:
-                job = self.job(delivery.message)
-                if isinstance(job, Exception):
-                    group.create_task(settle(delivery, job))
-                elif needs_no_claim(job):
-                    group.create_task(self._do(delivery, job, None, settle))
-                else:
-                    chains.setdefault(job.key.id, []).append((delivery, job))
-            found = await self._claim([chain[0] for chain in chains.values()], hand)
-            for one, chain in zip(found, chains.values(), strict=True):
+        for delivery in deliveries:
+            job = self.job(delivery.message)
+            if isinstance(job, Exception):
+                group.create_task(settle(delivery, job))
+            elif needs_no_claim(job):
+                group.create_task(self._do(delivery, job, None, settle))
+            else:
+                chains.setdefault(job.key.id, []).append((delivery, job))
+        found = await self._claim([chain[0] for chain in chains.values()], hand)
+        for one, chain in zip(found, chains.values(), strict=True):
+            if self.operation.awaits and len(chain) == 1 and isinstance(one, Held) and may_go_together(one):
+                group.create_task(results.of(chain[0][0], one, group))
+            else:
                 group.create_task(self._do_chain(chain, one, hand, settle))
 
     async def _claim(self, some: Sequence[tuple[Delivery, Job]], hand: Hand) -> Sequence[Found]:
@@ -140,6 +158,7 @@ def decoder(fn: Callable[..., Any], parameter: str) -> Decode:
         return lambda message: message.body
     if wanted is str:
         return lambda message: message.decode()
-    if hasattr(wanted, "model_validate_json"):  # pydantic
-        return lambda message: wanted.model_validate_json(message.body)
+    of_pydantic: Any = getattr(wanted, "model_validate_json", None)
+    if of_pydantic is not None:
+        return lambda message: of_pydantic(message.body)
     return msgspec.json.Decoder(wanted).decode
