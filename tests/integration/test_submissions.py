@@ -386,7 +386,7 @@ def test_a_hundred_tasks_that_wait_for_one_of_them_do_not_block_their_loop(face:
     async def process(company: str) -> str:
         ran.append(company)
         before = turns
-        while turns < before + 20:  # were the waiting ones to hold the loop, nobody would count
+        while turns < before + 20:  # noqa: ASYNC110 (were the waiting ones to hold the loop, nobody would count)
             await asyncio.sleep(0.001)
         return company
 

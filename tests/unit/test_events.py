@@ -234,6 +234,7 @@ SILENT, LOUD = (Level.DEBUG, Level.INFO), (Level.WARNING, Level.ERROR)
         ("result_not_stored", Level.ERROR),
         ("applied", Level.DEBUG),
         ("stale", Level.INFO),
+        ("rejected", Level.WARNING),
     ],
 )
 def test_each_event_is_as_loud_as_it_deserves(name: str, level: Level, caplog: pytest.LogCaptureFixture) -> None:

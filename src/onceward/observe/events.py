@@ -36,6 +36,7 @@ LEVELS: dict[str, Level] = {
     "retry_delay_failed": Level.WARNING,
     "slow_transaction": Level.WARNING,
     "missed": Level.WARNING,
+    "rejected": Level.WARNING,
     "schedule_delayed": Level.WARNING,
     "delivered_later": Level.INFO,
     "queue_failed": Level.WARNING,

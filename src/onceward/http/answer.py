@@ -1,0 +1,100 @@
+"""A request and the answer to it, whichever server brought it: endpoints know no framework."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from typing import Any, Final, cast
+
+import msgspec
+
+TRY_AGAIN: Final = frozenset({408, 409, 425, 429})
+"""Statuses that settle nothing, as all from 500 on: the same request may be sent once more."""
+
+JSON = ("content-type", "application/json")
+PROBLEM = ("content-type", "application/problem+json")
+
+
+class Request:
+    """What was received. `headers` is a mapping or pairs; their names are compared without case."""
+
+    __slots__ = ("_headers", "body", "method", "path", "query")
+
+    def __init__(
+        self,
+        method: str,
+        headers: Mapping[str, str] | Iterable[tuple[str, str]],
+        body: bytes,
+        *,
+        path: str = "/",
+        query: str = "",
+    ) -> None:
+        self.method = method.upper()
+        self.body = body
+        self.path = path
+        self.query = query
+        self._headers: dict[str, str] = {}
+        pairs = headers.items() if isinstance(headers, Mapping) else headers
+        for name, value in cast("Iterable[tuple[str, str]]", pairs):
+            small = name.lower()
+            before = self._headers.get(small)
+            self._headers[small] = value if before is None else f"{before}, {value}"
+
+    def header(self, name: str) -> str:
+        """Its value; several of one name joined by commas, as HTTP has it; empty if there is none."""
+        return self._headers.get(name.lower(), "")
+
+    def headers(self) -> dict[str, str]:
+        """All of them by their names, in lower case."""
+        return dict(self._headers)
+
+    def media_type(self) -> str:
+        """What the body is said to be, without parameters, in lower case."""
+        return self.header("content-type").partition(";")[0].strip().lower()
+
+    def __repr__(self) -> str:
+        return f"<Request {self.method} {self.path}: {len(self.body)} bytes>"
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What is sent back. A handler may return one: it is stored, and a duplicate gets the same."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def json(cls, value: Any, status: int = 200) -> Answer:
+        """An answer with this value as its JSON body."""
+        return cls(status, msgspec.json.encode(value), (JSON,))
+
+    @property
+    def reason(self) -> str:
+        """The phrase of its status."""
+        try:
+            return HTTPStatus(self.status).phrase
+        except ValueError:  # a status of the user's own
+            return "Unknown"
+
+
+def settles_nothing(status: int) -> bool:
+    """Whether the answer leaves open what became of the request."""
+    return status in TRY_AGAIN or status >= 500  # noqa: PLR2004 (see TRY_AGAIN)
+
+
+def problem(status: int, code: str, detail: str, headers: Iterable[tuple[str, str]] = ()) -> Answer:
+    """An answer that says what is wrong, for programs (`code`) and people (`detail`), as RFC 9457 has it."""
+    told = {
+        "type": "about:blank",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "code": code,
+        "detail": detail,
+    }
+    return Answer(status, msgspec.json.encode(told), (PROBLEM, *headers))
+
+
+def retry_after(seconds: float) -> tuple[str, str]:
+    """The header, in whole seconds and never 0: at once is what the sender has just tried."""
+    return "retry-after", str(max(1, math.ceil(seconds)))

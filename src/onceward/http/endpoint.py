@@ -1,0 +1,151 @@
+"""Endpoints as servers mount them: a blocking one is a WSGI application, an async one an ASGI application.
+
+Both take a request to an answer by the same flow. In a framework that hands you the request, call `respond`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any, Final
+
+from onceward.bridge import run
+from onceward.errors import OncewardError
+
+from .answer import Answer, Request, problem
+from .delivered import is_trouble, trouble
+
+LIMIT: Final = 10 * 1024 * 1024
+"""Bytes of a body: as much as a Pub/Sub message may have, and far more than any webhook."""
+
+CHUNK: Final = 64 * 1024
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+TOO_LARGE: Final = "too_large"
+
+
+class Answering:
+    """What both colours share. A subclass says what the answer to a POST is."""
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self.limit = limit
+
+    async def answer(self, request: Request) -> Answer:
+        """The flow of a request that is a POST and not too large."""
+        raise NotImplementedError
+
+    async def answered(self, request: Request) -> Answer:
+        """The answer to any request."""
+        if request.method != "POST":
+            return problem(405, "method_not_allowed", "only POST is answered here", [("allow", "POST")])
+        if len(request.body) > self.limit:
+            return self.too_large()
+        try:
+            return await self.answer(request)
+        except OncewardError as error:
+            if not is_trouble(error):
+                raise
+            return trouble(error)
+
+    def too_large(self) -> Answer:
+        return problem(413, TOO_LARGE, f"a body may have {self.limit} bytes")
+
+
+class Endpoint(Answering):
+    """The blocking colour: call it as a WSGI application."""
+
+    def respond(self, request: Request) -> Answer:
+        """The answer to a request."""
+        return run(self.answered(request))
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        body = self._body(environ)
+        answer = body if isinstance(body, Answer) else self.respond(_request_in(environ, body))
+        start_response(f"{answer.status} {answer.reason}", [*answer.headers, *_length(answer)])
+        return [answer.body] if answer.body else []
+
+    def _body(self, environ: dict[str, Any]) -> bytes | Answer:
+        """All of it, or the answer to whoever sends too much. Without a length only what the server itself ends."""
+        length = environ.get("CONTENT_LENGTH") or ""
+        if length and not (length.isascii() and length.isdigit()):
+            return problem(400, "bad_length", "the content length is no number")
+        if not length and not environ.get("wsgi.input_terminated"):
+            return b""
+        if length and int(length[:20]) > self.limit:
+            return self.too_large()
+        left = int(length) if length else self.limit + 1
+        body = bytearray()
+        while left and (chunk := environ["wsgi.input"].read(min(left, CHUNK))):
+            body += chunk
+            left -= len(chunk)
+        if length and left:
+            return problem(400, "incomplete", "the body is shorter than its length says")
+        return bytes(body)
+
+
+class AsyncEndpoint(Answering):
+    """The async colour: call it as an ASGI application."""
+
+    async def respond(self, request: Request) -> Answer:
+        """The answer to a request."""
+        return await self.answered(request)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await _live(receive, send)
+            return
+        if scope["type"] != "http":  # a websocket: refused before it is accepted
+            await send({"type": "websocket.close", "code": 1000})
+            return
+        body = await self._body(receive)
+        if body is None:
+            return
+        answer = body if isinstance(body, Answer) else await self.respond(_request_of(scope, body))
+        headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
+        headers += [(name.lower().encode(), value.encode()) for name, value in _length(answer)]
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        await send({"type": "http.response.body", "body": answer.body})
+
+    async def _body(self, receive: Receive) -> bytes | Answer | None:
+        """All of it; None if the client has gone, for then nothing was begun."""
+        body = bytearray()
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return None
+            body += message.get("body", b"")
+            if len(body) > self.limit:
+                return self.too_large()
+            if not message.get("more_body"):
+                return bytes(body)
+
+
+def _request_in(environ: dict[str, Any], body: bytes) -> Request:
+    headers = {name[5:].replace("_", "-"): value for name, value in environ.items() if name.startswith("HTTP_")}
+    if environ.get("CONTENT_TYPE"):
+        headers["content-type"] = environ["CONTENT_TYPE"]
+    path = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
+    query = environ.get("QUERY_STRING", "")
+    return Request(environ.get("REQUEST_METHOD", "GET"), headers, body, path=path or "/", query=query)
+
+
+def _request_of(scope: Scope, body: bytes) -> Request:
+    headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
+    query = scope.get("query_string", b"").decode("latin-1")
+    return Request(scope["method"], headers, body, path=scope.get("path") or "/", query=query)
+
+
+def _length(answer: Answer) -> list[tuple[str, str]]:
+    """A 204 has no body, and so no length."""
+    return [] if answer.status == 204 else [("Content-Length", str(len(answer.body)))]  # noqa: PLR2004 (see above)
+
+
+async def _live(receive: Receive, send: Send) -> None:
+    """As the only application of a server: nothing to start, nothing to stop."""
+    while True:
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return

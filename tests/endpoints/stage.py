@@ -1,0 +1,120 @@
+"""The stage of the HTTP tests: requests as senders make them, endpoints of either colour, and real servers."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from socketserver import ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+import uvicorn
+
+from onceward.http.answer import Answer, Request
+from onceward.http.push import AsyncCloudEventsPush, AsyncPubSubPush, CloudEventsPush, PubSubPush
+from onceward.http.webhooks import AsyncWebhook, Webhook
+from tests.faces import TOO_LONG, Face
+
+PATIENCE = 0.01
+
+
+class Stand:
+    """An endpoint of either colour, called as blocking code."""
+
+    def __init__(self, face: Face, endpoint: Any) -> None:
+        self.face = face
+        self.endpoint = endpoint
+
+    def on(self, *args: Any, **kwargs: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        def decorate(fn: Callable[..., Any]) -> Callable[..., Any]:
+            self.endpoint.on(*args, **kwargs)(self.face._work(fn))
+            return fn
+
+        return decorate
+
+    def send(self, request: Request) -> Answer:
+        answer: Answer = self.face._wait(self.endpoint.respond(request))
+        return answer
+
+    def post(self, request: Request) -> tuple[int, Any]:
+        """The status and what the body says."""
+        answer = self.send(request)
+        return answer.status, json.loads(answer.body) if answer.body else None
+
+
+def pubsub_of(face: Face, name: str = "orders", *, check: Any = None, **choices: Any) -> Stand:
+    kind = PubSubPush if face.colour == "blocking" else AsyncPubSubPush
+    return Stand(face, kind(face.once, name, check=check, **choices))
+
+
+def cloudevents_of(face: Face, name: str = "orders", *, check: Any = None, **choices: Any) -> Stand:
+    kind = CloudEventsPush if face.colour == "blocking" else AsyncCloudEventsPush
+    return Stand(face, kind(face.once, name, check=check, **choices))
+
+
+def webhook_of(face: Face, scheme: Any, handler: Callable[..., Any], **details: Any) -> Stand:
+    kind = Webhook if face.colour == "blocking" else AsyncWebhook
+    return Stand(face, kind(face.once, scheme, face._work(handler), **details))
+
+
+def push(payload: Any, id: str = "m1", *, headers: dict[str, str] | None = None, **message: Any) -> Request:
+    """A Pub/Sub push with this payload; bytes are sent as they are."""
+    return Request("POST", headers or {"content-type": "application/json"}, enveloped(payload, id, **message))
+
+
+def enveloped(payload: Any, id: str = "m1", **message: Any) -> bytes:
+    data = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
+    inner = {"messageId": id, "data": base64.b64encode(data).decode(), "publishTime": "2026-03-01T08:00:00Z", **message}
+    told = {"message": inner, "subscription": "projects/p/subscriptions/s"}
+    return json.dumps(told).encode()
+
+
+def wait_until(condition: Callable[[], Any], what: str) -> Any:
+    """What the condition gives, as soon as it holds."""
+    deadline = time.monotonic() + TOO_LONG
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"never happened: {what}"
+        time.sleep(PATIENCE)
+    return found
+
+
+@contextmanager
+def asgi_served(app: Any) -> Iterator[str]:
+    """The address of a real uvicorn with this application."""
+    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", ws="none", access_log=False)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, name="uvicorn", daemon=True)
+    thread.start()
+    wait_until(lambda: server.started, "uvicorn has started")
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(TOO_LONG)
+
+
+class _Threads(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+class _Quiet(WSGIRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (named so there)
+        """Nothing."""
+
+
+@contextmanager
+def wsgi_served(app: Any) -> Iterator[str]:
+    """The address of the standard library's server, with a thread a request."""
+    server = make_server("127.0.0.1", 0, app, _Threads, _Quiet)
+    thread = threading.Thread(target=server.serve_forever, args=(PATIENCE,), name="wsgiref", daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(TOO_LONG)

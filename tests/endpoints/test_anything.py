@@ -1,0 +1,201 @@
+"""Endpoints fed with anything: no body and no header makes a server error."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import functools
+import io
+import json
+import time
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onceward import Once
+from onceward.http.push import AsyncCloudEventsPush, AsyncPubSubPush, CloudEventsPush, PubSubPush, Request
+from onceward.http.signatures import Claimed, Scheme
+from onceward.http.webhooks import AsyncWebhook, Webhook, WebhookEvent, github, signed, slack, stripe
+from tests.endpoints.stage import enveloped
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+TEXTS = st.text(st.characters(min_codepoint=0, max_codepoint=255), max_size=40)
+DATA = st.binary(max_size=40) | st.just(b'{"order": 7}') | JSON.map(lambda value: json.dumps(value).encode())
+PACKED = DATA.map(lambda data: base64.b64encode(data).decode()) | st.text(max_size=20) | JSON
+INNER = st.fixed_dictionaries(
+    {},
+    optional={
+        "messageId": st.text(max_size=8) | JSON,
+        "message_id": st.text(max_size=8) | JSON,
+        "data": PACKED,
+        "attributes": st.dictionaries(st.text(max_size=4), st.text(max_size=4)) | JSON,
+        "publishTime": TEXTS | JSON,
+        "orderingKey": JSON,
+    },
+)
+ENVELOPES = st.fixed_dictionaries({"message": INNER | JSON}, optional={"subscription": JSON, "deliveryAttempt": JSON})
+BODIES = (
+    st.binary(max_size=60)
+    | JSON.map(lambda v: json.dumps(v).encode())
+    | ENVELOPES.map(lambda v: json.dumps(v).encode())
+)
+NAMES = st.sampled_from(
+    [
+        *("content-type", "authorization", "stripe-signature", "x-hub-signature-256", "x-github-delivery"),
+        *("x-slack-signature", "x-slack-request-timestamp", "webhook-id", "x-s", "x-t", "x-id"),
+        *("ce-id", "ce-source", "ce-type", "ce-specversion", "ce-time"),
+    ]
+)
+VALUES = TEXTS | st.sampled_from(
+    ["application/json", "application/cloudevents+json", "application/x-www-form-urlencoded", "t=1,v1=a", "sha256=ab",
+     "v0=ab", "1.0", "-1", "1" * 30, "v1,abc v1,def"]
+)  # fmt: skip
+HEADERS = st.lists(st.tuples(NAMES, VALUES), max_size=6)
+METHODS = st.sampled_from(["POST", "POST", "POST", "GET", "PUT"])
+
+
+def open_to_all(scheme: Scheme) -> Scheme:
+    """What comes behind the signature gets every body, too."""
+
+    def claimed(request: Request) -> Claimed:
+        return Claimed([scheme.encode(scheme._mac(scheme.secrets[0], b"", request.body))], b"", str(int(time.time())))
+
+    return msgspec.structs.replace(scheme, claimed=claimed)
+
+
+def status_of(endpoint: Any, environ: dict[str, Any]) -> str:
+    told: list[str] = []
+    b"".join(endpoint(environ, lambda status, headers: told.append(status)))
+    return told[0]
+
+
+def handled(message: Any) -> None:
+    """Nothing."""
+
+
+async def handled_async(message: Any) -> None:
+    """Nothing."""
+
+
+@functools.cache
+def blocking_endpoints() -> list[Any]:
+    """Made once: what an example leaves in their store is met by the next."""
+    once = Once("memory://")
+    pubsub = PubSubPush(once, "pubsub", check=None)
+    cloud = CloudEventsPush(once, "cloud", check=None)
+    for one in (pubsub, cloud):
+        one.on({"order"})(handled)
+    schemes = [stripe("s"), github("s"), slack("s"), signed("s", header="x-s", event_id="x-id", timestamp="x-t")]
+    schemes += [open_to_all(scheme) for scheme in schemes]
+    return [pubsub, cloud, *(Webhook(once, scheme, handled) for scheme in schemes)]
+
+
+def async_endpoints(once: Once) -> list[Any]:
+    pubsub = AsyncPubSubPush(once.aio, "pubsub", check=None)
+    cloud = AsyncCloudEventsPush(once.aio, "cloud", check=None)
+    for one in (pubsub, cloud):
+        one.on({"order"})(handled_async)
+    return [pubsub, cloud, AsyncWebhook(once.aio, open_to_all(slack("s")), handled_async)]
+
+
+@pytest.mark.fault("F15", "F16", "F17")
+@given(METHODS, HEADERS, BODIES)
+def test_no_body_and_no_header_makes_a_server_error_wsgi(
+    method: str, headers: list[tuple[str, str]], body: bytes
+) -> None:
+    for endpoint in blocking_endpoints():
+        environ: dict[str, Any] = {
+            "REQUEST_METHOD": method,
+            "CONTENT_LENGTH": str(len(body)),
+            "wsgi.input": io.BytesIO(body),
+            "QUERY_STRING": "",
+        }
+        for name, value in headers:
+            environ["CONTENT_TYPE" if name == "content-type" else f"HTTP_{name.upper().replace('-', '_')}"] = value
+        assert int(status_of(endpoint, environ)[:3]) < 500
+
+
+@given(METHODS, HEADERS, BODIES)
+async def test_no_body_and_no_header_makes_a_server_error_asgi(
+    method: str, headers: list[tuple[str, str]], body: bytes
+) -> None:
+    once = Once("memory://")
+    try:
+        for endpoint in async_endpoints(once):
+            told: list[Any] = []
+
+            async def receive() -> Any:
+                return {"type": "http.request", "body": body}
+
+            async def send(message: Any, told: list[Any] = told) -> None:
+                told.append(message)
+
+            raw = [(name.encode(), value.encode("latin-1")) for name, value in headers]
+            await endpoint({"type": "http", "method": method, "path": "/", "headers": raw}, receive, send)
+            assert told[0]["status"] < 500, told
+            assert [one["type"] for one in told] == ["http.response.start", "http.response.body"]
+    finally:
+        await asyncio.to_thread(once.close)
+
+
+@pytest.mark.parametrize("length", ["-1", "x", "1e3", "٣", "99999999999999999999999999"])
+def test_a_length_that_is_none_is_refused(length: str) -> None:
+    with Once("memory://") as once:
+        environ = {"REQUEST_METHOD": "POST", "CONTENT_LENGTH": length, "wsgi.input": io.BytesIO(b"{}")}
+        assert status_of(PubSubPush(once, "orders", check=None), environ)[:3] in {"400", "413"}
+
+
+def test_a_body_that_breaks_off_is_no_message() -> None:
+    seen: list[Any] = []
+    with Once("memory://") as once:
+        endpoint = PubSubPush(once, "orders", check=None)
+        endpoint.on()(seen.append)
+        body = enveloped({"order": 7})
+        environ = {"REQUEST_METHOD": "POST", "CONTENT_LENGTH": str(len(body) + 1), "wsgi.input": io.BytesIO(body)}
+        assert status_of(endpoint, environ) == "400 Bad Request"
+    assert seen == []
+
+
+async def test_of_a_body_that_never_ends_no_more_is_kept_than_the_limit() -> None:
+    once = Once("memory://")
+    endpoint = AsyncPubSubPush(once.aio, "orders", check=None, limit=1_000)
+    chunks: list[int] = []
+    told: list[Any] = []
+
+    async def endless() -> Any:
+        chunks.append(1)
+        assert len(chunks) <= 11, "it goes on reading"
+        return {"type": "http.request", "body": b"x" * 100, "more_body": True}
+
+    async def send(message: Any) -> None:
+        told.append(message)
+
+    await endpoint({"type": "http", "method": "POST", "path": "/", "headers": []}, endless, send)
+    assert told[0]["status"] == 413
+    await asyncio.to_thread(once.close)
+
+
+async def test_a_client_that_has_gone_before_its_body_began_nothing() -> None:
+    once = Once("memory://")
+    seen: list[WebhookEvent] = []
+
+    async def handle(event: WebhookEvent) -> None:
+        seen.append(event)
+
+    async def gone() -> Any:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        raise AssertionError(message)
+
+    endpoint = AsyncWebhook(once.aio, github("s"), handle)
+    await endpoint({"type": "http", "method": "POST", "path": "/", "headers": []}, gone, send)
+    assert seen == []
+    await asyncio.to_thread(once.close)

@@ -1,0 +1,126 @@
+"""CloudEvents over HTTP, structured and binary, written by their own SDK."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cloudevents.conversion import to_binary, to_structured
+from cloudevents.http import CloudEvent
+
+from onceward import State
+from onceward.http.push import Message, Request
+from onceward.testing import FakeClock
+from tests.endpoints.stage import cloudevents_of
+from tests.faces import Face, Place, place_of
+
+APPLIED = (200, {"applied": True, "reason": "applied"})
+DUPLICATE = (200, {"applied": False, "reason": "duplicate_message_noop"})
+ATTRIBUTES = {"id": "e1", "source": "/shops/ä b", "type": "order.paid", "time": "2026-03-01T08:00:00+00:00"}
+
+
+@pytest.fixture(params=["memory"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Place:
+    """One store: what differs here comes before it, and test_push.py has both."""
+    return place_of(request, tmp_path, clock)
+
+
+def event(data: Any, mode: str, **attributes: str) -> Request:
+    made = CloudEvent({**ATTRIBUTES, **attributes}, data)
+    if mode == "binary" and "datacontenttype" not in attributes:
+        made["datacontenttype"] = "application/json"
+    headers, body = to_binary(made) if mode == "binary" else to_structured(made)
+    return Request("POST", headers, body or b"")
+
+
+modes = pytest.mark.parametrize("mode", ["structured", "binary"])
+
+
+@pytest.mark.mission("E1")
+@modes
+def test_an_event_is_handled_once(face: Face, mode: str) -> None:
+    stand = cloudevents_of(face)
+    seen: list[Message[Any]] = []
+    stand.on({"order"}, attributes={"type": "order.paid"})(seen.append)
+    assert [stand.post(event({"order": 7}, mode, shop="é")) for _ in range(2)] == [APPLIED, DUPLICATE]
+    [one] = seen
+    assert (one.id, one.payload, one.published_at) == ("e1", {"order": 7}, "2026-03-01T08:00:00+00:00")
+    assert (one.source, one.attributes["shop"]) == ("/shops/ä b", "é")
+
+
+def test_both_modes_bring_the_same_event(face: Face) -> None:
+    stand = cloudevents_of(face)
+    seen: list[Message[Any]] = []
+    stand.on()(seen.append)
+    assert stand.post(event({"order": 7}, "structured"))[0] == 200
+    assert stand.post(event({"order": 7}, "binary"))[0] == 200
+    assert len(seen) == 1
+
+
+@modes
+def test_an_id_belongs_to_its_source(face: Face, mode: str) -> None:
+    stand = cloudevents_of(face)
+    stand.on()(lambda message: None)
+    assert stand.post(event({"order": 7}, mode)) == APPLIED
+    assert stand.post(event({"order": 7}, mode, source="/other")) == APPLIED
+    assert stand.post(event({"order": 7}, mode, traceparent="00-1-2-3")) == DUPLICATE, "a hop may add what it likes"
+
+
+def test_data_may_come_as_base64(face: Face) -> None:
+    stand = cloudevents_of(face)
+    seen: list[Message[Any]] = []
+    stand.on()(seen.append)
+    body = {**ATTRIBUTES, "specversion": "1.0", "data_base64": base64.b64encode(b'{"order": 7}').decode()}
+    request = Request(
+        "POST", {"content-type": "application/cloudevents+json; charset=utf-8"}, json.dumps(body).encode()
+    )
+    assert stand.post(request) == APPLIED
+    assert [one.payload for one in seen] == [{"order": 7}]
+
+
+STRUCTURED = {"content-type": "application/cloudevents+json"}
+WHOLE = {**ATTRIBUTES, "specversion": "1.0", "data": {"order": 7}}
+NEEDED = ("id", "source", "type", "specversion")
+
+
+NO_EVENTS = [
+    Request("POST", {}, b""),
+    Request("POST", {"content-type": "application/json"}, b'{"order": 7}'),
+    Request("POST", STRUCTURED, b"{"),
+    Request("POST", STRUCTURED, b"[]"),
+    Request("POST", STRUCTURED, b'{"id": {}}'),
+    Request("POST", {"content-type": "application/cloudevents-batch+json"}, json.dumps([WHOLE]).encode()),
+    *(Request("POST", STRUCTURED, json.dumps({**WHOLE, name: ""}).encode()) for name in NEEDED),
+    *(Request("POST", {f"ce-{name}": "x" for name in NEEDED if name != missing}, b"{}") for missing in NEEDED),
+]
+
+
+def test_what_is_no_event_or_has_no_id_is_a_bad_request(face: Face) -> None:
+    stand = cloudevents_of(face)
+    stand.on()(lambda message: None)
+    for request in NO_EVENTS:
+        with face.store_trouble("claim") as asked:
+            status, told = stand.post(request)
+        assert (status, told["code"], asked) == (400, "no_envelope", []), request.body
+
+
+@modes
+def test_data_that_is_no_object_is_recorded_and_acknowledged(face: Face, mode: str) -> None:
+    stand = cloudevents_of(face)
+    stand.on()(lambda message: None)
+    for id, data in (("text", "a text"), ("list", [1]), ("none", None)):
+        assert stand.send(event(data, mode, id=id)).status == 204
+        assert face.read((ATTRIBUTES["source"], id), name="orders").state is State.FAILED
+
+
+def test_a_body_that_is_not_even_said_to_be_json(face: Face) -> None:
+    stand = cloudevents_of(face)
+    stand.on()(lambda message: None)
+    request = Request(
+        "POST", {**{f"ce-{n}": "x" for n in ("id", "source", "type", "specversion")}, "content-type": "text/xml"}, b"{}"
+    )
+    assert stand.send(request).status == 204
+    assert face.once.counts["rejected"] == 1

@@ -1,0 +1,354 @@
+"""Outgoing calls: the key of a request is the same on every attempt, and another for every other request."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from onceward import ClaimError, ConfigurationError, OncewardWarning, Reentrant
+from onceward.http.outgoing import IdempotencyKeys, step
+from onceward.http.push import Message
+from onceward.testing import FakeClock, disabled
+from tests.endpoints.stage import pubsub_of, push
+from tests.faces import Face, Place, place_of
+
+URL = "https://api.example/charges"
+
+
+@pytest.fixture(params=["memory"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Place:
+    """One store: what differs here comes before it, and test_push.py has both."""
+    return place_of(request, tmp_path, clock)
+
+
+class Remote:
+    """A payment API: it remembers what it did under a key, and answers as it is told to."""
+
+    def __init__(self) -> None:
+        self.keys: list[str | None] = []
+        self.charged: dict[str | None, bytes] = {}
+        self.answers: list[int | Exception] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        key = request.headers.get("Idempotency-Key")
+        self.keys.append(key)
+        answer = self.answers.pop(0) if self.answers else 200
+        self.charged.setdefault(key, request.content)
+        if isinstance(answer, Exception):
+            raise answer
+        return httpx.Response(answer)
+
+
+@pytest.fixture
+def remote() -> Remote:
+    return Remote()
+
+
+def client(remote: Remote, **choices: Any) -> httpx.Client:
+    return httpx.Client(transport=httpx.MockTransport(remote), auth=IdempotencyKeys(**choices))
+
+
+@pytest.mark.mission("C8")
+def test_every_attempt_of_a_charge_has_the_same_key(face: Face, remote: Remote) -> None:
+    """The reply is lost after the charge; the next delivery asks again with the same key, and nothing is new."""
+    remote.answers = [httpx.ReadTimeout("lost"), 503, 200]
+
+    @face(key="order:{order}")
+    def pay(order: int) -> int:
+        with client(remote) as http:
+            return http.post(URL, json={"order": order}).raise_for_status().status_code
+
+    for raised in (httpx.ReadTimeout, httpx.HTTPStatusError):
+        with pytest.raises(raised):
+            pay(7)
+    assert [pay(7), pay(7)] == [200, 200]
+    assert len(remote.keys) == 3
+    assert len(remote.charged) == 1
+    pay(8)
+    assert len(remote.charged) == 2, "another order is another charge"
+
+
+@pytest.mark.mission("C8")
+def test_several_requests_of_one_piece_of_work_have_keys_of_their_own_on_every_attempt(
+    face: Face, remote: Remote
+) -> None:
+    attempts: list[list[str | None]] = []
+
+    @face(key="order:{order}")
+    def ship(order: int) -> None:
+        remote.keys = []
+        attempts.append(remote.keys)
+        with client(remote) as http:
+            http.post(URL, json={"n": 1})
+            http.post(URL, json={"n": 2})
+            http.put(URL, json={"n": 1})
+            http.post(f"{URL}?test=1", json={"n": 1})
+            http.delete(f"{URL}/1")
+            http.patch(f"{URL}/1")
+        if len(attempts) < 3:
+            raise RuntimeError("crashed")
+
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            ship(7)
+    ship(7)
+    assert attempts[0] == attempts[1] == attempts[2]
+    assert len(set(attempts[0])) == 6
+
+
+@pytest.mark.mission("C8")
+def test_the_order_counts_only_among_requests_to_the_same_url(face: Face, remote: Remote) -> None:
+    attempts: list[dict[str, str | None]] = []
+
+    @face(key="order:{order}")
+    def ship(order: int) -> None:
+        sent: dict[str, str | None] = {}
+        attempts.append(sent)
+        with client(remote) as http:
+            for name in ("a", "b") if len(attempts) == 1 else ("b", "a"):
+                http.post(f"{URL}/{name}")
+                sent[name] = remote.keys[-1]
+        if len(attempts) == 1:
+            raise RuntimeError("crashed")
+
+    with pytest.raises(RuntimeError):
+        ship(7)
+    ship(7)
+    assert attempts[0] == attempts[1]
+
+
+@pytest.mark.mission("C8", "E1")
+def test_a_pushed_message_is_charged_once_however_often_it_is_delivered(face: Face, remote: Remote) -> None:
+    remote.answers = [httpx.ReadTimeout("lost"), 502, 200]
+    stand = pubsub_of(face)
+
+    @stand.on({"order"})
+    def pay(message: Message[Any]) -> None:
+        with client(remote) as http:
+            http.post(URL, json=message.payload).raise_for_status()
+
+    assert [stand.send(push({"order": 7})).status for _ in range(5)] == [500, 500, 200, 200, 200]
+    assert len(remote.keys) == 3
+    assert len(remote.charged) == 1
+
+
+def test_safe_requests_have_no_key_and_a_key_of_your_own_is_kept(face: Face, remote: Remote) -> None:
+    with face.claim("order:7"), client(remote) as http:
+        http.get(URL)
+        http.head(URL)
+        http.options(URL)
+        http.post(URL, headers={"idempotency-key": "mine"})
+    assert remote.keys == [None, None, None, "mine"]
+
+
+@pytest.mark.parametrize("failure", [500, 503, 429, 409, 408, 425, httpx.ConnectError("down")])
+def test_a_retry_inside_an_attempt_has_the_same_key(face: Face, remote: Remote, failure: int | Exception) -> None:
+    """The trap of counting: a loop that tries again must not become a second charge."""
+    remote.answers = [failure, failure, 200, 200]
+    with face.claim("order:7"), client(remote) as http:
+        for _ in range(3):
+            with contextlib.suppress(httpx.ConnectError):
+                http.post(URL, json={"n": 1})
+        assert len(set(remote.keys)) == 1
+        http.post(URL, json={"n": 1})
+    assert len(set(remote.keys)) == 2, "after an answer it is the next charge, whatever its body"
+
+
+@pytest.mark.parametrize("refused", [400, 402, 404, 422])
+def test_a_refusal_is_an_answer(face: Face, remote: Remote, refused: int) -> None:
+    remote.answers = [refused, 200]
+    with face.claim("order:7"), client(remote) as http:
+        http.post(URL, json={"card": 1})
+        http.post(URL, json={"card": 2})
+    assert len(set(remote.keys)) == 2
+
+
+def test_whether_it_is_a_retry_or_another_request_must_be_clear(face: Face, remote: Remote) -> None:
+    remote.answers = [500, 200]
+    with face.claim("order:7"), client(remote) as http:
+        http.post(URL, json={"n": 1})
+        with pytest.raises(ConfigurationError, match=r"a retry, or another request.*name the step"):
+            http.post(URL, json={"n": 2})
+        with step("second"):
+            http.post(URL, json={"n": 2})
+    assert len(remote.keys) == 2
+
+
+def test_a_stream_cannot_be_compared_so_its_retry_needs_a_name(face: Face, remote: Remote) -> None:
+    remote.answers = [500]
+    with face.claim("order:7"), client(remote) as http:
+        http.post(URL, content=iter([b"a", b"b"]))
+        with pytest.raises(ConfigurationError, match="name the step"):
+            http.post(URL, content=iter([b"a", b"b"]))
+
+
+async def test_two_at_once_need_names(remote: Remote) -> None:
+    import asyncio
+
+    from onceward import AsyncOnce
+
+    arrived, go = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: httpx.Request) -> httpx.Response:
+        remote.keys.append(request.headers["idempotency-key"])
+        arrived.set()
+        await go.wait()
+        return httpx.Response(200)
+
+    async with AsyncOnce("memory://") as once:
+        transport = httpx.MockTransport(slow)
+        async with once.claim("order:7"), httpx.AsyncClient(transport=transport, auth=IdempotencyKeys()) as http:
+            first = asyncio.create_task(http.post(URL, json={"n": 1}))
+            await arrived.wait()
+            with pytest.raises(Reentrant, match="under way"):
+                await http.post(URL, json={"n": 2})
+            go.set()
+            await first
+
+            async def named(name: str) -> None:
+                with step(name):
+                    await http.post(URL, json={"n": name})
+
+            await asyncio.gather(named("a"), named("b"), named("c"))
+    assert len(set(remote.keys)) == 4
+
+
+@pytest.mark.mission("C8")
+def test_a_named_step_has_the_key_that_the_claim_derives_for_it(face: Face, remote: Remote) -> None:
+    with face.claim("order:7") as claim, client(remote) as http:
+        for body in ({"at": 1}, {"at": 2}):
+            with step("charge"):
+                http.post(URL, json=body)
+        with step("refund"):
+            http.post(URL, json={})
+            with pytest.raises(ConfigurationError, match=r"refund.*one key cannot stand for both"):
+                http.post(f"{URL}/2", json={})
+        assert remote.keys == [claim.derived_key("charge")] * 2 + [claim.derived_key("refund")]
+    for name in ("", 7):
+        anything: Any = name
+        with pytest.raises(ConfigurationError), step(anything):
+            pass
+
+
+def test_outside_of_a_claim_nothing_is_sent(remote: Remote) -> None:
+    with client(remote) as http:
+        with pytest.raises(ClaimError, match="outside of a claim") as raised:
+            http.post(f"{URL}?token=secret")
+        assert "secret" not in str(raised.value)
+        http.get(URL)
+    assert remote.keys == [None]
+
+
+def test_outside_of_a_claim_it_is_sent_with_a_warning_if_you_say_so(remote: Remote) -> None:
+    with client(remote, outside="warn") as http, pytest.warns(OncewardWarning, match="outside of a claim"):
+        http.post(URL)
+    assert remote.keys == [None]
+
+
+def test_the_header_is_what_the_remote_calls_it(face: Face) -> None:
+    seen: list[httpx.Headers] = []
+
+    def remember(request: httpx.Request) -> httpx.Response:
+        seen.append(request.headers)
+        return httpx.Response(200)
+
+    auth = IdempotencyKeys(header="PayPal-Request-Id", quoted=True)
+    with face.claim("order:7") as claim, httpx.Client(transport=httpx.MockTransport(remember), auth=auth) as http:
+        with step("charge"):
+            http.post(URL)
+        assert seen[0]["paypal-request-id"] == f'"{claim.derived_key("charge")}"'
+
+
+@pytest.mark.parametrize("make", [lambda: httpx.BasicAuth("u", "p"), lambda: httpx.DigestAuth("u", "p")])
+def test_another_auth_goes_along(face: Face, make: Callable[[], httpx.Auth]) -> None:
+    keys: list[str] = []
+
+    def guarded(request: httpx.Request) -> httpx.Response:
+        keys.append(request.headers["idempotency-key"])
+        if "authorization" in request.headers:
+            return httpx.Response(200)
+        return httpx.Response(401, headers={"www-authenticate": 'Digest realm="r", nonce="n", qop="auth"'})
+
+    auth = IdempotencyKeys(auth=make())
+    with face.claim("order:7"), httpx.Client(transport=httpx.MockTransport(guarded), auth=auth) as http:
+        assert http.post(URL).status_code == 200
+        assert len(set(keys)) == 1
+        assert http.post(URL).status_code == 200
+    assert len(set(keys)) == 2
+    for wrong in (httpx.Auth(), "basic"):
+        anything: Any = wrong
+        with pytest.raises(ConfigurationError, match="auth_flow"):
+            IdempotencyKeys(auth=anything)
+    with pytest.raises(ConfigurationError, match="outside"):
+        IdempotencyKeys(outside="quietly")  # type: ignore[arg-type]  # that is the point
+
+
+def test_a_request_that_was_challenged_and_then_lost_is_sent_once_more(face: Face) -> None:
+    keys: list[str] = []
+
+    def guarded(request: httpx.Request) -> httpx.Response:
+        keys.append(request.headers["idempotency-key"])
+        if len(keys) == 2:
+            raise httpx.ReadTimeout("lost")
+        if "authorization" in request.headers:
+            return httpx.Response(200)
+        return httpx.Response(401, headers={"www-authenticate": 'Digest realm="r", nonce="n", qop="auth"'})
+
+    auth = IdempotencyKeys(auth=httpx.DigestAuth("u", "p"))
+    with face.claim("order:7"), httpx.Client(transport=httpx.MockTransport(guarded), auth=auth) as http:
+        with pytest.raises(httpx.ReadTimeout):
+            http.post(URL)
+        assert http.post(URL).status_code == 200
+    assert len(set(keys)) == 1
+
+
+def test_a_redirect_keeps_the_key(face: Face) -> None:
+    keys: list[str] = []
+
+    def moved(request: httpx.Request) -> httpx.Response:
+        keys.append(request.headers["idempotency-key"])
+        return httpx.Response(307, headers={"location": f"{URL}/new"}) if len(keys) == 1 else httpx.Response(200)
+
+    auth = IdempotencyKeys()
+    transport = httpx.MockTransport(moved)
+    with face.claim("order:7"), httpx.Client(transport=transport, auth=auth, follow_redirects=True) as http:
+        http.post(URL)
+    assert len(keys) == 2
+    assert len(set(keys)) == 1
+
+
+def test_in_test_mode_requests_have_keys_too(face: Face, remote: Remote) -> None:
+    @face(key="order:{order}")
+    def pay(order: int) -> None:
+        with client(remote) as http:
+            http.post(URL)
+
+    with disabled():
+        pay(7)
+    assert remote.keys[0] is not None
+
+
+def test_after_the_window_tomorrows_charge_is_not_yesterdays_replay(face: Face, remote: Remote) -> None:
+    @face(key="rent:{flat}", window="24h")
+    def rent(flat: int) -> None:
+        with client(remote) as http:
+            http.post(URL, json={"flat": flat})
+
+    rent(1)
+    face.clock.advance("25h")
+    rent(1)
+    assert len(remote.charged) == 2
+
+
+def test_without_httpx_the_extra_is_named() -> None:
+    code = "import sys; sys.modules['httpx'] = None; import onceward.http.outgoing"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "MissingExtra: outgoing calls need httpx" in run.stderr
+    assert 'pip install "onceward[httpx]"' in run.stderr

@@ -1,0 +1,345 @@
+"""Webhooks: signed by the senders' own packages where they exist; verified first, then claimed, then run."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import stripe as stripe_package
+from slack_sdk.signature import SignatureVerifier
+from standardwebhooks.webhooks import Webhook as StandardWebhook
+
+from onceward import ConfigurationError, Once, OncewardWarning, State
+from onceward.http.webhooks import (
+    Answer,
+    Request,
+    Scheme,
+    Webhook,
+    WebhookEvent,
+    github,
+    shopify,
+    signed,
+    slack,
+    standard,
+    stripe,
+)
+from onceward.testing import FakeClock
+from tests.endpoints.stage import Stand, webhook_of
+from tests.faces import Face, Place, place_of
+
+SECRET = "the secret"
+STANDARD_SECRET = "whsec_" + base64.b64encode(b"a secret of twenty-four b").decode()
+APPLIED = (200, {"applied": True, "reason": "executed"})
+REPLAYED = (200, {"applied": False, "reason": "replayed"})
+
+
+@pytest.fixture(params=["memory"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Place:
+    """One store: what differs here comes before it, and test_push.py has both."""
+    return place_of(request, tmp_path, clock)
+
+
+def mac(body: bytes, secret: str = SECRET) -> bytes:
+    return hmac.new(secret.encode(), body, hashlib.sha256).digest()
+
+
+def by_stripe(body: bytes, *, id: str = "evt_1", at: float | None = None, secret: str = SECRET) -> Request:
+    """As the package itself computes it."""
+    timestamp = int(time.time() if at is None else at)
+    signature = stripe_package.WebhookSignature._compute_signature(f"{timestamp}.{body.decode()}", secret)
+    return Request("POST", {"Stripe-Signature": f"t={timestamp},v0=old,v1={signature}"}, body)
+
+
+def by_slack(body: bytes, *, id: str = "", at: float | None = None, secret: str = SECRET) -> Request:
+    timestamp = str(int(time.time() if at is None else at))
+    signature = SignatureVerifier(secret).generate_signature(timestamp=timestamp, body=body)
+    assert signature is not None
+    headers = {"X-Slack-Request-Timestamp": timestamp, "X-Slack-Signature": signature}
+    return Request("POST", {**headers, "Content-Type": "application/json"}, body)
+
+
+def by_standard(body: bytes, *, id: str = "msg_1", at: float | None = None, secret: str = STANDARD_SECRET) -> Request:
+    moment = datetime.fromtimestamp(time.time() if at is None else at, UTC)
+    signature = StandardWebhook(secret).sign(id, moment, body.decode())
+    headers = {"webhook-id": id, "webhook-timestamp": str(int(moment.timestamp())), "webhook-signature": signature}
+    return Request("POST", headers, body)
+
+
+def by_github(body: bytes, *, id: str = "72d3162e", secret: str = SECRET, at: float = 0) -> Request:
+    headers = {"X-GitHub-Delivery": id, "X-GitHub-Event": "push"}
+    return Request("POST", {**headers, "X-Hub-Signature-256": f"sha256={mac(body, secret).hex()}"}, body)
+
+
+def by_shopify(body: bytes, *, id: str = "98880550", secret: str = SECRET, at: float = 0) -> Request:
+    headers = {"X-Shopify-Topic": "orders/create", "X-Shopify-Event-Id": id}
+    return Request("POST", {**headers, "X-Shopify-Hmac-Sha256": base64.b64encode(mac(body, secret)).decode()}, body)
+
+
+SENDERS: dict[str, tuple[Any, Any, bytes, Any, str]] = {
+    "stripe": (stripe(SECRET), by_stripe, b'{"id": "evt_1", "type": "invoice.paid", "n": 1}', "evt_1", "invoice.paid"),
+    "slack": (slack(SECRET), by_slack, b'{"event_id": "Ev1", "event": {"type": "message"}}', "Ev1", "message"),
+    "standard": (standard(STANDARD_SECRET), by_standard, b'{"type": "user.created"}', "msg_1", "user.created"),
+    "github": (github(SECRET), by_github, b'{"ref": "main"}', "72d3162e", "push"),
+    "shopify": (shopify(SECRET), by_shopify, b'{"id": 7}', ("orders/create", "98880550"), "orders/create"),
+}
+
+senders = pytest.mark.parametrize("sender", list(SENDERS))
+
+
+def stage(face: Face, sender: str, **details: Any) -> tuple[Stand, list[WebhookEvent]]:
+    seen: list[WebhookEvent] = []
+    return webhook_of(face, SENDERS[sender][0], seen.append, **details), seen
+
+
+@senders
+@pytest.mark.mission("B6")
+def test_an_event_that_its_sender_signed_runs_once(face: Face, sender: str) -> None:
+    stand, seen = stage(face, sender)
+    _, sign, body, id, kind = SENDERS[sender]
+    assert [stand.post(sign(body)) for _ in range(3)] == [APPLIED, REPLAYED, REPLAYED]
+    [event] = seen
+    assert (event.id, event.type, event.body, event.json()) == (id, kind, body, json.loads(body))
+    assert face.read(id, name=f"webhook:{sender}").state is State.COMPLETED
+
+
+@senders
+def test_a_wrong_signature_never_touches_the_store(face: Face, sender: str) -> None:
+    stand, seen = stage(face, sender)
+    _, sign, body, _, _ = SENDERS[sender]
+    other = "whsec_" + base64.b64encode(b"another secret of theirs").decode() if sender == "standard" else "other"
+    good = sign(body)
+    forged = [
+        sign(body, secret=other),
+        Request("POST", good.headers(), body + b" "),
+        Request("POST", good.headers(), body.replace(b"{", b"{ ", 1)),
+        Request("POST", {}, body),
+        Request("POST", {name: value.upper() for name, value in good.headers().items()}, body),
+        Request("POST", dict.fromkeys(good.headers(), ""), body),
+        Request("POST", {name: value + "é" for name, value in good.headers().items()}, body),
+        Request("POST", {name: value[:-1] for name, value in good.headers().items()}, body),
+    ]
+    with face.store_trouble("claim") as asked:
+        answers = [stand.send(request) for request in forged]
+    assert [answer.status for answer in answers] == [403] * len(forged)
+    assert (asked, seen) == ([], [])
+    assert {event.reason for event in face.told("rejected")} <= {"bad_signature", "missing_signature"}
+    assert face.once.counts["rejected"] == len(forged)
+    assert stand.post(good) == APPLIED
+
+
+@pytest.mark.parametrize("sender", ["stripe", "slack", "standard"])
+def test_a_signature_counts_for_five_minutes_in_both_directions(face: Face, sender: str) -> None:
+    now = 1_800_000_000.0
+    stand, seen = stage(face, sender, clock=lambda: now)
+    _, sign, body, _, _ = SENDERS[sender]
+    for age in (-301, 301, 86_400, -(10**9)):
+        status, told = stand.post(sign(body, at=now - age))
+        assert (status, told["code"]) == (403, "stale_timestamp")
+    assert seen == []
+    assert stand.post(sign(body, at=now - 300)) == APPLIED
+    assert stand.post(sign(body, at=now + 300)) == REPLAYED
+
+
+@senders
+def test_while_one_secret_replaces_another_both_hold(face: Face, sender: str) -> None:
+    _, sign, body, _, _ = SENDERS[sender]
+    new = "whsec_" + base64.b64encode(b"the next secret of theirs").decode() if sender == "standard" else "the next"
+    make: dict[str, Any] = {
+        "stripe": stripe, "slack": slack, "standard": standard, "github": github, "shopify": shopify
+    }  # fmt: skip
+    old = STANDARD_SECRET if sender == "standard" else SECRET
+    seen: list[WebhookEvent] = []
+    stand = webhook_of(face, make[sender](new, old), seen.append)
+    assert stand.post(sign(body, secret=old)) == APPLIED
+    assert stand.post(sign(body, secret=new)) == REPLAYED
+
+
+def test_the_packages_of_the_senders_accept_what_we_accept() -> None:
+    """Their own verification and ours agree on the same request."""
+    body = SENDERS["stripe"][2]
+    request = by_stripe(body)
+    assert stripe(SECRET).objection(request, time.time()) is None
+    assert stripe_package.WebhookSignature.verify_header(body.decode(), request.header("stripe-signature"), SECRET, 300)
+    request = by_standard(body)
+    StandardWebhook(STANDARD_SECRET).verify(body, request.headers())
+    request = by_slack(body)
+    assert SignatureVerifier(SECRET).is_valid_request(body, request.headers())
+
+
+def test_another_version_of_a_signature_is_not_taken_for_the_known_one() -> None:
+    body, now = SENDERS["slack"][2], time.time()
+    for sign, scheme, header, known in (
+        (by_slack, slack(SECRET), "x-slack-signature", "v0="),
+        (by_github, github(SECRET), "x-hub-signature-256", "sha256="),
+    ):
+        good = sign(body)
+        assert scheme.objection(good, now) is None
+        for other in ("v9=", "sha999=", ""):
+            forged = {**good.headers(), header: good.header(header).replace(known, other)}
+            assert scheme.objection(Request("POST", forged, body), now) == "missing_signature"
+
+
+def test_the_vectors_that_senders_publish() -> None:
+    hello = Request(
+        "POST",
+        {"X-Hub-Signature-256": "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"},
+        b"Hello, World!",
+    )
+    assert github("It's a Secret to Everybody").objection(hello, 0) is None
+    assert github("It's a secret to Everybody").objection(hello, 0) == "bad_signature"
+
+
+def test_a_retry_of_stripe_differs_in_its_body_and_is_the_same_event(face: Face) -> None:
+    stand, seen = stage(face, "stripe")
+    assert stand.post(by_stripe(b'{"id": "evt_1", "pending_webhooks": 2}')) == APPLIED
+    assert stand.post(by_stripe(b'{"id": "evt_1", "pending_webhooks": 1}')) == REPLAYED
+    assert len(seen) == 1
+
+
+@pytest.mark.fault("F18")
+@pytest.mark.parametrize("sender", ["github", "shopify", "standard"])
+def test_an_id_with_another_body_is_a_mismatch(face: Face, sender: str) -> None:
+    stand, seen = stage(face, sender)
+    _, sign, body, _, _ = SENDERS[sender]
+    stand.post(sign(body))
+    status, told = stand.post(sign(b'{"another": "body"}'))
+    assert (status, told["code"]) == (422, "mismatch")
+    assert len(seen) == 1
+
+
+def test_an_event_without_an_id_is_a_bad_request(face: Face) -> None:
+    stand, seen = stage(face, "stripe")
+    for body in (b'{"type": "no id"}', b'{"id": ""}', b'{"id": 7}', b"not json", b"[]", b"[" * 100_000):
+        with face.store_trouble("claim") as asked:
+            status, told = stand.post(by_stripe(body))
+        assert (status, told["code"], asked, seen) == (400, "no_event_id", [], [])
+
+
+def test_headers_that_must_name_the_event(face: Face) -> None:
+    for sender in ("github", "shopify"):
+        stand, _ = stage(face, sender)
+        assert stand.post(SENDERS[sender][1](b"{}", id=""))[0] == 400
+
+
+def test_slack_is_answered_when_it_asks_whether_we_are_there(face: Face) -> None:
+    stand, seen = stage(face, "slack")
+    body = b'{"type": "url_verification", "challenge": "3eZbrw1a"}'
+    with face.store_trouble("claim") as asked:
+        assert stand.post(by_slack(body)) == (200, {"challenge": "3eZbrw1a"})
+        assert stand.send(by_slack(body, secret="forged")).status == 403
+    assert (asked, seen) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("body", "id", "kind"),
+    [
+        (b"command=%2Fweather&trigger_id=13345.7&text=94070", "13345.7", "/weather"),
+        (b"payload=%7B%22type%22%3A%22block_actions%22%2C%22trigger_id%22%3A%2212.3%22%7D", "12.3", "block_actions"),
+    ],
+)
+def test_commands_and_clicks_of_slack_are_forms(face: Face, body: bytes, id: str, kind: str) -> None:
+    stand, seen = stage(face, "slack")
+    good = by_slack(body)
+    request = Request("POST", {**good.headers(), "content-type": "application/x-www-form-urlencoded"}, body)
+    assert [stand.post(request) for _ in range(2)] == [APPLIED, REPLAYED]
+    assert [(event.id, event.type) for event in seen] == [(id, kind)]
+
+
+def test_one_event_of_shopify_under_two_topics_is_two_pieces_of_work(face: Face) -> None:
+    stand, seen = stage(face, "shopify")
+    request = by_shopify(b"{}")
+    other = Request("POST", {**request.headers(), "x-shopify-topic": "orders/paid"}, b"{}")
+    assert [stand.post(one) for one in (request, other, other)] == [APPLIED, APPLIED, REPLAYED]
+    assert len(seen) == 2
+
+
+@pytest.mark.mission("B6")
+def test_a_scheme_and_an_id_of_your_own(face: Face) -> None:
+    """The composite business key: for only the body is signed, the id is best taken from there."""
+    scheme = signed(
+        SECRET, name="partner", header="X-Sign", prefix="v2:", encoding="base64", digest="sha512",
+        timestamp="X-Time", before="{timestamp}|", event_id="X-Id", event_type="X-Type",
+    )  # fmt: skip
+    seen: list[WebhookEvent] = []
+    stand = webhook_of(
+        face,
+        scheme,
+        seen.append,
+        name="partner",
+        event_id=lambda r: (json.loads(r.body)["shop"], json.loads(r.body)["n"]),
+    )
+    body, now = b'{"shop": "a", "n": 7}', str(int(time.time()))
+    value = base64.b64encode(hmac.new(SECRET.encode(), now.encode() + b"|" + body, "sha512").digest()).decode()
+    headers = {"x-sign": f"v2:{value}", "x-time": now, "x-type": "sold"}
+    assert [stand.post(Request("POST", headers, body)) for _ in range(2)] == [APPLIED, REPLAYED]
+    assert [(event.id, event.type) for event in seen] == [(("a", 7), "sold")]
+    for other in (value, f"v3:{value}", "v2:", ""):
+        assert stand.send(Request("POST", {**headers, "x-sign": other}, body)).status == 403
+    assert stand.send(Request("POST", {**headers, "x-time": "1"}, body)).status == 403
+    for nameless in (b"{}", b"not json", b"[]"):
+        value = base64.b64encode(hmac.new(SECRET.encode(), now.encode() + b"|" + nameless, "sha512").digest()).decode()
+        assert stand.send(Request("POST", {**headers, "x-sign": f"v2:{value}"}, nameless)).status == 400
+
+
+def test_a_handler_that_fails_is_delivered_again_and_one_that_answers_is_heard(face: Face) -> None:
+    tries: list[int] = []
+
+    def handle(event: WebhookEvent) -> Answer:
+        tries.append(1)
+        if len(tries) == 1:
+            raise ConnectionError("not now")
+        return Answer.json({"text": f"thanks for {event.id}"})
+
+    stand = webhook_of(face, github(SECRET), handle)
+    request = by_github(b"{}", id="g1")
+    assert stand.send(request).status == 500
+    assert [stand.post(request) for _ in range(2)] == [(200, {"text": "thanks for g1"})] * 2
+    assert len(tries) == 2
+
+
+@pytest.mark.fault("F51")
+def test_if_the_record_is_not_confirmed_nothing_is_acknowledged(face: Face) -> None:
+    seen: list[WebhookEvent] = []
+    stand = webhook_of(face, github(SECRET), seen.append, settle_timeout="50ms", lease="60s")
+    request = by_github(b"{}", id="g1")
+    with face.store_trouble("settle"):
+        status, told = stand.post(request)
+    assert (status, told["code"]) == (503, "unknown")
+    assert stand.send(request).status == 409, "its lease has to lapse first"
+    face.clock.advance("61s")
+    assert stand.post(request)[0] == 200
+
+
+@pytest.mark.fault("F47")
+def test_a_window_shorter_than_the_sender_tries_is_warned_about() -> None:
+    with Once("memory://") as once, pytest.warns(OncewardWarning, match="retry span"):
+        Webhook(once, stripe(SECRET), print, window="24h")
+
+
+def test_what_cannot_work_is_refused_when_it_is_declared() -> None:
+    for make in (stripe, github, slack, shopify, standard):
+        for secrets in ((), ("",), ("good", "")):
+            with pytest.raises(ConfigurationError, match="secret"):
+                make(*secrets)
+    with pytest.raises(ConfigurationError, match="base64"):
+        standard("whsec_%%%")
+    with pytest.raises(ConfigurationError, match="encoding"):
+        signed(SECRET, header="x", event_id="y", encoding="morse")
+    with pytest.raises(ConfigurationError, match="digest"):
+        signed(SECRET, header="x", event_id="y", digest="shake_128")
+    anything: Any = Webhook
+    with Once("memory://") as once, pytest.raises(ConfigurationError, match="no scheme"):
+        anything(once, "stripe", print)
+
+
+def test_no_secret_is_shown() -> None:
+    scheme: Scheme = stripe(SECRET)
+    assert SECRET not in repr(scheme)
+    assert SECRET not in str(scheme)
