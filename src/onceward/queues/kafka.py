@@ -71,12 +71,12 @@ class KafkaQueue:
         self._most_ahead = most_ahead
         self._consumer: Any = None
         self._producer: Any = None
-        self._lock = threading.Lock()  # the library calls back in the thread that polls
+        self._turn = threading.Lock()  # to pause, to poll, to resume: else the last word might be somebody else's pause
+        self._lock = threading.Lock()  # what follows; the library calls back in the thread that polls
         self._partitions: dict[Partition, Offsets] = {}
         self._again: list[tuple[float, int, Delivery]] = []
         self._numbers = itertools.count()
         self._paused: set[Partition] = set()
-        self._polling = False
 
     async def open(self) -> None:
         await asyncio.to_thread(self._subscribe)
@@ -91,11 +91,7 @@ class KafkaQueue:
         due, next_due = self._take_due(most)
         if due:
             return due
-        self._polling = True
-        try:
-            return await asyncio.to_thread(self._poll, most, min(wait, next_due))
-        finally:
-            self._polling = False
+        return await asyncio.to_thread(self._poll, most, min(wait, next_due))
 
     async def ack(self, deliveries: Sequence[Delivery]) -> None:
         touched: dict[Partition, Offsets] = {}
@@ -123,7 +119,8 @@ class KafkaQueue:
 
     async def extend(self, deliveries: Sequence[Delivery]) -> None:  # noqa: ARG002 (a poll speaks for all of them)
         """Show that we live: a poll. Who polls gets messages, unless all is paused; `receive` resumes."""
-        if not self._polling and self._consumer is not None:
+        if self._turn.acquire(blocking=False):  # else somebody is at it
+            self._turn.release()
             await asyncio.to_thread(self._poll_paused)
 
     # ── in a thread ──
@@ -139,6 +136,7 @@ class KafkaQueue:
         with self._lock:
             for one in partitions:
                 self._partitions[one.topic, one.partition] = Offsets()
+                self._paused.add((one.topic, one.partition))  # as it may have been before: it is resumed in any case
 
     def _revoked(self, _: Any, partitions: Sequence[Any]) -> None:
         """They are somebody else's now. What is in hand of them is finished; who gets it next asks the store."""
@@ -163,16 +161,32 @@ class KafkaQueue:
             return due, max(0.0, self._again[0][0] - now) if self._again else float("inf")
 
     def _poll(self, most: int, wait: float) -> list[Delivery]:
-        self._pause_those_ahead()
         deliveries: list[Delivery] = []
-        found = self._consumer.poll(wait)
-        while found is not None:
-            self._take(found, deliveries)
-            found = self._consumer.poll(0) if len(deliveries) < most else None
-        if not deliveries:
-            with suppress(_library().KafkaException):  # it is tried again, and no reason not to poll
-                self._commit(dict(self._partitions))
+        with self._turn:
+            with self._lock:
+                ahead = {where for where, offsets in self._partitions.items() if offsets.ahead >= self._most_ahead}
+            self._pause(ahead)
+            found = self._consumer.poll(wait)
+            while found is not None:
+                self._take(found, deliveries)
+                found = self._consumer.poll(0) if len(deliveries) < most else None
+            if not deliveries:
+                with suppress(_library().KafkaException):  # it is tried again, and no reason not to poll
+                    self._commit(dict(self._partitions))
         return deliveries
+
+    def _poll_paused(self) -> None:
+        deliveries: list[Delivery] = []
+        with self._turn:
+            with self._lock:
+                everything = set(self._partitions)
+            self._pause(everything)
+            found = self._consumer.poll(0)
+            if found is not None:
+                self._take(found, deliveries)
+        with self._lock:
+            for delivery in deliveries:  # one that was fetched before the pause, at most
+                heapq.heappush(self._again, (0.0, next(self._numbers), delivery))
 
     def _take(self, found: Any, deliveries: list[Delivery]) -> None:
         """An error is told when it comes alone: what was received before it has to be handed out."""
@@ -193,33 +207,15 @@ class KafkaQueue:
         message = Message(found.value() or b"", f"{where[0]}-{where[1]}-{offset}", headers)
         deliveries.append(Delivery(message, Place(where, offset, offsets)))
 
-    def _pause_those_ahead(self) -> None:
-        with self._lock:
-            wanted = {where for where, offsets in self._partitions.items() if offsets.ahead >= self._most_ahead}
-        self._pause(wanted)
-
-    def _poll_paused(self) -> None:
-        with self._lock:
-            wanted = set(self._partitions)
-        self._pause(wanted)
-        deliveries: list[Delivery] = []
-        found = self._consumer.poll(0)
-        if found is not None:
-            self._take(found, deliveries)
-        with self._lock:
-            for delivery in deliveries:  # one that was fetched before the pause, at most
-                heapq.heappush(self._again, (0.0, next(self._numbers), delivery))
-
     def _pause(self, wanted: set[Partition]) -> None:
         """Exactly these are paused from now on."""
         partition = _library().TopicPartition
-        with self._lock:
-            more, fewer = wanted - self._paused, self._paused - wanted
-            self._paused = wanted
+        more, fewer = wanted - self._paused, self._paused - wanted
         if more:
             self._consumer.pause([partition(*where) for where in more])
         if fewer:
             self._consumer.resume([partition(*where) for where in fewer])
+        self._paused = wanted
 
     def _commit(self, partitions: Mapping[Partition, Offsets]) -> None:
         """What moved of these. What fails here is committed with whatever comes next, or at the next poll."""
