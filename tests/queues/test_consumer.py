@@ -12,10 +12,13 @@ import msgspec
 import pytest
 
 from onceward import AsyncOnce, ConfigurationError, MemoryStore, Once, StateEvent, StoreUnavailable, current_claim
+from onceward.core.deliver import claim_together
+from onceward.core.held import Held
 from onceward.model.record import State
 from onceward.observe.events import Event
 from onceward.ports import Filter
 from onceward.queues import Consumer, Delivery, MemoryQueue, Message
+from onceward.queues.results import Results
 from onceward.queues.work import decoder
 from onceward.testing.queues import Forgetful, Seen, Shaky, noting, parked, until
 
@@ -470,3 +473,44 @@ def settlements_of(once: AsyncOnce, refusals: int = 0) -> list[int]:
 
     once.store.settle = counted  # type: ignore[method-assign]  # counted on its way
     return calls
+
+
+async def test_a_consumer_that_stops_waits_for_its_last_acknowledgements() -> None:
+    once, queue = AsyncOnce(MemoryStore()), SlowToHear()
+    queue.put(b'{"id": "a"}')
+    consumer = Consumer(noting(once, Seen()), queue)
+    task = asyncio.create_task(consumer.consume())
+    await until(lambda: once.counts.get("completed", 0) == 1)
+    consumer.stop()
+    await task
+    assert len(queue) == 0
+
+
+class SlowToHear(MemoryQueue):
+    async def ack(self, deliveries: Sequence[Delivery]) -> None:
+        await asyncio.sleep(2 * Consumer.glance)
+        await super().ack(deliveries)
+
+
+async def test_results_that_nobody_came_to_record_are_recorded_on_the_way_out(tmp_path: Path) -> None:
+    """A task that is cancelled before its first step never takes it."""
+    once = AsyncOnce(f"sqlite:///{tmp_path}/shop.db", lease="60s")
+    book = noting(once, Seen())
+    (held,) = await claim_together(once.engine, [book.job(({"id": "a"},), {})])
+    assert isinstance(held, Held)
+    results = Results(once.engine, NeverStarts.settle)
+    await asyncio.create_task(results.of(Delivery(Message(b"")), held, NeverStarts()))
+    await results.recover(asyncio.CancelledError())
+    entry = await once.read(book.key({"id": "a"}))
+    assert entry is not None
+    assert entry.state is State.COMPLETED
+    await once.close()
+
+
+class NeverStarts(asyncio.TaskGroup):
+    def create_task(self, coro: Any, **_: Any) -> Any:
+        coro.close()
+
+    @staticmethod
+    async def settle(delivery: Delivery, outcome: object) -> None:
+        raise AssertionError("nothing was recorded")

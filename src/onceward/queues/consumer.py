@@ -9,6 +9,7 @@ settled, because this process dies or the broker is away, is delivered again: th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -97,7 +98,7 @@ class Consumer:
 
     async def consume(self) -> None:
         """Work until `stop()`, then finish what is in hand. A cancellation leaves it to the next consumer."""
-        await self.queue.open()
+        await self._open()
         hand = Hand(self._broker, self.queue.ack_deadline, self._trouble)
         batches: set[asyncio.Task[None]] = set()
         try:
@@ -106,9 +107,8 @@ class Consumer:
                 if deliveries:
                     batches.add(asyncio.create_task(self._handle(hand, deliveries)))
                 batches = {batch for batch in batches if not batch.done() or batch.result()}  # raises what it raised
-            await hand.empty()
-            if batches:
-                await asyncio.gather(*batches)
+            await asyncio.gather(*batches)
+            await hand.acknowledged()
         finally:
             for batch in batches:
                 batch.cancel()
@@ -117,6 +117,15 @@ class Consumer:
             await hand.close()
             self._work.close()
             await self.queue.close()
+
+    async def _open(self) -> None:
+        """Whoever cannot begin leaves no connection behind."""
+        try:
+            await self.queue.open()
+        except BaseException:
+            with contextlib.suppress(Exception):
+                await self.queue.close()
+            raise
 
     async def _receive(self, hand: Hand) -> list[Delivery]:
         """The next batch; none if there are no messages, or if it is better to wait."""

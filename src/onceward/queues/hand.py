@@ -83,11 +83,8 @@ class Hand:
         except TimeoutError:
             return
 
-    async def empty(self) -> None:
-        """Wait until nothing is in hand, and everything that was done is acknowledged."""
-        while self._held:
-            self._gone.clear()
-            await self._gone.wait()
+    async def acknowledged(self) -> None:
+        """Wait until everything that was done is acknowledged."""
         while self._acking is not None:
             await asyncio.wait([self._acking])
 

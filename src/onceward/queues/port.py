@@ -32,7 +32,7 @@ class Queue(Protocol):
         ...
 
     async def close(self) -> None:
-        """Disconnect. What was received and not settled goes back to the broker, sooner or later."""
+        """Disconnect, also if `open` was not finished. What was received and not settled goes back, sooner or later."""
         ...
 
     async def receive(self, most: int, wait: float) -> list[Delivery]:

@@ -73,6 +73,8 @@ class RedisStreamQueue:
 
     async def close(self) -> None:
         """Leaves the group, unless something is pending under our name: with the name, the group would forget it."""
+        if self._client is None:
+            return
         try:
             if not await self._client.xpending_range(
                 self._stream, self._group, "-", "+", 1, consumername=self._consumer

@@ -83,7 +83,7 @@ class RuleStories(Stage):
             await self.send("a")
             async with self.running(Consumer(noting(once, seen), queue, first_delay=FIRST, longest_delay=LONGEST)):
                 await until(lambda: queue.lost > 0)
-            assert await self.left() == 1
+            await self.until_left(1)
             async with self.consuming(noting(once, seen)):
                 await self.until_empty()
             assert seen.effects == ["a"]
@@ -100,7 +100,7 @@ class RuleStories(Stage):
                     await self.send("a")
                     await until(lambda: once.counts.get("delivered_later", 0) >= 2)
                     assert seen.effects == []
-                    assert await self.left() == 1
+                    await self.until_left(1)
                 await claim.complete(None)
             async with self.consuming(book):
                 await self.until_empty()

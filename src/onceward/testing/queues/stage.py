@@ -95,10 +95,15 @@ class Stage:
             await task
 
     async def until_empty(self) -> None:
-        async def is_empty() -> bool:
-            return await self.left() == 0
+        await self.until_left(0)
 
-        await until(is_empty)
+    async def until_left(self, wanted: int) -> None:
+        """A broker may count what is on its way from one place to another twice, or not at all: twice the same."""
+
+        async def holds() -> bool:
+            return await self.left() == wanted and await self.left() == wanted
+
+        await until(holds)
 
 
 class Forgetful:
