@@ -28,6 +28,8 @@ from examples.demo.crew import Trouble
 from examples.demo.run import Plan, run
 from tests.chaos.barrage import barrage
 from tests.chaos.calendar import AUTUMN, YEAR, complaints, in_words, simulated
+from tests.chaos.saga_lives import SCENES, theatre, verified
+from tests.chaos.saga_stage import Wrong
 from tests.chaos.test_redis_kill import disturbed_run
 from tests.evidence import histories
 from tests.evidence.races import RACES
@@ -195,6 +197,25 @@ def schedules(*, small: bool) -> Section:
     return Section("Every order of a race", f"python -m tests.evidence.schedules RACE --bound {bound}", passed, figures)
 
 
+def sagas(*, small: bool) -> Section:
+    """Every scene killed at every point, and again at every point of the next life."""
+    figures: list[tuple[str, object]] = []
+    wrong = ""
+    with theatre() as stories:
+        for name, scene in list(SCENES.items())[: 1 if small else None]:
+            patient = replace(scene, attempts=9)  # two crashes and a failure are all of the usual three
+            for how, played in (("done again", patient), ("looked up", verified(patient))):
+                try:
+                    ends = stories.everywhere(played, twice=not small)
+                except (AssertionError, Wrong) as error:
+                    wrong = f"{name}, {how}: {error}"
+                    print(wrong, file=sys.stderr)
+                    break
+                figures += [(f"{name}, {how}: {state}", number) for state, number in sorted(ends.items())]
+    figures.append(("violations", int(bool(wrong))))
+    return Section("Sagas killed twice", "tests/chaos/test_saga_lives.py", not wrong, figures)
+
+
 def runners(*, small: bool) -> Section:
     """Ten runners of schedules through a year, all of them awake at every slot, one killed every other day."""
     plan = AUTUMN if small else replace(YEAR, awake=YEAR.runners, deaths=tuple(range(7, 8_700, 48)))
@@ -273,6 +294,8 @@ def main(arguments: list[str]) -> int:
     sections.append(suite("Queues, their workers and brokers killed", QUEUES, profile, **storms))
     print("Every order of a race …", flush=True)
     sections.append(schedules(small=chosen.small))
+    print("Sagas …", flush=True)
+    sections.append(sagas(small=chosen.small))
     print("Schedules …", flush=True)
     sections.append(runners(small=chosen.small))
     print("The protocol as a model …", flush=True)

@@ -12,6 +12,7 @@ from .errors import (
     AlreadyRunning,
     ClaimError,
     ConfigurationError,
+    InputNotStored,
     InvalidKey,
     LeaseLost,
     LeaseOverdue,
@@ -54,11 +55,15 @@ from .stores.registry import open_store
 if TYPE_CHECKING:
     from .aio import AsyncOnce
     from .async_function import AsyncFunction
+    from .core.step_run import StepRun
     from .locks import AsyncHeldLock, AsyncLock, HeldLock, Lock
     from .model.ordering import Ordering
+    from .model.recovery import Recovered, Recovery
+    from .model.saga import Step
     from .model.schedule import Missed, Ran
     from .model.state_event import Current, StateEvent, deleted
     from .operations import Operations
+    from .sagas import AsyncSaga, Saga
     from .schedules import AsyncScheduled, Scheduled
     from .stores.memory import MemoryStore
 
@@ -73,6 +78,9 @@ _LATER |= dict.fromkeys(("Current", "StateEvent", "deleted"), "onceward.model.st
 _LATER["Ordering"] = "onceward.model.ordering"
 _LATER |= dict.fromkeys(("AsyncScheduled", "Scheduled"), "onceward.schedules")
 _LATER |= dict.fromkeys(("Missed", "Ran"), "onceward.model.schedule")
+_LATER |= dict.fromkeys(("AsyncSaga", "Saga"), "onceward.sagas")
+_LATER |= dict.fromkeys(("Recovered", "Recovery"), "onceward.model.recovery")
+_LATER |= {"Step": "onceward.model.saga", "StepRun": "onceward.core.step_run"}
 
 
 def __getattr__(name: str) -> Any:
@@ -93,6 +101,7 @@ __all__ = [
     "AsyncHeldLock",
     "AsyncLock",
     "AsyncOnce",
+    "AsyncSaga",
     "AsyncScheduled",
     "AuditEntry",
     "Claim",
@@ -106,6 +115,7 @@ __all__ = [
     "Failed",
     "Function",
     "HeldLock",
+    "InputNotStored",
     "InvalidKey",
     "JsonKey",
     "Key",
@@ -131,6 +141,8 @@ __all__ = [
     "PayloadMismatch",
     "PreviouslyFailed",
     "Ran",
+    "Recovered",
+    "Recovery",
     "Reentrant",
     "Replayed",
     "ResultCorrupt",
@@ -138,11 +150,14 @@ __all__ = [
     "ResultNotStored",
     "RetryTransaction",
     "Running",
+    "Saga",
     "Scheduled",
     "Scope",
     "Stale",
     "State",
     "StateEvent",
+    "Step",
+    "StepRun",
     "StillRunning",
     "Stopping",
     "StoreBroken",

@@ -16,6 +16,7 @@ from .core import inspect as records
 from .core.bulk import execute_all
 from .core.engine import Engine
 from .core.execute import execute
+from .core.recover import Tell
 from .core.schedule import Watcher, keep
 from .decorator import Item, P, T, answer_of, refuse_task
 from .errors import ConfigurationError
@@ -26,7 +27,9 @@ from .model.cipher import Cipher
 from .model.duration import Duration, microseconds
 from .model.newest import StateChoices
 from .model.outcome import Outcome
-from .model.policy import Choices, Defaults, Finding, OnDone, OnLost, OnRunning, Settings, applied
+from .model.policy import SECOND, Choices, Defaults, Finding, OnDone, OnLost, OnRunning, Settings, applied
+from .model.recovery import Recovery
+from .model.saga import Step
 from .model.schedule import TickChoices
 from .model.view import Entry
 from .model.weight import is_light
@@ -35,6 +38,8 @@ from .operations import OperationsSource, declared
 from .person import signed
 from .ports import Store
 from .prepare import given_key, is_quick, job_under, jobs_of
+from .recovering import sweeper
+from .sagas import AsyncSaga, SagaChoices
 from .schedules import AsyncScheduled, AsyncScheduleDecorator, AsyncTickBlock, plan, read_pattern, watches
 from .states import AsyncState
 from .stores.cached import CachedStore
@@ -258,6 +263,32 @@ class AsyncOnce(Face):
         """Run what was declared with `schedule` when it is due, until `stop()`; then wait for what is running."""
         await keep(self.engine, watches(self, tell), LoopCrew())
 
+    def saga(
+        self,
+        name: str,
+        *steps: Step,
+        takes: Callable[..., Any] | None = None,
+        key: KeySource = None,
+        version: str | int | None = None,
+        tenant: TenantSource = None,
+        **choices: Unpack[SagaChoices],
+    ) -> AsyncSaga:
+        """Steps that are all done in the end, or all undone: `once.saga("order", Step("charge", charge, undo=refund))`.
+
+        It is called with its input, by name; `takes` is a function or class whose parameters those are.
+        """
+        return AsyncSaga(self, name, steps, takes, choices, key=key, version=version, tenant=tenant)
+
+    async def recover(self, *, every: Duration | None = None, tell: Tell | None = None) -> Recovery:
+        """Finish what was declared with `store_input=True` and nobody delivers again; tells what it came to.
+
+        Until nothing is due; with `every`, until `stop()`, with a rest of that length between the looks.
+        """
+        worker = sweeper(self, tell)
+        if every is None:
+            return await worker.until_idle()
+        return await worker.until_stopped(LoopCrew(), microseconds(every, "every") / SECOND)
+
     async def read(self, key: Any, *, name: str | None = None) -> Entry | None:
         """The record under the key, or None."""
         return await records.read(
@@ -340,6 +371,16 @@ def run_until_stopped(once: AsyncOnce, tell: Watcher | None) -> None:
             await once.run_schedules(tell=tell)
 
     asyncio.run(main())
+
+
+def recover_until_stopped(once: AsyncOnce, every: Duration | None, tell: Tell | None) -> Recovery:
+    """Recover on an event loop of its own, until it is stopped or nothing is due; then close it."""
+
+    async def main() -> Recovery:
+        async with once:
+            return await once.recover(every=every, tell=tell)
+
+    return asyncio.run(main())
 
 
 def refuse_plain(fn: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from .bridge import run
 from .core.held import Held, current
 from .errors import ClaimError, WrongWorld
-from .model.note import checked_note
+from .model.note import checked_note, own_words
 from .model.record import State
 from .worlds.threads import Threads
 
@@ -39,7 +39,7 @@ class HeldClaim:
     @property
     def note(self) -> dict[str, str]:
         """What was noted on the record so far, by this attempt or an earlier one."""
-        return dict(self._held.record.note)
+        return own_words(self._held.record.note)
 
     @property
     def state(self) -> State:

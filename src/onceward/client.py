@@ -18,7 +18,7 @@ from .model.audit import AuditEntry
 from .model.cipher import Cipher
 from .model.duration import Duration, microseconds
 from .model.outcome import Outcome
-from .model.policy import Choices, Defaults, Finding, OnDone, OnLost, OnRunning, Settings, applied
+from .model.policy import SECOND, Choices, Defaults, Finding, OnDone, OnLost, OnRunning, Settings, applied
 from .model.view import Entry
 from .operation import KeySource, TenantSource
 from .person import signed
@@ -30,11 +30,15 @@ if TYPE_CHECKING:
 
     from .aio import AsyncOnce
     from .async_function import AsyncFunction
+    from .core.recover import Tell
     from .core.schedule import Watcher
     from .locks import HeldLock, Lock
     from .model.newest import StateChoices
+    from .model.recovery import Recovery
+    from .model.saga import Step
     from .model.schedule import TickChoices
     from .operations import OperationsSource
+    from .sagas import Saga, SagaChoices
     from .schedules import ScheduleDecorator, TickBlock
     from .states import State
     from .transactions import Within
@@ -295,6 +299,37 @@ class Once(Face):
         from .worlds.threads import ThreadCrew
 
         run(keep(self.engine, watches(self, tell), ThreadCrew()))
+
+    def saga(
+        self,
+        name: str,
+        *steps: Step,
+        takes: Callable[..., Any] | None = None,
+        key: KeySource = None,
+        version: str | int | None = None,
+        tenant: TenantSource = None,
+        **choices: Unpack[SagaChoices],
+    ) -> Saga:
+        """Steps that are all done in the end, or all undone: `once.saga("order", Step("charge", charge, undo=refund))`.
+
+        It is called with its input, by name; `takes` is a function or class whose parameters those are.
+        """
+        from .sagas import Saga  # not at the top, for the same reason as in `map`
+
+        return Saga(self, name, steps, takes, choices, key=key, version=version, tenant=tenant)
+
+    def recover(self, *, every: Duration | None = None, tell: Tell | None = None) -> Recovery:
+        """Finish what was declared with `store_input=True` and nobody delivers again; tells what it came to.
+
+        Until nothing is due; with `every`, until `stop()`, with a rest of that length between the looks.
+        """
+        from .recovering import sweeper  # not at the top, for the same reason as in `map`
+        from .worlds.threads import ThreadCrew
+
+        worker = sweeper(self, tell)
+        if every is None:
+            return run(worker.until_idle())
+        return run(worker.until_stopped(ThreadCrew(), microseconds(every, "every") / SECOND))
 
     def read(self, key: Any, *, name: str | None = None) -> Entry | None:
         """The record under the key, or None."""

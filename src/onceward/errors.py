@@ -4,6 +4,7 @@
     ├── ConfigurationError      a choice that cannot work; raised while declaring, before any effect
     │   ├── InvalidKey          a key or payload that has no stable meaning (also a ValueError)
     │   │   └── MissingKey      the key is empty, None or absent
+    │   ├── InputNotStored      the call's arguments cannot be kept, as store_input asks for; nothing was begun
     │   ├── MissingExtra        an optional driver is not installed; names the extra
     │   └── WrongWorld          the blocking face was used on an event loop, or the other way round
     ├── NotAcquired             somebody else has the key, or had it: nothing was run
@@ -73,6 +74,13 @@ class MissingKey(InvalidKey):
     """The key is empty, None or absent."""
 
     code = "missing_key"
+
+
+class InputNotStored(ConfigurationError, ValueError):
+    """The arguments of a call cannot be kept, as `store_input` asks for; nothing was begun."""
+
+    code = "input_not_stored"
+    http_status = 400
 
 
 class MissingExtra(ConfigurationError, ImportError):

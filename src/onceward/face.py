@@ -48,6 +48,8 @@ OF_FUNCTIONS: dict[tuple[str, str | None], str] = {
     ("on_done", "skip"): "what was done before raises AlreadyDone, which you may suppress",
     ("on_running", "skip"): "work that runs elsewhere raises AlreadyRunning, which you may suppress",
     ("fingerprint", None): "what is compared is the payload= that you give",
+    ("store_input", None): "nobody else could enter it for you",
+    ("max_input_bytes", None): "its input is not stored",
 }
 """Settings (with a value, or any) that mean nothing to a claim block, and what holds there instead."""
 
@@ -92,6 +94,8 @@ class Face:
         self._scopes: dict[str, Scope] = {}  # of keys that are given
         self._names: dict[tuple[Scope, bool], str] = {}  # who declared an operation first
         self.schedules: dict[str, Any] = {}
+        self.sagas: dict[str, Any] = {}
+        self.recoverable: list[Any] = []  # operations and sagas that keep their input
         self._connect(_cached(opened, cache) if cache else opened)
 
     def _connect(self, store: Store) -> None:
@@ -183,7 +187,14 @@ class Face:
                 OncewardWarning,
                 stacklevel=4,
             )
+        self.keep_input_of(operation)
         return operation
+
+    def keep_input_of(self, operation: Operation) -> None:
+        """If that was chosen: then a recovery worker can finish what nobody delivers again."""
+        if operation.policy.store_input:
+            operation.keep_input()
+            self.recoverable.append(operation)
 
     def key(self, key: Any, *, name: str | None = None) -> Key:
         """The key object for a key that you give yourself; `name` is the operation that it belongs to."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from .binding import Binding
 from .core.job import NO_KEY, Job
@@ -19,6 +21,9 @@ from .model.results import ResultType
 from .model.sources import Call, Content, JsonKey, Payload, Source, source_for
 from .model.template import FirstOf, Template
 from .model.weight import is_light
+
+if TYPE_CHECKING:
+    from .model.stored_input import InputCodec
 
 KeySource = str | list[str] | Callable[..., Any] | Source | None
 TenantSource = str | Callable[..., Any] | None
@@ -61,6 +66,25 @@ class Operation:
         self._fields = _fingerprint_fields(self.source, policy, explicit=explicit_fingerprint)
         self._check_fingerprint()
         self.compares = self._fields is not None and (explicit_fingerprint or not self._key_says_all())
+        self.input: InputCodec | None = None
+        self._cipher, self._accept_plain = cipher, accept_plain
+
+    def keep_input(self) -> None:
+        """From now on, every call's arguments are kept with its claim: others can finish it without a redelivery."""
+        from .model.stored_input import InputCodec  # for those who ask for it
+
+        if self.binding.receiver is not None:
+            raise ConfigurationError(
+                f"{self.name} is a method, and its object cannot be kept with its arguments",
+                hint="store_input=True is for functions: let one of them look the object up",
+            )
+        self.input = InputCodec(
+            self.fn,
+            max_bytes=self.policy.max_input_bytes,
+            compress_from=self.policy.compress_from,
+            cipher=self._cipher,
+            accept_plain=self._accept_plain,
+        )
 
     def arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The call's arguments by name, defaults included. A class method's class counts by its name."""
@@ -87,7 +111,8 @@ class Operation:
             return Job(NO_KEY, self.policy, self.codec, call=self.fn, args=args, kwargs=kwargs, awaits=self.awaits)
         if not self.compares:
             mark = b"" if self._fields is None else of_key(key.id)
-            return Job(key, self.policy, self.codec, mark, NO_MARKS, self.fn, args, kwargs, self.awaits)
+            job = Job(key, self.policy, self.codec, mark, NO_MARKS, self.fn, args, kwargs, self.awaits)
+            return job if self.input is None else keeping_input(self.input, job)
         payload = self.payload(arguments)
         try:
             mark, marks = fingerprint(payload), parts(payload, key.id)
@@ -97,7 +122,8 @@ class Operation:
                 key=key.text,
                 hint='or say which arguments are payload: fingerprint=["order", "cents"], or fingerprint="none"',
             ) from error
-        return Job(key, self.policy, self.codec, mark, marks, self.fn, args, kwargs, self.awaits)
+        job = Job(key, self.policy, self.codec, mark, marks, self.fn, args, kwargs, self.awaits)
+        return job if self.input is None else keeping_input(self.input, job)
 
     def is_quick(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         """Whether the job of this call is evidently made in no time: little to hash, and no file to read."""
@@ -147,6 +173,14 @@ class Operation:
                 f"{self.name}: fingerprint names {unknown[0]!r}, which is no parameter",
                 hint=f"the parameters are: {', '.join(self.binding.names) or 'none'}",
             )
+
+
+def keeping_input(codec: InputCodec, job: Job) -> Job:
+    """The job with its arguments in the claim's note, until it is completed."""
+    from .model.stored_input import DROPPED
+
+    note = codec.note(job.key.id, job.key.text, job.args, job.kwargs)
+    return replace(job, note={**job.note, **note}, at_end=DROPPED)
 
 
 def codec_for(policy: Policy, result_type: ResultType, cipher: Cipher | None, *, accept_plain: bool = False) -> Codec:

@@ -146,7 +146,9 @@ def declared(face: Face, fn: Callable[..., Any], name: str, choices: Mapping[str
     declaration = face.operations[name]
     settings = declaration.adding(choices)
     warned = not choices.keys() & {"window", "retry_span"}
-    return face.compiled(fn, settings, warned=warned, **declaration.parts, **parts)
+    operation = face.compiled(fn, settings, warned=warned, **declaration.parts, **parts)
+    face.keep_input_of(operation)
+    return operation
 
 
 def operations_of(given: OperationsSource | None) -> Operations:

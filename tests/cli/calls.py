@@ -15,7 +15,18 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from onceward import Once
-from onceward.cli import acting, auditing, checkup, declaring, migrating, reading, running, scheduling
+from onceward.cli import (
+    acting,
+    auditing,
+    checkup,
+    declaring,
+    migrating,
+    reading,
+    recovering,
+    running,
+    saga_listing,
+    scheduling,
+)
 from onceward.cli.program import program
 
 COMMANDS = (
@@ -27,6 +38,8 @@ COMMANDS = (
     reading,
     running,
     scheduling,
+    recovering,
+    saga_listing,
 )  # importing is what adds them
 
 

@@ -234,6 +234,10 @@ SILENT, LOUD = (Level.DEBUG, Level.INFO), (Level.WARNING, Level.ERROR)
         ("result_not_stored", Level.ERROR),
         ("applied", Level.DEBUG),
         ("stale", Level.INFO),
+        ("step_done", Level.INFO),
+        ("step_undone", Level.INFO),
+        ("step_failed", Level.WARNING),
+        ("compensating", Level.WARNING),
         ("rejected", Level.WARNING),
     ],
 )

@@ -24,6 +24,7 @@ from onceward import (
 from onceward.blocks import AsyncClaimBlock, ClaimBlock
 from onceward.encryption import AesGcm
 from onceward.locks import AsyncHeldLock, AsyncLock, HeldLock, Lock
+from onceward.sagas import AsyncSaga, Saga
 from onceward.schedules import AsyncScheduled, AsyncSlotClaim, AsyncTickBlock, Scheduled, SlotClaim, TickBlock
 from onceward.states import AsyncState, State
 from onceward.transactions import AsyncWithin, Within
@@ -41,6 +42,7 @@ PAIRS = [
     (Lock, AsyncLock),
     (HeldLock, AsyncHeldLock),
     (State, AsyncState),
+    (Saga, AsyncSaga),
 ]
 OF_ONE_FACE = {"aio"}  # how a blocking client reaches its async face
 STORE_VERBS = {"run", "outcome", "map", "read", "forget", "resolve", "purge", "audit", "close"}
@@ -49,6 +51,7 @@ STORE_VERBS |= {"apply", "apply_in", "apply_many", "apply_many_in", "delete", "g
 STORE_VERBS |= {"call", "complete", "complete_in", "annotate", "acquire", "release", "try_lock", "run_schedules"}
 INTERNAL = {"claim_job", "codec", "compiled", "job", "job_maker"}  # without a leading underscore, for our own modules
 INTERNAL |= {"state_scope"}
+STORE_VERBS |= {"recover", "retry"}
 SPECIAL = {"__call__", "__enter__", "__exit__", "__get__", "__init__"}
 
 

@@ -40,7 +40,7 @@ from onceward.worlds.aio import EventLoop
 from onceward.worlds.threads import Threads
 from tests.unit.sqlite_calls import HOUR, LEASE, claim, complete, held, ident, request
 
-WORDS = range(8)
+FEW, CROWD = range(8), range(150)
 
 
 @contextmanager
@@ -67,9 +67,9 @@ def store(path: Path, clock: FakeClock) -> Iterator[SQLiteStore]:
 # ── several at once ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def some_batch(dice: Random, records: dict[bytes, Record]) -> list[AnyRequest]:
+def some_batch(dice: Random, words: range, records: dict[bytes, Record]) -> list[AnyRequest]:
     """Claims, renewals and settlements, each for another key, most in the name of its last owner."""
-    return [some_one(dice, word, records.get(ident(word))) for word in dice.sample(WORDS, dice.randint(1, len(WORDS)))]
+    return [some_one(dice, word, records.get(ident(word))) for word in dice.sample(words, dice.randint(1, len(words)))]
 
 
 def some_one(dice: Random, word: int, record: Record | None) -> AnyRequest:
@@ -83,13 +83,13 @@ def some_one(dice: Random, word: int, record: Record | None) -> AnyRequest:
 
 
 @settings(max_examples=60)
-@given(st.integers(0, 2**32))
-def test_any_batch_answers_in_its_order_what_the_state_table_says(seed: int) -> None:
+@given(st.integers(0, 2**32), st.sampled_from([FEW, FEW, FEW, CROWD]))
+def test_any_batch_answers_in_its_order_what_the_state_table_says(seed: int, words: range) -> None:
     dice, clock = Random(seed), FakeClock()
     records: dict[bytes, Record] = {}
     with tempfile.TemporaryDirectory() as folder, opened(Path(folder) / "once.db", clock) as store:
         for _ in range(12):
-            batch = some_batch(dice, records)
+            batch = some_batch(dice, words, records)
             answers = run(store.send(batch, 5))
             assert len(answers) == len(batch)
             for one, answer in zip(batch, answers, strict=True):
@@ -124,6 +124,28 @@ def test_a_batch_is_one_transaction_and_wakes_whoever_waits_for_what_was_settled
     assert verdicts == [Verdict.ACQUIRED, Verdict.OK, Verdict.OK]
     assert [line for line in statements if line.startswith(("BEGIN", "COMMIT"))] == ["BEGIN IMMEDIATE", "COMMIT"]
     assert woken == ["one"]
+
+
+def test_a_crowd_goes_in_few_statements_and_one_of_it_who_was_replaced_changes_nothing(
+    store: SQLiteStore, path: Path, clock: FakeClock
+) -> None:
+    claims = [request(word, b"%d" % word) for word in CROWD]
+    records = [answer.record for answer in run(store.send(claims, 5))]
+    clock.advance_microseconds(2 * LEASE)
+    with opened(path, clock) as other:
+        [taken] = run(other.send([request(70, b"somebody else's")], 5))
+    assert taken.verdict is Verdict.ACQUIRED
+    statements: list[str] = []
+    connection = store._link._connection
+    assert connection is not None
+    connection.set_trace_callback(statements.append)
+    batch = [Complete(one.id, one.token, one.nonce, result=b"r", digest=b"r") for one in records if one]
+    answers = run(store.send(batch, 5))
+    connection.set_trace_callback(None)
+    assert [number for number, answer in enumerate(answers) if answer.verdict is not Verdict.OK] == [70]
+    [found] = run(store.read([ident(70)], timeout=5))
+    assert found.record == taken.record
+    assert len([line for line in statements if line.startswith("UPDATE")]) < 20, "150 rows, twice at the most"
 
 
 # ── between the look and the write ──────────────────────────────────────────────────────────────────────────────

@@ -14,10 +14,15 @@ import click
 from msgspec.structs import replace
 
 from onceward.bridge import run
+from onceward.core.saga_by_hand import request_of, retry_of
+from onceward.core.step_run import part_of
 from onceward.model import transitions
 from onceward.model.audit import Signature, signature
-from onceward.model.codec import PLAIN
+from onceward.model.codec import PLAIN, is_sealed
+from onceward.model.journal import journal_in
+from onceward.model.note import SAGA
 from onceward.model.record import Record, Resolution, Resolve, Seen, State, Verdict
+from onceward.model.saga_rulings import Ruling, answered
 from onceward.model.transitions import Row, row_of
 from onceward.model.window import window_of
 from onceward.person import who
@@ -98,6 +103,9 @@ def retry(*, key: str, why: str, yes: bool) -> None:
     It stays the same piece of work: attempts, notes and derived keys go on, so that a remote that knows such a key does
     nothing twice. If all attempts were used, one more is allowed. To begin anew: onceward forget.
 
+    A saga that is PARKED goes on: the step that stands in the way gets all of its attempts again. One that was undone
+    begins anew, with other derived keys. Both go on with the next delivery, or by a recovery worker.
+
     \b
     Example:
       onceward retry charge:42 --why "the card was unblocked"
@@ -105,6 +113,12 @@ def retry(*, key: str, why: str, yes: bool) -> None:
     signed = signature("retry", who(), why)
     with opened(store_url()) as store:
         record, now = the_one(store, key, scope())
+        if record.note.get(SAGA):
+            request = retry_of(record, now)
+            ask("Let 1 saga go on", [told(record, now)], yes=yes)
+            settle(store, record, request, signed)
+            say("claimable", [record])
+            return
         if row_of(record, now) not in (Row.FAILED, Row.REFUSED):
             raise Refusal(f"there is nothing to retry: it is {standing(record, now)}, not FAILED", Exit.REFUSED)
         ask("Let 1 record that failed run again", [told(record, now)], yes=yes)
@@ -144,6 +158,9 @@ def resolve(
 
     The result is stored as plain JSON values, not encrypted. It does not enter the audit trail.
 
+    Of a saga, say how the step ended that stands in the way (`onceward sagas` shows which). The saga then goes on with
+    the next delivery, or by a recovery worker; after --abandon, it is undone.
+
     \b
     Examples:
       onceward resolve wire:7 --applied --result '"confirmed by the bank"'
@@ -162,13 +179,33 @@ def resolve(
         ask(f"Resolve 1 record as {finding.replace('_', ' ')}", [told(record, now)], yes=yes)
         validity = window_of(chosen()["window"].value).validity(now)
         request = Resolve(record.id, record.token, Resolution(finding), validity=validity)
-        if finding == "applied":
+        if record.note.get(SAGA):
+            request = request_of(record, _ruling(record, Resolution(finding), value), validity)
+        elif finding == "applied":
             encoded = PLAIN.encode(value, record.id)
             if encoded.data is None:
                 raise Refusal(f"the result cannot be stored: {encoded.reason}", Exit.USAGE)
             request = replace(request, result=encoded.data, digest=encoded.digest)
         settle(store, record, request, signed)
     say(f"resolved as {finding.replace('_', ' ')}", [record])
+
+
+def _ruling(record: Record, resolution: Resolution, value: Any) -> Ruling:
+    """About the step that stands in the way. A program that encrypts would refuse a plain result."""
+    journal = journal_in(record.note)
+    line = journal.open_step if journal is not None else None
+    if journal is None or line is None:
+        raise Refusal("no step of this saga waits for an answer → onceward retry", Exit.REFUSED)
+    if resolution is not Resolution.APPLIED:
+        return answered(journal, resolution)
+    if any(is_sealed(one.result) for one in journal.lines if one.result is not None):
+        raise Refusal(
+            "the results of this saga are encrypted → say it in Python: saga.resolve(applied(…), …)", Exit.USAGE
+        )
+    encoded = PLAIN.encode(value, part_of(record.id, line.name))
+    if encoded.data is None:
+        raise Refusal(f"the result cannot be stored: {encoded.reason}", Exit.USAGE)
+    return answered(journal, resolution, encoded.data)
 
 
 def _parsed(result: str | None) -> Any:

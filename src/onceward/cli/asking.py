@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import click
 
+from onceward.model.note import SAGA
 from onceward.model.record import Record, State
 
 from . import display
@@ -22,6 +23,8 @@ FORCE = click.option("--force", is_flag=True, help="Also if its owner is alive."
 def told(record: Record, now: int) -> str:
     """One line about a record that is about to change."""
     line = f"{standing(record, now)}  {record.key}  in {record.scope}  id:{record.id.hex()[:SHORT_ID]}"
+    if record.note.get(SAGA):
+        line += "  a saga (onceward sagas tells how far it has come)"
     if record.state is State.PENDING:
         line += f"  owner {record.owner or '?'}, last renewed {display.span(now - record.renewed_at)} ago"
     return line

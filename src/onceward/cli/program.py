@@ -35,6 +35,8 @@ Examples:
   onceward operations                                    what is declared: keys, windows, leases
   onceward schedule shop.jobs:once                       run its schedules; on ten machines, each slot once
   onceward consume shop.orders:app                       work on the messages of a queue, each once
+  onceward recover shop.jobs:once                        finish what nobody delivers again
+  onceward sagas                                         how far each of their steps has come
   onceward stats -o json | jq                            tables for people, JSON for programs
   onceward doctor                                        for cron: exit code 1 if somebody should look
 
@@ -163,6 +165,18 @@ def program() -> None: ...
 
 
 def start(arguments: Sequence[str] | None = None) -> NoReturn:
-    from . import acting, auditing, checkup, consuming, declaring, migrating, reading, running, scheduling  # noqa: F401 (each adds its commands)
+    from . import (  # noqa: F401 (each adds its commands)  # noqa: F401 (as above)
+        acting,
+        auditing,
+        checkup,
+        consuming,
+        declaring,
+        migrating,
+        reading,
+        recovering,
+        running,
+        saga_listing,
+        scheduling,
+    )
 
     program.main(args=arguments, prog_name="onceward")

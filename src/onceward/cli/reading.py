@@ -10,6 +10,8 @@ from onceward.bridge import run
 from onceward.errors import OncewardError
 from onceward.model.codec import PLAIN
 from onceward.model.duration import microseconds
+from onceward.model.journal import journal_in
+from onceward.model.note import own_words
 from onceward.model.reasons import OWN, Reasons
 from onceward.model.record import AfterCrash, Record, State
 from onceward.model.transitions import Row, row_of
@@ -62,7 +64,7 @@ def brief(record: Record, now: int) -> dict[str, Any]:
         "final": record.final,
         "stored": record.stored and record.result is not None,
         "result_bytes": len(record.result or b""),
-        "note": record.note,
+        "note": own_words(record.note),
     }
 
 
@@ -173,7 +175,11 @@ def explain(key: str) -> None:
     with opened(store_url()) as store:
         record, now = the_one(store, key, scope())
         trail = auditing.trail_of(store, record)
-    story = [*sentences(record, now, words_of(record)), *(auditing.sentence(entry, now) for entry in trail)]
+    story = [
+        *sentences(record, now, words_of(record)),
+        *_of_saga(record),
+        *(auditing.sentence(entry, now) for entry in trail),
+    ]
     if wants_json():
         display.print_json({**brief(record, now), "now": display.iso(now), "explanation": story})
         return
@@ -181,6 +187,13 @@ def explain(key: str) -> None:
                 color=display.colours())  # fmt: skip
     for sentence in story:
         click.echo(display.cut(sentence, 1000))
+
+
+def _of_saga(record: Record) -> list[str]:
+    from .saga_listing import sentence  # it lists with what is here
+
+    journal = journal_in(record.note)
+    return [] if journal is None else [sentence(journal)]
 
 
 def words_of(record: Record) -> Reasons:

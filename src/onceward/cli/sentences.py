@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from onceward.model.cells import used_up
 from onceward.model.lock import is_lock
+from onceward.model.note import SAGA, own_words
 from onceward.model.reasons import OWN, Reasons
 from onceward.model.record import AfterCrash, Record
 from onceward.model.transitions import Row, row_of
@@ -26,8 +27,9 @@ def sentences(record: Record, now: int, reasons: Reasons = OWN) -> list[str]:
         story.append(f"Its callers are told {word!r}.")
     if record.fingerprint and row not in (Row.NEWER, *_OVER):
         story.append("A delivery with the same key but another payload is refused as a mismatch.")
-    if record.note:
-        story.append("Noted: " + ", ".join(f"{name} = {value}" for name, value in sorted(record.note.items())) + ".")
+    noted = own_words(record.note)
+    if noted:
+        story.append("Noted: " + ", ".join(f"{name} = {value}" for name, value in sorted(noted.items())) + ".")
     return story
 
 
@@ -62,6 +64,8 @@ def _handed_back(record: Record, _now: int) -> list[str]:
 
 
 def _what_next(record: Record) -> str:
+    if record.note.get(SAGA):
+        return "A delivery now goes on where its journal ends; a step that was cut off is settled first."
     if record.after_crash is AfterCrash.PARK:
         return "A delivery now parks it and runs nothing: nobody knows whether the effect happened."
     if record.after_crash is AfterCrash.VERIFY:
@@ -122,6 +126,12 @@ def _over(record: Record, now: int) -> list[str]:
 
 def _parked(record: Record, now: int) -> list[str]:
     which = f"attempt {record.attempt} by {_owner(record)}"
+    if record.note.get(SAGA):
+        return [
+            f"Parked {_ago(record.updated_at, now)}: {_error(record)}.",
+            "A delivery now runs nothing and is told that it is parked, until a person helps.",
+            "Say how the step ended that stands in the way: onceward resolve. To try it again: onceward retry.",
+        ]
     return [
         f"Parked {_ago(record.updated_at, now)}: nobody knows whether {which} had its effect. {_error(record)}.",
         "A delivery now runs nothing and is told that it is parked, until somebody says how it ended.",

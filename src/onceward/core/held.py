@@ -67,6 +67,7 @@ class Held(Lease):
     over = False  # the store had the last word, or the lease has to lapse: nothing is left to be done
     outer: Held | None = None
     patience = math.inf  # until when, on our own clock, a settlement is repeated
+    at_end: dict[str, str] = {}  # noqa: RUF012 (never changed in place) what is noted on completion, if not what the job says
     _canceller: Canceller | None = None
 
     def __init__(self, engine: Engine, job: Job) -> None:
@@ -214,6 +215,7 @@ class Held(Lease):
             encoded.digest,
             encoded.data is not None,
             policy.window.validity(self.record.claimed_at),
+            self.at_end or self.job.at_end,
         )
 
     async def complete_in(self, connection: Any, value: Any) -> None:

@@ -8,6 +8,7 @@ from onceward.errors import AlreadyRunning, InvalidKey, NotAcquired, StoreBroken
 from onceward.model.audit import AuditEntry, AuditFilter, Signature
 from onceward.model.codec import Codec
 from onceward.model.key import Key
+from onceward.model.note import SAGA
 from onceward.model.policy import Finding, Policy, applied, not_applied
 from onceward.model.record import Resolution, Resolve, Seen, State, Verdict
 from onceward.model.view import Entry
@@ -106,20 +107,27 @@ async def resolve(
             hint="a function's record is found by fn.key(…), or by its text and name=",
         )
     validity = policy.window.validity(answer.now)
+    resolution = Resolution.NOT_APPLIED if finding is not_applied else Resolution.ABANDON
     if isinstance(finding, applied):
+        resolution = Resolution.APPLIED
+    if record.note.get(SAGA):  # what is known is about one of its steps
+        from .saga_by_hand import resolution_of_saga  # for those who have any
+
+        request = await resolution_of_saga(engine, record, resolution, finding, codec)
+        request = replace(request, validity=validity)
+    elif isinstance(finding, applied):
         encoded = await engine.encode(codec, finding.value, id)
         request = Resolve(
-            id, record.token, Resolution.APPLIED, encoded.data, encoded.digest, encoded.data is not None, validity
+            id, record.token, resolution, encoded.data, encoded.digest, encoded.data is not None, validity
         )
     else:
-        resolution = Resolution.NOT_APPLIED if finding is not_applied else Resolution.ABANDON
         request = Resolve(id, record.token, resolution, validity=validity)
     if signed is not None:
-        signed = replace(signed, detail=request.resolution.value)
+        signed = replace(signed, detail=resolution.value)
     settled = (await engine.store.settle([request], timeout=TIMEOUT, signed=signed))[0]
     if settled.verdict is not Verdict.OK:
         raise NotAcquired("the record changed while we looked; look again", key=key.text)
-    engine.tell("resolved", key, settled.record, reason=request.resolution.value)
+    engine.tell("resolved", key, settled.record, reason=resolution.value)
 
 
 async def purge(engine: Engine, limit: int, signed: Signature | None = None) -> int:

@@ -30,6 +30,8 @@ class Job(Struct, frozen=True):
     kwargs: Mapping[str, Any] = {}
     awaits: bool = False
     note: dict[str, str] = {}
+    at_end: dict[str, str] = {}
+    """What is noted when it is completed: what was kept for others to finish it is no longer needed."""
 
     def request(self, nonce: bytes, owner: str, *, leased: bool = True) -> ClaimRequest:
         policy = self.policy

@@ -40,6 +40,9 @@ class Unclaimed(Held):
     async def settle(self, settlement: AnySettlement, state: State) -> Answer:  # noqa: ARG002 (nobody keeps it)
         return self._settled(state)
 
+    async def lapse(self) -> None:
+        self.over = True
+
     def _settled(self, state: State) -> Answer:
         self.settled = state
         return Answer(Verdict.OK, self.record, self.record.updated_at)

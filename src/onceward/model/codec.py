@@ -227,6 +227,11 @@ def unpacked_size(data: bytes) -> int:
     return MAX_UNPACKED if data[2] & ENCRYPTED else int.from_bytes(data[_BODY : _BODY + _SIZE], "big")
 
 
+def is_sealed(data: bytes) -> bool:
+    """Whether only the cipher that wrote it can read it."""
+    return len(data) >= _BODY and bool(data[2] & ENCRYPTED)
+
+
 def _deflate(pieces: list[bytes]) -> Iterator[bytes]:
     packer = zlib.compressobj()
     for piece in pieces:

@@ -1,13 +1,32 @@
-"""Notes: small metadata on a record, text by text."""
+"""Notes: small metadata on a record, text by text.
+
+Words that begin with `onceward:` are ours: the stored input of a call, and the journal of a saga. A note is what every
+store already writes in the claim, in a renewal and in a settlement, fenced by token and nonce, and keeps across a
+take-over: that is all that either needs, so neither has columns, tables or scripts of its own. Both have limits of
+their own, too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from onceward.errors import ConfigurationError
 
 LARGEST = 4096
 """Bytes of UTF-8, words and texts together: every claim of the key reads them."""
+
+RESERVED: Final = "onceward:"
+INPUT: Final = f"{RESERVED}input"
+"""The arguments of a call, for those who finish it without a redelivery."""
+
+SAGA: Final = f"{RESERVED}saga"
+"""How far a saga has come."""
+
+
+def own_words(note: Mapping[str, str]) -> dict[str, str]:
+    """What the user noted."""
+    return {word: text for word, text in note.items() if not word.startswith(RESERVED)}
 
 
 def checked_note(note: object, before: Mapping[str, str] = {}, *, key: str) -> dict[str, str]:
@@ -17,6 +36,8 @@ def checked_note(note: object, before: Mapping[str, str] = {}, *, key: str) -> d
     for word, text in note.items():
         if not isinstance(word, str) or not word:
             raise ConfigurationError(f"{word!r} is no name in a note", key=key, hint="name it by a text: page=…")
+        if word.startswith(RESERVED):
+            raise ConfigurationError(f"the note {word!r} has a name that is ours", key=key, hint="leave out the prefix")
         if not isinstance(text, str):
             raise ConfigurationError(
                 f"the note {word!r} is {type(text).__qualname__}, and notes are text",
@@ -24,7 +45,7 @@ def checked_note(note: object, before: Mapping[str, str] = {}, *, key: str) -> d
                 hint=f"write {word}=str(…)",
             )
     plain = {str.__str__(word): str.__str__(text) for word, text in note.items()}
-    size = sum(_size(word) + _size(text) for word, text in {**before, **plain}.items())
+    size = sum(_size(word) + _size(text) for word, text in {**own_words(before), **plain}.items())
     if size > LARGEST:
         raise ConfigurationError(
             f"the notes on this record would take {size} bytes, and {LARGEST} is the most",

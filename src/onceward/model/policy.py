@@ -87,6 +87,8 @@ class Choices(TypedDict, total=False):
     max_result_bytes: int
     compress_from: int | None
     reasons: Mapping[str, str]
+    store_input: bool
+    max_input_bytes: int
 
 
 class Defaults(Choices, total=False):
@@ -129,6 +131,8 @@ class Policy(Struct, frozen=True, dict=True, kw_only=True):
     max_result_bytes: int = 1 << 20
     compress_from: int | None = 4096
     reasons: Reasons = Reasons()
+    store_input: bool = False
+    max_input_bytes: int = 64 * 1024
 
     def with_settings(self, settings: Settings | Defaults, *, of: str | None = "") -> Self:
         """This policy with some choices replaced. Anything that cannot work is refused here, before any effect.
@@ -266,6 +270,8 @@ _READERS: dict[str, Callable[[str, Any], dict[str, Any]]] = {
     "max_result_bytes": _bytes,
     "compress_from": lambda name, value: {name: None} if value is None else _bytes(name, value),
     "reasons": lambda name, value: {name: reasons_of(value)},
+    "store_input": _flag,
+    "max_input_bytes": _bytes,
 }
 
 

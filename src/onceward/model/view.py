@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .codec import Codec
+from .note import own_words
 from .record import Record, State
+
+if TYPE_CHECKING:
+    from .journal import Journal
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -47,7 +51,15 @@ class Entry:
 
     @property
     def note(self) -> dict[str, str]:
-        return dict(self.record.note)
+        """What the work noted on its record."""
+        return own_words(self.record.note)
+
+    @property
+    def saga(self) -> Journal | None:
+        """How far a saga has come; None if it is none, or has not begun."""
+        from .journal import journal_in  # here, because few records are of a saga
+
+        return journal_in(self.record.note)
 
     @property
     def error(self) -> str:

@@ -47,6 +47,10 @@ LEVELS: dict[str, Level] = {
     "unknown": Level.ERROR,
     "unprotected": Level.ERROR,
     "result_not_stored": Level.ERROR,
+    "step_done": Level.INFO,
+    "step_undone": Level.INFO,
+    "step_failed": Level.WARNING,
+    "compensating": Level.WARNING,
 }
 """Every event there is, and how loud it is."""
 

@@ -24,9 +24,13 @@ from onceward import (
     Ordering,
     Outcome,
     Payload,
+    Recovery,
     Replayed,
+    Saga,
     State,
     StateEvent,
+    Step,
+    StepRun,
     applied,
     calendar,
     current_claim,
@@ -306,3 +310,30 @@ with once.tick("report", pattern="* * * * *", grace="5m") as ticked:
     assert_type(ticked.scheduled_at, datetime)
 once.schedule("* * * * *", overlap="maybe")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 once.tick("report", leese="1m")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+# ── sagas, stored input and recovery ──
+
+
+def charge_step(step: StepRun) -> Receipt:
+    assert_type(step.key, str)
+    return Receipt(step.attempt)
+
+
+def refund_step(step: StepRun) -> None: ...
+
+
+booking = once.saga("booking", Step("charge", charge_step, undo=refund_step), key="booking:{n}", lease="1m")
+assert_type(booking, Saga)
+assert_type(booking(n=1), dict[str, Any])
+assert_type(booking.outcome(n=1), Outcome[dict[str, Any]])
+once.saga("other", Step("charge", charge_step, kind="maybe"))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+once.saga("third", Step("charge", charge_step, kind="pivot"), max_attempts=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
+@once(store_input=True, max_input_bytes=1_000)
+def stored(order: int) -> Receipt:
+    return Receipt(order)
+
+
+assert_type(stored(1), Receipt)
+assert_type(once.recover(), Recovery)

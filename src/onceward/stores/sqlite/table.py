@@ -15,6 +15,7 @@ from onceward.ports import AnyRequest, AnySettlement
 from onceward.stores.sql import COLUMNS, FIELDS, Row, record_of, salvaged
 
 from . import audit
+from .many import Statement
 from .recall import Mistaken
 from .rows import (
     CLAIMED,
@@ -120,7 +121,7 @@ def free(
     answers = [Answer(verdict, record, now) for record, verdict in steps]
     if force:
         changed = [record for record, _ in steps if record and record is not found[record.id]]
-        cursor.executemany(_update(_EVERY), [(*bound(record), record.id) for record in changed])
+        _update(_EVERY).run(cursor, [(*bound(record), record.id) for record in changed])
     else:
         write(cursor, found, answers)
     if signed is not None:
@@ -134,7 +135,7 @@ def create(cursor: Cursor, record: Record) -> bool:
         row = claimed(record)
         if row is None:
             return False
-        cursor.execute(_CREATE, row)
+        cursor.execute(_CREATE.one, row)
     except (UnicodeEncodeError, OverflowError):
         return False
     return cursor.rowcount == 1
@@ -146,7 +147,7 @@ def swap(cursor: Cursor, before: Record, after: Record) -> bool:
         columns, values = difference(before, after)
         if not columns:
             return True
-        cursor.execute(_swap(columns), (*values, *_seen(before)))
+        cursor.execute(_swap(columns).one, (*values, *_seen(before)))
     except (UnicodeEncodeError, OverflowError):
         return False
     return cursor.rowcount == 1
@@ -167,7 +168,7 @@ def _seen(before: Record) -> Row:
 
 
 def _write(cursor: Cursor, found: Found, records: Sequence[Record], recalled: Mapping[bytes, Record | None]) -> None:
-    batches: dict[str, list[Row]] = {}
+    batches: dict[Statement, list[Row]] = {}
     for record in records:
         before = found.get(record.id)
         if before is None:
@@ -185,16 +186,13 @@ def _write(cursor: Cursor, found: Found, records: Sequence[Record], recalled: Ma
                 statement, row = _update(columns), (*values, record.id)
         batches.setdefault(statement, []).append(row)
     for statement, rows in batches.items():
-        cursor.executemany(statement, rows)
-        if recalled and cursor.rowcount != len(rows):
+        if statement.run(cursor, rows) != len(rows) and recalled:
             raise Mistaken
 
 
-def _insert(columns: Sequence[str]) -> str:
-    return (
-        f"INSERT INTO onceward_records ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"  # noqa: S608 (names of fields)
-        " ON CONFLICT (id) DO NOTHING"
-    )
+def _insert(columns: Sequence[str]) -> Statement:
+    text = f"INSERT INTO onceward_records ({', '.join(columns)}) VALUES {{}} ON CONFLICT (id) DO NOTHING"  # noqa: S608 (names of fields)
+    return Statement(text.format(f"({', '.join('?' * len(columns))})"), text, len(columns))
 
 
 _CREATE = _insert(FIELDS[:CLAIMED])
@@ -203,17 +201,29 @@ _EVERY = tuple(range(len(FIELDS)))
 
 
 @cache
-def _update(columns: Columns) -> str:
-    changes = ", ".join(f"{FIELDS[n]} = ?" for n in columns)
-    return f"UPDATE onceward_records SET {changes} WHERE id = ?"  # noqa: S608 (names of fields)
-
-
-_SEEN = (
-    "token = ? AND nonce = ? AND state = ? AND updated_at = ? AND lease_until IS ? AND released = ? AND note IS ?"
-    f" AND min_reader <= {READER}"
-)
+def _update(columns: Columns) -> Statement:
+    """Bound are the new values and the id."""
+    return _changing(columns, ("id = ",))
 
 
 @cache
-def _swap(columns: Columns) -> str:
-    return f"{_update(columns)} AND {_SEEN}"
+def _swap(columns: Columns) -> Statement:
+    """The same for those that are still as `_seen`."""
+    return _changing(columns, _SEEN, f" AND min_reader <= {READER}")
+
+
+_SEEN = (
+    "id = ", "token = ", "nonce = ", "state = ", "updated_at = ", "lease_until IS ", "released = ", "note IS "
+)  # fmt: skip
+
+
+def _changing(columns: Columns, seen: Sequence[str], more: str = "") -> Statement:
+    names = [FIELDS[n] for n in columns]
+    one = f"UPDATE onceward_records SET {', '.join(f'{name} = ?' for name in names)} WHERE "  # noqa: S608 (names of fields)
+    many = ", ".join(f"{name} = new.column{n}" for n, name in enumerate(names, 1))
+    compared = " AND ".join(f"{part}new.column{n}" for n, part in enumerate(seen, len(names) + 1))
+    return Statement(
+        one + " AND ".join(f"{part}?" for part in seen) + more,
+        f"UPDATE onceward_records SET {many} FROM (VALUES {{}}) AS new WHERE {compared}{more}",  # noqa: S608 (names of fields)
+        len(names) + len(seen),
+    )

@@ -1,0 +1,73 @@
+"""A saga: `python -m examples.saga`.
+
+Workers die in the middle of it, and a recovery worker goes on. Then files and rows are counted: every published
+document has one of each, every refused one has neither.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import closing
+from pathlib import Path
+
+DOCUMENTS = {1: 3, 2: 0, 3: 5, 4: 2}
+"""Their pages. The warehouse refuses a document without any."""
+
+DIES = {3: "uploaded", 4: "inserted"}
+"""Behind which effect the worker of a document is killed."""
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory(prefix="onceward-saga-") as folder:
+        (Path(folder) / "bucket").mkdir()
+        os.environ["SAGA_FOLDER"] = folder
+        for number, where in DIES.items():
+            (Path(folder) / f"crash {where} {number}").touch()
+        for number, pages in DOCUMENTS.items():
+            print(f"document {number}: {deliver(number, pages)}")
+        from examples.saga.app import once, publish
+
+        print(f"\nafter the crashes:\n{listed()}")
+        while once.recover().running:  # until the leases of the dead have lapsed
+            time.sleep(0.1)
+        print(f"\nafter recovery:\n{listed()}")
+        states = [publish.read(number=number, company="ACME", date="2026-01-31", pages=pages)
+                  for number, pages in DOCUMENTS.items()]  # fmt: skip
+        print(", ".join(f"{entry.key} {entry.state}" for entry in states if entry is not None))
+        files, rows = contents()
+        once.close()
+    right = files == rows == [f"{number}_ACME_2026-01-31.pdf" for number in (1, 3, 4)]
+    print("right: a file and a row, or neither" if right else "WRONG")
+    return 0 if right else 1
+
+
+def deliver(number: int, pages: int) -> str:
+    """In a process of its own: it may be killed."""
+    code = (
+        "from examples.saga.app import publish;"
+        f"print(publish.outcome(number={number}, company='ACME', date='2026-01-31', pages={pages}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    return "its worker was killed" if done.returncode == -signal.SIGKILL else done.stdout.strip() or done.stderr
+
+
+def contents() -> tuple[list[str], list[str]]:
+    from examples.saga.app import BUCKET, warehouse
+
+    with closing(warehouse()) as connection:
+        rows = sorted(file for (file,) in connection.execute("SELECT file FROM documents"))
+    return sorted(one.name for one in BUCKET.iterdir() if not one.name.startswith(".")), rows
+
+
+def listed() -> str:
+    files, rows = contents()
+    return f"  files {', '.join(files)}\n  rows  {', '.join(rows)}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

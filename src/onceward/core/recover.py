@@ -1,0 +1,118 @@
+"""Finish what nobody delivers again: lapsed, retryable and half-done work whose input was kept.
+
+A pass looks through the unfinished records and delivers what is due, one after another, as if it had come again: the
+claim decides who does it, so any number of workers share the work without knowing of each other. Each goes through a
+page in an order of its own, so that they rarely ask for the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from onceward.errors import OncewardError, Stopping, StoreError
+from onceward.model.outcome import Outcome
+from onceward.model.record import Record
+from onceward.model.recovery import UNFINISHED, Recovered, Recovery, Standing, belongs_to, standing_of
+from onceward.ports import Filter, Page
+
+from .engine import Engine
+from .held import message_of
+from .schedule import AFTER_TROUBLE, Crew
+
+PAGE = 100
+SCAN = 30.0  # seconds for a page: it may come from a table without end
+
+Deliver = Callable[[Record], Coroutine[Any, Any, Outcome[Any]] | None]
+"""The delivery of a record from its stored input; None: it has none, or nobody here knows the operation."""
+
+Tell = Callable[[Recovered], None]
+
+
+class Sweeper:
+    """What every pass needs. `app` is whose records are looked at."""
+
+    def __init__(self, engine: Engine, app: str, deliver: Deliver, tell: Tell | None = None) -> None:
+        self.engine = engine
+        self.app = app
+        self.deliver = deliver
+        self.tell: Tell = tell or (lambda _: None)
+
+    async def sweep(self) -> Recovery:
+        """One pass through all that is unfinished."""
+        found = Recovery()
+        cursor = None
+        await self.engine.ready()
+        while not self.engine.stopping:
+            page: Page = await self.engine.store.scan(
+                Filter(states=UNFINISHED), cursor=cursor, limit=PAGE, timeout=SCAN
+            )
+            await self._page(page, found)
+            cursor = page.cursor
+            if cursor is None:
+                break
+        return found
+
+    async def until_idle(self) -> Recovery:
+        """Passes until one finds nothing to do: what a first attempt leaves due at once is tried again."""
+        total = Recovery()
+        while not self.engine.stopping:
+            found = await self.sweep()
+            total.add(found)
+            if not found.found_work:
+                break
+        return total
+
+    async def until_stopped(self, crew: Crew, every: float) -> Recovery:
+        """Passes with a rest between them, until the engine stops. A store that is down is asked again.
+
+        Where a pass takes long, the rest is as long: half of the time at most is spent looking.
+        """
+        total = Recovery()
+        monotonic = self.engine.world.monotonic
+        while not self.engine.stopping:
+            since, rest = monotonic(), every
+            try:
+                total.add(await self.sweep())
+                rest = max(every, monotonic() - since)
+            except Stopping:
+                break
+            except StoreError as error:
+                self.tell(Recovered("", self.engine.store.name, error=f"{type(error).__name__}: {message_of(error)}"))
+                rest = max(every, AFTER_TROUBLE)
+            await crew.rest(rest, lambda: self.engine.stopping)
+        return total
+
+    async def _page(self, page: Page, found: Recovery) -> None:
+        jitter = self.engine.world.jitter
+        for record in sorted(page.records, key=lambda _: jitter()):
+            if self.engine.stopping:
+                return
+            if not belongs_to(self.app, record):
+                continue
+            match standing_of(record, page.now):
+                case Standing.DUE:
+                    await self._due(record, found)
+                case Standing.RUNNING:
+                    found.running += 1
+                case Standing.WAITING:
+                    found.waiting += 1
+                case Standing.PARKED:
+                    found.waiting_for_a_person += 1
+                case Standing.OVER:
+                    pass
+
+    async def _due(self, record: Record, found: Recovery) -> None:
+        try:
+            delivery = self.deliver(record)
+            if delivery is None:
+                found.leave(record)
+                return
+            told = Recovered(record.key, record.scope, await delivery)
+        except (Stopping, StoreError):
+            raise
+        except OncewardError as error:
+            told = Recovered(record.key, record.scope, error=f"{type(error).__name__}: {message_of(error)}")
+        found.count(told)
+        if not told.elsewhere:
+            self.tell(told)

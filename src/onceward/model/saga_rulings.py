@@ -1,0 +1,69 @@
+"""What a person may say about a saga that waits: pure functions of its journal.
+
+`applied`, `not_applied` and `abandon` are about the step that stands in the way, not about the saga: that goes on by
+itself afterwards, with the next delivery or by a recovery worker.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from onceward.errors import NotAcquired
+
+from .journal import Direction, Journal, Line, Progress, done, turned, undone, with_line
+from .record import Resolution
+from .saga import Kind
+
+
+class Ruling(Struct, frozen=True):
+    """The journal afterwards; None: the saga begins anew. `over`: nothing more is done about it."""
+
+    journal: Journal | None
+    over: bool = False
+
+
+def answered(journal: Journal, resolution: Resolution, result: bytes | None = None) -> Ruling:
+    """Somebody has found out how the open step ended.
+
+    applied       it is done (or, while compensating, undone)
+    not applied   it is not; it gets all of its attempts again
+    abandon       the saga is to be undone; if nobody knows of the step, it is settled first. Where there is no way back
+                  any more, the saga ends as it stands
+    """
+    line = journal.open_step
+    if line is None:
+        return Ruling(journal, over=resolution is Resolution.ABANDON)
+    undo = line.progress is Progress.UNDOING
+    if resolution is Resolution.APPLIED:
+        if undo:
+            return Ruling(undone(journal, line.name))
+        return Ruling(done(journal, line.name, result))
+    if resolution is Resolution.ABANDON:
+        if journal.direction is Direction.COMPENSATING or line.kind is Kind.RETRIABLE:
+            return Ruling(journal, over=True)
+        if line.kind is Kind.PIVOT and line.progress is Progress.BEGUN:
+            raise NotAcquired(
+                f"step {line.name} is the pivot: if it was done, there is no way back, and nobody knows",
+                hint="find out, and say applied or not applied",
+            )
+        settled_first = with_line(journal, replace(line, attempts=0))
+        return Ruling(turned(settled_first, line.error_type or "Abandoned", line.error or "a person gave it up"))
+    return Ruling(with_line(journal, _afresh(line)))
+
+
+def retried(journal: Journal) -> Ruling:
+    """Try again: the open step gets all of its attempts again. What was undone begins anew, in another cycle."""
+    if journal.undone:
+        return Ruling(None)
+    line = journal.open_step
+    if line is None:
+        return Ruling(journal)
+    return Ruling(with_line(journal, replace(line, attempts=0, undo_attempts=0, final=False)))
+
+
+def _afresh(line: Line) -> Line:
+    """Certainly not done (or not undone): as before its first attempt."""
+    if line.progress is Progress.UNDOING:
+        return replace(line, progress=Progress.DONE, undo_attempts=0)
+    return replace(line, progress=Progress.NOT_DONE, attempts=0, final=False, unsure=False)

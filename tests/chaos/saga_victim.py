@@ -1,0 +1,171 @@
+"""Sagas in processes that are killed: `python -m tests.chaos.saga_victim PLACE FOLDER SCENE`.
+
+One process for each point of the scene: it carries a saga of its own as far as that point, and SIGKILLs itself there.
+The last one, an hour later by the store's clock, is a recovery worker, which finishes them all. They are forked from
+this process, which has imported what they need and opened nothing. One line of JSON a point tells how its saga ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from onceward import MemoryStore, Once, Saga, Step, StepRun
+from onceward.model.journal import Journal
+from onceward.ports import Store
+from onceward.stores.postgres import PostgresStore
+from onceward.stores.sqlite import SQLiteStore
+from tests.chaos.saga_stage import Points, Remote, Scene, Stage, fault_of
+
+HOUR = 3600 * 1_000_000
+SCENES = {
+    "done": Scene(),
+    "refused": Scene({"ship": "refused", "charge": "stubborn"}, settled={"reserve": "verify", "ship": "verify"}),
+    "neither": Scene(settled={"charge": "park"}),
+}
+
+
+class Shifted:
+    """The machine's clock, so much later."""
+
+    def __init__(self, later: int) -> None:
+        self._later = later
+
+    def now(self) -> int:
+        return time.time_ns() // 1000 + self._later
+
+
+def store_at(place: str, later: int) -> Store:
+    """A SQLite file, or the schema of a PostgreSQL: `URL schema`."""
+    url, _, schema = place.partition(" ")
+    if schema:
+        return PostgresStore(url, schema=schema, migrate=True, clock=Shifted(later))
+    return SQLiteStore(url, clock=Shifted(later), synchronous="NORMAL")  # a kill is no loss of power
+
+
+class Orders(Stage):
+    """Each saga has a remote of its own."""
+
+    def __init__(self, scene: Scene, base: Path, points: Points, saga: Callable[[], Saga]) -> None:
+        super().__init__(scene, remote_of(base, 0), points, self._read)
+        self._base = base
+        self._saga = saga
+        self._order = 0
+
+    def _read(self) -> Journal | None:
+        entry = self._saga().read(order=self._order)
+        return None if entry is None else entry.saga
+
+    def _meet(self, step: StepRun) -> None:
+        self._order = step.input["order"]
+        self.remote = remote_of(self._base, self._order)
+
+    def do(self, step: StepRun) -> str:
+        self._meet(step)
+        return super().do(step)
+
+    def undo(self, step: StepRun) -> None:
+        self._meet(step)
+        super().undo(step)
+
+    def find(self, step: StepRun) -> object:
+        self._meet(step)
+        return super().find(step)
+
+
+def remote_of(base: Path, order: int) -> Remote:
+    folder = base / f"order {order}"
+    folder.mkdir(exist_ok=True)
+    return Remote(folder)
+
+
+class Life:
+    """What one process does."""
+
+    def __init__(self, place: str, base: Path, scene: Scene, *, at: int | None = None, later: int = 0) -> None:
+        self.once = Once(store_at(place, later), lease="10m")
+        self._base = base
+        self._points = Points(at, lambda: os.kill(os.getpid(), signal.SIGKILL))
+        stage = Orders(scene, base, self._points, lambda: self.saga)
+        self.saga = self.once.saga("order", *stage.steps(), key="order:{order}")
+        store: Any = self.once.engine.store
+        for verb in ("claim", "renew", "settle"):
+            setattr(store, verb, self._pointed(getattr(store, verb)))
+
+    def _pointed(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        async def pointed(*args: Any, **kwargs: Any) -> Any:
+            self._points()
+            answers = await call(*args, **kwargs)
+            self._points()
+            return answers
+
+        return pointed
+
+    def deliver(self, order: int) -> None:
+        self.saga.outcome(order=order)
+        self.once.close(timeout=0)
+
+    def recover(self, orders: int, *, may_park: bool) -> None:
+        """Finish all that were killed; then tell of each how it ended."""
+        found = self.once.recover()
+        print(json.dumps({"recovered": found.done + found.failed + found.parked}), flush=True)
+        for order in range(1, orders + 1):
+            if self.saga.read(order=order) is None:  # killed before its claim was made: only its sender knows of it
+                self.saga.outcome(order=order)
+            entry = self.saga.read(order=order)
+            state = "absent" if entry is None else entry.state.value
+            remote = remote_of(self._base, order)
+            fault = fault_of(state, remote, may_park=may_park)
+            print(json.dumps({"point": order, "state": state, "fault": fault, "calls": remote.calls()}), flush=True)
+        self.once.close(timeout=0)
+
+
+def in_a_process(work: Callable[[], None]) -> int:
+    """How it ended: a negative number is the signal that killed it."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def rehearse() -> None:
+    """Everything that is imported when it is needed is imported here, and not by each of them."""
+    with Once(MemoryStore()) as once:
+        once.saga("order", Step("step", lambda step: step.key, kind="pivot"), key="order:{order}")(order=1)
+        once.recover()
+    with tempfile.TemporaryDirectory() as folder, Once(SQLiteStore(f"{folder}/once.db")) as once:
+        once.run("k", len, [1])
+
+
+def main(place: str, base: str, name: str) -> int:
+    scene, folder = SCENES[name], Path(base)
+    rehearse()
+    for point in count(1):
+        ended = in_a_process(lambda: Life(place, folder, scene, at=point).deliver(point))  # noqa: B023 (run at once)
+        if ended == 0:  # it was not killed any more: that were all points
+            break
+        if ended != -signal.SIGKILL:
+            return 1
+    may_park = name == "neither"
+    return in_a_process(lambda: Life(place, folder, scene, later=HOUR).recover(point, may_park=may_park))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,162 @@
+"""`onceward sagas`, and what `retry`, `resolve`, `show` and `explain` say about them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onceward import Once, Saga, Step, StepRun, applied
+from onceward.encryption import AesGcm
+from tests.cli.calls import as_json, call, line
+
+
+class Shop:
+    """A saga on a file, whose steps do as they are told."""
+
+    def __init__(self, path: Path, **settings: Any) -> None:
+        self.url = f"sqlite:///{path}"
+        self.once = Once(self.url, app="shop", **settings)
+        self.log: list[str] = []
+        self.trouble: dict[str, list[Exception]] = {}
+        self.order: Saga = self.once.saga(
+            "order",
+            Step("reserve", self.act, undo=self.undo, retry_delay=0, undo_attempts=1, final=ValueError),
+            Step("wire", self.act, undo=self.undo, after_crash="park"),
+            Step("ship", self.act, kind="pivot", final=ValueError),
+            key="order:{number}",
+        )
+
+    def act(self, step: StepRun) -> str:
+        return self._log(step.name)
+
+    def undo(self, step: StepRun) -> None:
+        self._log(f"undo {step.name}")
+
+    def _log(self, name: str) -> str:
+        self.log.append(name)
+        waiting = self.trouble.get(name)
+        if waiting:
+            raise waiting.pop()
+        return f"{name} done"
+
+    def call(self, *words: object) -> Any:
+        return call(*words, "--store", self.url)
+
+    def json(self, *words: object) -> Any:
+        return as_json(*words, "--store", self.url, "-o", "json")
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    one = Shop(tmp_path / "shop.db")
+    yield one
+    one.once.close(timeout=0)
+
+
+def steps(saga: dict[str, Any]) -> dict[str, str]:
+    return {step["name"]: step["progress"] for step in saga["saga"]["steps"]}
+
+
+def test_sagas_are_listed_with_how_far_they_have_come(shop: Shop) -> None:
+    shop.trouble["wire"] = [TimeoutError("no answer")]
+    shop.order.outcome(number=1)
+    shop.trouble["ship"] = [ValueError("no such address")]
+    shop.order.outcome(number=2)
+    shop.order(number=3)
+    shop.once.run("no saga", len, [1])
+    parked, undone = shop.json("sagas")
+    assert (parked["key"], parked["state"], parked["saga"]["direction"]) == ("order:1", "PARKED", "forward")
+    assert steps(parked) == {"reserve": "done", "wire": "begun"}
+    assert (undone["state"], undone["saga"]["undone"]) == ("FAILED", True)
+    assert steps(undone) == {"reserve": "undone", "wire": "undone", "ship": "not done"}
+    assert parked["note"] == {}, "its journal is shown as such"
+    assert [one["key"] for one in shop.json("sagas", "--parked")] == ["order:1"]
+    assert len(shop.json("sagas", "--all")) == 3
+    assert shop.json("sagas", "--scope", "shop/none") == []
+    table = shop.call("sagas", "-o", "table").stdout
+    assert "+reserve ?wire" in table
+    assert "xreserve xwire -ship" in table
+    limited = shop.call("sagas", "--limit", "1", "-o", "table")
+    assert "more than these 1" in limited.stderr
+
+
+def test_none_is_no_error(shop: Shop) -> None:
+    shop.once.run("no saga", len, [1])
+    assert "No sagas." in shop.call("sagas", "-o", "table").stderr
+
+
+def test_explain_and_show_tell_of_the_steps(shop: Shop) -> None:
+    shop.trouble["wire"] = [TimeoutError("no answer")]
+    shop.order.outcome(number=1)
+    told = " ".join(shop.json("explain", "order:1")["explanation"])
+    assert "It is a saga that goes forward: reserve done, wire begun." in told
+    assert "Say how the step ended that stands in the way: onceward resolve." in told
+    assert "onceward:" not in told
+    assert "onceward:" not in json.dumps(shop.json("show", "order:1"))
+
+
+def test_resolve_is_about_the_step_and_the_saga_goes_on(shop: Shop) -> None:
+    shop.trouble["wire"] = [TimeoutError("no answer")]
+    shop.order.outcome(number=1)
+    done = shop.call("resolve", "order:1", "--applied", "--result", '"by phone"', "--yes", "--why", "asked the bank")
+    assert done.exit_code == 0, done.output
+    entry = shop.order.read(number=1)
+    assert entry is not None
+    assert entry.state == "FAILED", "claimable, and not declared completed"
+    assert shop.order(number=1)["wire"] == "by phone"
+    assert shop.log == ["reserve", "wire", "ship"]
+    [trail] = shop.json("audit")
+    assert (trail["verb"], trail["detail"], trail["why"]) == ("resolve", "applied", "asked the bank")
+
+
+def test_resolve_as_not_applied_tries_it_again_and_abandon_undoes_it(shop: Shop) -> None:
+    shop.trouble["wire"] = [TimeoutError(), TimeoutError()]
+    shop.order.outcome(number=1)
+    assert shop.call("resolve", "order:1", "--not-applied", "--yes").exit_code == 0
+    assert shop.order.outcome(number=1).kind == "parked"
+    assert shop.call("resolve", "order:1", "--abandon", "--yes").exit_code == 0
+    assert shop.order.outcome(number=1).kind == "parked", "it is settled first, and this one cannot settle itself"
+    assert shop.json("sagas")[0]["saga"]["direction"] == "compensating"
+    assert shop.call("resolve", "order:1", "--applied", "--yes").exit_code == 0
+    assert shop.order.outcome(number=1).kind == "failed"
+    assert shop.log == ["reserve", "wire", "wire", "undo wire", "undo reserve"]
+
+
+def test_retry_lets_a_saga_go_on_or_begin_anew(shop: Shop) -> None:
+    shop.trouble["ship"] = [ValueError("no such address")]
+    shop.trouble["undo reserve"] = [ConnectionError()]
+    assert shop.order.outcome(number=1).kind == "parked"
+    assert shop.call("retry", "order:1", "--yes").exit_code == 0
+    assert shop.order.outcome(number=1).kind == "failed"
+    assert shop.log[-2:] == ["undo reserve", "undo reserve"]
+    shop.log.clear()
+    assert shop.call("retry", "order:1", "--yes").exit_code == 0
+    assert shop.order.outcome(number=1).kind == "executed"
+    assert shop.log == ["reserve", "wire", "ship"]
+    refused = shop.call("retry", "order:1", "--yes")
+    assert refused.exit_code == 71
+    assert "nothing to retry" in line(refused)
+
+
+def test_retry_alone_is_no_answer_for_a_step_of_which_nobody_knows(shop: Shop) -> None:
+    shop.trouble["wire"] = [TimeoutError()]
+    shop.order.outcome(number=1)
+    refused = shop.call("retry", "order:1", "--yes")
+    assert refused.exit_code == 71
+    assert "resolve it" in line(refused)
+
+
+def test_a_plain_result_is_not_written_into_an_encrypted_journal(tmp_path: Path) -> None:
+    shop = Shop(tmp_path / "sealed.db", cipher=AesGcm({"k": b"0" * 32}, current="k"))
+    shop.trouble["wire"] = [TimeoutError()]
+    shop.order.outcome(number=1)
+    refused = shop.call("resolve", "order:1", "--applied", "--yes")
+    assert refused.exit_code == 2
+    assert "encrypted" in refused.stderr
+    shop.order.resolve(applied("by phone"), number=1)
+    assert shop.order(number=1)["wire"] == "by phone"
+    shop.once.close(timeout=0)

@@ -1,0 +1,347 @@
+"""Recovery workers: what nobody delivers again is finished; both colours, every store."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onceward import (
+    ConfigurationError,
+    MemoryStore,
+    Once,
+    Recovered,
+    Recovery,
+    State,
+    Step,
+    StepRun,
+    applied,
+    verify,
+)
+from onceward.model.record import AfterCrash, Record
+from onceward.model.recovery import LONGEST_REST, SECOND, Standing, belongs_to, next_attempt_at, standing_of
+from onceward.testing import FakeClock
+from tests.faces import Face, Place, place_of
+
+on_every_store = pytest.mark.parametrize("place", ["memory", "sqlite", "postgres", "valkey"], indirect=True)
+
+
+@pytest.fixture(params=["memory", *os.environ.get("ONCEWARD_TEST_PLACES", "").split()])
+def place(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Place:
+    return place_of(request, tmp_path, clock)
+
+
+class Work:
+    """A function of which we know how often it ran, and which dies or raises when it is told to."""
+
+    def __init__(self, face: Face, **choices: Any) -> None:
+        self.face = face
+        self.ran: list[int] = []
+        self.trouble: list[BaseException] = []
+        choices.setdefault("store_input", True)
+        self.fn = face(key="work:{n}", name="work", **choices)(self._work)
+
+    def _work(self, n: int) -> str:
+        self.ran.append(n)
+        if self.trouble:
+            raise self.trouble.pop(0)
+        return f"done {n}"
+
+    def die(self, *numbers: int) -> None:
+        """Owners who claim these and are not heard of again."""
+        self.face.read("opens the store")
+        for number in numbers:
+            job = self.fn.fn.job((number,), {})
+            request = job.request(os.urandom(16), "somebody")
+            self.face.drive(self.face.once.store.claim([request], timeout=5))
+
+
+def recover(face: Face, tell: Callable[[Recovered], None] | None = None) -> Recovery:
+    found: Recovery = face._wait(face.once.recover(tell=tell))
+    return found
+
+
+@on_every_store
+def test_what_lapsed_and_what_failed_is_finished_without_a_redelivery(face: Face) -> None:
+    work = Work(face)
+    work.die(1, 2)
+    work.trouble = [ConnectionError("reset")]
+    assert work.fn.outcome(3).kind == "failed"
+    told: list[Recovered] = []
+    found = recover(face, told.append)
+    assert (found.done, found.running, found.waiting) == (0, 2, 1), "leases are alive, and a failure rests a while"
+    assert not found.needs_attention
+    face.clock.advance("11m")
+    found = recover(face, told.append)
+    assert found.done == 3
+    assert sorted(work.ran[1:]) == [1, 2, 3]
+    assert sorted(one.key for one in told) == ["work:1", "work:2", "work:3"]
+    assert {one.outcome.attempt for one in told if one.outcome is not None} == {2}
+    assert [work.fn.outcome(n).kind for n in (1, 2, 3)] == ["replayed"] * 3
+    assert recover(face) == Recovery()
+
+
+def test_what_crashed_is_parked_or_looked_up_as_declared(face: Face) -> None:
+    parked = Work(face, after_crash="park")
+    parked.die(1)
+    face.clock.advance("11m")
+    found = recover(face)
+    assert (found.parked, found.waiting_for_a_person) == (1, 1)
+    assert found.needs_attention
+    assert parked.ran == []
+
+    looked_up = face.another()
+    sought = Work(looked_up, after_crash=verify(looked_up._work(lambda n: applied("found"))))
+    sought.die(2)
+    face.clock.advance("11m")
+    assert recover(looked_up).done == 1
+    assert sought.ran == []
+    assert sought.fn(2) == "found"
+
+
+def test_what_was_not_kept_needs_a_redelivery_and_is_listed(face: Face) -> None:
+    Work(face).die(1)
+    face.silent_owner("block")
+    forgetful = face(key="plain:{n}", name="plain")(lambda n: 1 / 0)
+    forgetful.outcome(5)
+    stranger = face.another(app="other")
+    stranger.silent_owner("not ours")
+    locked = face.once.try_lock("a lock")
+    face._wait(locked)
+    face.clock.advance("11m")
+    found = recover(face)
+    assert found.done == 1
+    assert found.needing_redelivery == 2
+    assert {(one.key, one.scope, one.state) for one in found.needs_redelivery} == {
+        ("block", "default/shared", "PENDING"),
+        ("plain:5", "default/plain", "FAILED"),
+    }
+    assert found.needs_attention
+
+
+def test_work_that_keeps_failing_is_paced_and_given_up_as_declared(face: Face) -> None:
+    work = Work(face, max_attempts=3, retry_delay="1m")
+    work.trouble = [ConnectionError()] * 5
+    work.fn.outcome(1)
+    assert recover(face).waiting == 1
+    face.clock.advance("1m")
+    found = recover(face)
+    assert (found.again, found.waiting) == (1, 1)
+    face.clock.advance("1m")
+    assert recover(face).failed == 1
+    face.clock.advance("1h")
+    assert recover(face) == Recovery()
+    assert len(work.ran) == 3
+
+
+@on_every_store
+@pytest.mark.fault("F74")
+def test_a_saga_that_is_half_done_goes_on(face: Face) -> None:
+    log: list[str] = []
+    trouble: list[BaseException] = [KeyboardInterrupt()]
+
+    def act(step: StepRun) -> str:
+        log.append(f"{step.name} {step.input['n']}")
+        if step.name == "b" and trouble:
+            raise trouble.pop()
+        return step.name
+
+    work = face._work(act)
+    saga = face.once.saga("s", Step("a", work, undo=work), Step("b", work, kind="pivot"), key="s:{n}")
+    with pytest.raises(KeyboardInterrupt):
+        face._wait(saga.outcome(n=1))
+    other = face.another()
+    other_work = other._work(act)
+    other.once.saga("s", Step("a", other_work, undo=other_work), Step("b", other_work, kind="pivot"), key="s:{n}")
+    assert recover(other).done == 1
+    assert log == ["a 1", "b 1", "b 1"]
+    assert face._wait(saga(n=1)) == {"a": "a", "b": "b"}
+
+
+def test_a_person_lets_a_saga_go_on_and_the_worker_takes_it_at_once(face: Face) -> None:
+    log: list[str] = []
+
+    def wire(step: StepRun) -> str:
+        log.append("wire")
+        raise TimeoutError
+
+    def mail(step: StepRun) -> None:
+        log.append(f"mail {step.results['wire']}")
+
+    saga = face.once.saga(
+        "s",
+        Step("wire", face._work(wire), kind="pivot", after_crash="park"),
+        Step("mail", face._work(mail), kind="retriable"),
+        key="s:{n}",
+    )
+    face._wait(saga.outcome(n=1))
+    assert recover(face).waiting_for_a_person == 1
+    face._wait(saga.resolve(applied("yes"), n=1))
+    assert recover(face).done == 1
+    assert log == ["wire", "mail yes"]
+
+
+def test_what_cannot_be_tried_is_told_and_stops_no_other(face: Face) -> None:
+    """Its input cannot be read, or its steps were changed."""
+    work = Work(face)
+    work.die(1, 2)
+    face.clock.advance("11m")
+    codec = work.fn.fn.operation.input
+    sound = codec.call
+
+    def call(id: bytes, note: Any) -> Any:
+        return sound(id, {"onceward:input": "broken!"} if id == work.fn.key(1).id else note)
+
+    codec.call = call
+    told: list[Recovered] = []
+    found = recover(face, told.append)
+    assert (found.done, found.unclear) == (1, 1)
+    assert found.needs_attention
+    assert "ResultCorrupt" in next(one.error for one in told if one.key == "work:1")
+
+
+def test_a_key_that_is_made_otherwise_now_is_not_run_under_another(face: Face) -> None:
+    Work(face).die(1)
+    face.clock.advance("11m")
+    other = face.another()
+    ran: list[int] = []
+
+    def work(n: int) -> None:
+        ran.append(n)
+
+    other(key="job:{n}", name="work", store_input=True)(work)
+    found = recover(other)
+    assert (found.done, found.needing_redelivery) == (0, 1)
+    assert ran == []
+
+
+@on_every_store
+def test_several_workers_share_the_work(face: Face) -> None:
+    """Each piece is done once, by whoever claims it; nobody waits for another."""
+    work = Work(face)
+    work.die(*range(40))
+    face.clock.advance("11m")
+    crews = [face, *(face.another() for _ in range(3))]
+    works = [work, *(Work(crew) for crew in crews[1:])]
+    line = threading.Barrier(len(crews))
+
+    def one(crew: Face) -> int:
+        line.wait(30)
+        return recover(crew).done
+
+    done = [each.result(60) for each in [face.start(one, crew) for crew in crews]]
+    assert sum(done) == 40
+    assert sorted(n for one in works for n in one.ran) == list(range(40))
+    assert [work.fn.outcome(n).attempt for n in range(40)] == [2] * 40
+
+
+def test_a_worker_runs_until_it_is_stopped(face: Face) -> None:
+    work = Work(face)
+    work.die(1)
+    face.clock.advance("11m")
+    told: list[Recovered] = []
+
+    def tell(one: Recovered) -> None:
+        told.append(one)
+        face.once.stop()
+
+    found = face._wait(face.once.recover(every="1ms", tell=tell))
+    assert (found.done, len(told)) == (1, 1)
+
+
+def test_a_store_that_is_down_is_asked_again(face: Face, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = Work(face)
+    work.die(1)
+    face.clock.advance("11m")
+    told: list[Recovered] = []
+
+    def tell(one: Recovered) -> None:
+        told.append(one)
+        if one.outcome is not None:
+            face.once.stop()
+
+    monkeypatch.setattr("onceward.core.recover.AFTER_TROUBLE", 0.001)
+    with face.store_trouble("scan", times=1):
+        found = face._wait(face.once.recover(every="1ms", tell=tell))
+    assert found.done == 1
+    assert "StoreUnavailable" in told[0].error
+
+
+def test_a_client_that_keeps_nothing_says_so() -> None:
+    with Once(MemoryStore()) as once:
+        with pytest.raises(ConfigurationError, match="nothing that keeps its input"):
+            once.recover()
+
+        @once(store_input=True)
+        async def work(n: int) -> None: ...
+
+        with pytest.raises(ConfigurationError, match="nothing of this colour"):
+            once.recover()
+
+
+def test_tenants_are_recovered_as_themselves() -> None:
+    clock = FakeClock()
+    with Once(MemoryStore(clock=clock)) as once:
+        ran: list[str] = []
+
+        @once(key="k:{n}", tenant="{org}", store_input=True, name="work")
+        def work(n: int, org: str) -> None:
+            ran.append(org)
+            if len(ran) < 3:
+                raise ConnectionError
+
+        work.outcome(1, "acme")
+        work.outcome(1, "umbrella")
+        clock.advance("1s")
+        assert once.recover().done == 2
+        assert ran == ["acme", "umbrella", "acme", "umbrella"] or ran[2:] == ["umbrella", "acme"]
+
+
+# ── the pure half ──
+
+NOW = 1_000_000 * SECOND
+
+
+def record(**facts: Any) -> Record:
+    given = {"id": b"i", "scope": "shop/charge", "key": "k", "state": State.PENDING, "token": 1, "nonce": b"n", **facts}
+    return Record(**given)
+
+
+@pytest.mark.parametrize(
+    ("facts", "standing"),
+    [
+        ({"lease_until": NOW + 1}, Standing.RUNNING),
+        ({"lease_until": None}, Standing.RUNNING),
+        ({"lease_until": NOW}, Standing.DUE),
+        ({"lease_until": NOW, "after_crash": AfterCrash.PARK}, Standing.DUE),
+        ({"lease_until": NOW, "released": True}, Standing.DUE),
+        ({"state": State.PARKED}, Standing.PARKED),
+        ({"state": State.COMPLETED}, Standing.OVER),
+        ({"state": State.FREE}, Standing.OVER),
+        ({"state": State.FAILED, "final": True}, Standing.OVER),
+        ({"state": State.FAILED, "attempt": 3, "max_attempts": 3}, Standing.OVER),
+        ({"state": State.FAILED, "attempt": 1, "updated_at": NOW - SECOND}, Standing.DUE),
+        ({"state": State.FAILED, "attempt": 2, "updated_at": NOW - SECOND}, Standing.WAITING),
+        ({"state": State.FAILED, "attempt": 9, "updated_at": NOW, "nonce": b""}, Standing.DUE),
+        ({"state": State.FAILED, "attempt": 1, "retry_at": NOW + 1}, Standing.WAITING),
+        ({"min_reader": 99}, Standing.OVER),
+    ],
+)
+def test_what_is_due(facts: dict[str, Any], standing: Standing) -> None:
+    assert standing_of(record(**facts), NOW) is standing
+
+
+def test_rests_double_and_end() -> None:
+    rests = [next_attempt_at(record(state=State.FAILED, attempt=n)) for n in (1, 2, 3, 4, 60)]
+    assert rests == [SECOND, 2 * SECOND, 4 * SECOND, 8 * SECOND, LONGEST_REST]
+
+
+def test_whose_work_it_is() -> None:
+    assert belongs_to("shop", record())
+    assert not belongs_to("sho", record())
+    assert not belongs_to("shop", record(scope="shop/schedule:nightly"))
+    assert belongs_to("a/b", record(scope="a%2Fb/charge@acme"))

@@ -1,0 +1,208 @@
+"""`store_input=True`: the arguments of a call, on its record until it is done; on every store."""
+
+from __future__ import annotations
+
+import os
+import random
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from onceward import (
+    ConfigurationError,
+    InputNotStored,
+    MemoryStore,
+    Once,
+    Operations,
+    ResultCorrupt,
+    State,
+    StoreFull,
+    current_claim,
+)
+from onceward.encryption import AesGcm
+from onceward.model.note import INPUT
+from onceward.model.stored_input import InputCodec
+from onceward.testing import FakeClock
+from tests.faces import AsyncFace, Colour, Face, Place, place_of
+
+on_every_store = pytest.mark.parametrize("place", ["memory", "sqlite", "postgres", "valkey"], indirect=True)
+
+
+@pytest.fixture(params=["memory", *os.environ.get("ONCEWARD_TEST_PLACES", "").split()])
+def place(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Place:
+    return place_of(request, tmp_path, clock)
+
+
+class Order(Struct):
+    number: int
+    day: date
+
+
+def kept(face: Face, fn: Any, *args: Any) -> str:
+    """What the store holds of the arguments."""
+    entry = fn.read(*args)
+    note: dict[str, str] = entry.record.note
+    return note.get(INPUT, "")
+
+
+@on_every_store
+def test_the_arguments_are_there_with_the_claim_and_gone_with_the_completion(face: Face) -> None:
+    seen: list[Any] = []
+    fail = [True]
+
+    def charge(order: Order, *, cents: int = 5) -> str:
+        operation = work.operation
+        record = work.read(order, cents=7).record
+        seen.append(operation.input.call(record.id, record.note))
+        if fail:
+            fail.pop()
+            raise ConnectionError
+        return "paid"
+
+    work = face(key="charge:{order.number}", store_input=True)(charge)
+    order = Order(7, date(2026, 1, 31))
+    assert work.outcome(order, cents=7).kind == "failed"
+    assert seen == [((order,), {"cents": 7})]
+    assert kept(face, work, order) != "", "a failed one can be retried"
+    assert work(order, cents=7) == "paid"
+    entry = work.read(order)
+    assert entry.state is State.COMPLETED
+    assert kept(face, work, order) == ""
+    assert entry.note == {}
+
+
+def test_without_it_nothing_is_kept(face: Face) -> None:
+    def fails(secret: str) -> None:
+        raise ConnectionError
+
+    work = face(key="k:{secret}")(fails)
+    work.outcome("s")
+    assert work.read("s").record.note == {}
+
+
+def test_it_does_not_count_as_a_note_of_the_users(place: Place) -> None:
+    with Once(place.open(), store_input=True) as once:
+
+        @once(key="k:{n}")
+        def work(n: int, text: str) -> dict[str, str]:
+            claim = current_claim()
+            claim.annotate(page="x" * 4000)
+            with pytest.raises(ConfigurationError, match="is ours"):
+                claim.annotate(**{"onceward:input": "mine"})
+            return claim.note
+
+        assert work(1, "t" * 10_000) == {"page": "x" * 4000}
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (random.Random(1).randbytes(70_000), "70.{3} bytes, and the limit is 65536"),
+        (object(), "cannot be kept"),
+    ],
+    ids=["large", "unencodable"],
+)
+def test_what_cannot_be_kept_is_refused_before_anything_is_claimed(face: Face, given: Any, why: str) -> None:
+    def work(n: int, given: Any) -> None:
+        raise AssertionError("it ran")
+
+    guarded = face(key="k:{n}", store_input=True, fingerprint="none")(work)
+    with pytest.raises(InputNotStored, match=why) as caught:
+        guarded(1, given)
+    assert caught.value.key == "k:1"
+    assert guarded.read(1, given) is None
+
+
+def test_the_limit_is_a_choice(face: Face) -> None:
+    def work(n: int, data: bytes) -> int:
+        return len(data)
+
+    guarded = face(key="k:{n}", store_input=True, max_input_bytes=100_000)(work)
+    assert guarded(1, random.Random(1).randbytes(90_000)) == 90_000
+
+
+@on_every_store
+def test_large_input_travels_to_every_store(face: Face) -> None:
+    data = random.Random(2).randbytes(60_000)
+
+    def work(n: int, data: bytes) -> None:
+        raise ConnectionError
+
+    guarded = face(key="k:{n}", store_input=True, fingerprint="none")(work)
+    guarded.outcome(1, data)
+    record = guarded.read(1, data).record
+    assert guarded.operation.input.call(record.id, record.note) == ((1, data), {})
+
+
+@on_every_store
+def test_encrypted_input_is_no_plain_text_and_opens_nowhere_else(place: Place, colour: Colour) -> None:
+    face = (Face if colour == "blocking" else AsyncFace)(place, cipher=AesGcm({"k": b"0" * 32}, current="k"))
+
+    def fails(n: int, card: str) -> None:
+        raise ConnectionError
+
+    work = face(key="k:{n}", store_input=True)(fails)
+    work.outcome(1, "4111 1111")
+    work.outcome(2, "4222 2222")
+    first, second = work.read(1, "4111 1111").record, work.read(2, "4222 2222").record
+    assert "4111" not in str(first.note)
+    codec: InputCodec = work.operation.input
+    assert codec.call(first.id, first.note) == ((1, "4111 1111"), {})
+    with pytest.raises(ResultCorrupt):
+        codec.call(second.id, first.note)
+    with pytest.raises(ResultCorrupt):
+        codec.call(first.id, {INPUT: "not base64!"})
+    face.close()
+
+
+def test_methods_are_refused_and_blocks_too() -> None:
+    with Once(MemoryStore()) as once:
+        with pytest.raises(ConfigurationError, match="is a method"):
+
+            class Shop:
+                @once(store_input=True)
+                def charge(self, n: int) -> None: ...
+
+        with pytest.raises(ConfigurationError, match="nobody else could enter it"):
+            once.claim("k", store_input=True)
+
+
+def test_a_table_of_operations_may_say_it() -> None:
+    table = Operations(charge={"key": "charge:{n}", "store_input": True})
+    with Once(MemoryStore(), operations=table) as once:
+
+        @once.operation("charge")
+        def charge(n: int) -> None:
+            raise ConnectionError
+
+        charge.outcome(1)
+        entry = charge.read(1)
+        assert entry is not None
+        assert entry.record.note[INPUT]
+
+
+def test_many_at_once_keep_theirs_too(face: Face) -> None:
+    def fails(n: int) -> int:
+        if n == 2:
+            raise ConnectionError
+        return n
+
+    work = face(key="k:{n}", store_input=True)(fails)
+    face.map(work, [1, 2, 3])
+    assert [bool(kept(face, work, n)) for n in (1, 2, 3)] == [False, True, False]
+
+
+def test_a_full_store_keeps_neither_the_claim_nor_the_input() -> None:
+    with Once(MemoryStore(max_records=1)) as once:
+
+        @once(key="k:{n}", store_input=True)
+        def work(n: int) -> None:
+            raise ConnectionError
+
+        work.outcome(1)
+        with pytest.raises(StoreFull):
+            work.outcome(2)
+        assert work.read(2) is None

@@ -1,0 +1,278 @@
+"""What comes next, for every journal that there can be: the pure half of sagas, walked through and drawn at random."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from onceward import NotAcquired, ResultCorrupt, Step, StepRun, UnknownCodec, verify
+from onceward.model.journal import (
+    Ask,
+    Direction,
+    Do,
+    Finished,
+    Journal,
+    Line,
+    Park,
+    Progress,
+    Turn,
+    Undo,
+    begun,
+    done,
+    fits,
+    journal_in,
+    not_done,
+    noted,
+    troubled,
+    turned,
+    undoing,
+    undone,
+    what_next,
+    without_results,
+)
+from onceward.model.note import SAGA
+from onceward.model.record import Resolution
+from onceward.model.saga import Kind, Plan, plan_of
+from onceward.model.saga_rulings import answered, retried
+
+
+def act(step: StepRun) -> None: ...
+
+
+PLAN = plan_of(
+    "s",
+    [
+        Step("a", act, undo=act, max_attempts=2, undo_attempts=2),
+        Step("b", act, undo=act, max_attempts=2, undo_attempts=2, after_crash=verify(act)),
+        Step("p", act, kind="pivot", max_attempts=2),
+        Step("r", act, kind="retriable", max_attempts=2),
+    ],
+)
+GONE = (Progress.UNDONE, Progress.NOT_DONE)
+
+
+def after(plan: Plan, journal: Journal) -> Iterator[Journal]:
+    """Every journal that one act may lead to: whatever the step does, and also if its owner dies."""
+    match what_next(plan, journal):
+        case Do(number):
+            name = plan[number].name
+            intent = begun(journal, plan[number], 1)
+            yield intent  # its owner died, or it raised what says nothing
+            yield done(intent, name, b"x")
+            yield not_done(intent, name, "Final", "", final=True)
+            if not intent.lines[-1].unsure:
+                yield not_done(intent, name, "Trouble", "")
+        case Ask(number):
+            yield done(journal, plan[number].name, b"x")
+            yield not_done(journal, plan[number].name, "NotApplied", "")
+        case Turn():
+            yield turned(journal, "Final", "")
+        case Undo(number):
+            intent = undoing(journal, plan[number].name, 1)
+            yield intent
+            yield undone(intent, plan[number].name)
+        case Park():
+            for resolution in Resolution:
+                with suppress(NotAcquired):
+                    yield answered(journal, resolution, b"x").journal or journal
+            yield retried(journal).journal or journal
+        case Finished():
+            return
+
+
+def reachable(plan: Plan) -> set[Journal]:
+    start = Journal(cycle=1)
+    seen, waiting = {start}, deque([start])
+    while waiting:
+        for found in after(plan, waiting.popleft()):
+            if found not in seen:
+                seen.add(found)
+                waiting.append(found)
+    return seen
+
+
+@pytest.fixture(scope="module")
+def journals() -> set[Journal]:
+    return reachable(PLAN)
+
+
+def test_whatever_happens_the_journal_keeps_its_promises(journals: set[Journal]) -> None:
+    assert len(journals) > 300
+    for journal in journals:
+        assert fits(PLAN, journal)
+        names = [line.name for line in journal.lines]
+        progress = {line.name: line.progress for line in journal.lines}
+        undone_some = any(one in (Progress.UNDOING, Progress.UNDONE) for one in progress.values())
+        if undone_some:
+            assert journal.direction is Direction.COMPENSATING, "an undo before the direction"
+        if journal.direction is Direction.COMPENSATING:
+            assert "r" not in names, "behind the pivot there is no way back"
+            assert progress.get("p", Progress.NOT_DONE) is Progress.NOT_DONE, "nor is there from the pivot"
+        if journal.direction is Direction.FORWARD:
+            assert all(one is Progress.DONE for one in list(progress.values())[:-1]), "two steps at once"
+
+
+def test_the_next_act_never_breaks_a_promise(journals: set[Journal]) -> None:
+    for journal in journals:
+        lines = {line.name: line for line in journal.lines}
+        match what_next(PLAN, journal):
+            case Undo(number):
+                assert PLAN[number].name in lines, "a step is undone that was never begun"
+                assert PLAN[number].kind is Kind.COMPENSATABLE
+                assert lines[PLAN[number].name].progress in (Progress.DONE, Progress.UNDOING)
+                later = [lines[step.name].progress for step in PLAN[number + 1 :] if step.name in lines]
+                assert all(one in GONE for one in later), "something newer is not undone, or not settled"
+            case Do(number):
+                line = lines.get(PLAN[number].name)
+                assert line is None or line.attempts < PLAN[number].max_attempts
+                if journal.direction is Direction.COMPENSATING:
+                    assert line is not None, "a step is begun on the way back"
+                    assert line.progress is Progress.BEGUN, "a step is done again that is settled"
+            case Finished(undone=True):
+                assert all(line.progress in GONE for line in journal.lines)
+            case Finished(undone=False):
+                assert [line.progress for line in journal.lines] == [Progress.DONE] * len(PLAN)
+            case Turn(number):
+                assert PLAN[number].kind is not Kind.RETRIABLE
+                assert lines[PLAN[number].name].progress is Progress.NOT_DONE, "it turns before the step is settled"
+            case Ask(number):
+                assert lines[PLAN[number].name].progress is Progress.BEGUN
+
+
+def test_every_journal_leads_to_an_end_or_to_a_person(journals: set[Journal]) -> None:
+    """If no owner dies and nothing fails any more, nothing goes on for ever."""
+    for journal in journals:
+        now, moves = journal, 0
+        while not isinstance(move := what_next(PLAN, now), Finished | Park):
+            moves += 1
+            assert moves < 30
+            match move:
+                case Do(number):
+                    now = done(begun(now, PLAN[number], 1), PLAN[number].name, b"x")
+                case Ask(number):
+                    now = done(now, PLAN[number].name, b"x")
+                case Turn():
+                    now = turned(now, "", "")
+                case Undo(number):
+                    now = undone(undoing(now, PLAN[number].name, 1), PLAN[number].name)
+
+
+def test_an_intent_without_a_result_is_settled_before_anything_else(journals: set[Journal]) -> None:
+    for journal in journals:
+        unsettled = [line.name for line in journal.lines if line.progress is Progress.BEGUN]
+        if not unsettled:
+            continue
+        move = what_next(PLAN, journal)
+        assert isinstance(move, Do | Ask | Park)
+        assert PLAN[move.step].name == unsettled[0]
+
+
+def test_who_may_neither_repeat_nor_look_asks_a_person_at_once() -> None:
+    plan = plan_of("s", [Step("a", act, undo=act, after_crash="park")])
+    intent = begun(Journal(cycle=1), plan[0], 1)
+    move = what_next(plan, intent)
+    assert isinstance(move, Park)
+    assert move.error_type == "Unsettled"
+    assert "its owner fell silent" in move.why
+    told = what_next(plan, troubled(intent, "a", "ConnectionError", "reset"))
+    assert isinstance(told, Park)
+    assert "ConnectionError: reset" in told.why
+
+
+# ── what a person says ──
+
+
+def test_a_person_answers_for_the_step_that_stands_in_the_way() -> None:
+    journal = begun(done(begun(Journal(cycle=1), PLAN[0], 1), "a", b"1"), PLAN[1], 1)
+    assert journal.open_step is not None
+    assert journal.open_step.name == "b"
+    known = answered(journal, Resolution.APPLIED, b"2").journal
+    assert known is not None
+    assert what_next(PLAN, known) == Do(2)
+    not_there = answered(journal, Resolution.NOT_APPLIED).journal
+    assert not_there is not None
+    assert what_next(PLAN, not_there) == Do(1)
+    given_up = answered(journal, Resolution.ABANDON).journal
+    assert given_up is not None
+    assert given_up.direction is Direction.COMPENSATING
+    assert what_next(PLAN, given_up) == Ask(1), "settled first, and only then undone"
+
+
+def test_nobody_gives_up_on_a_pivot_that_may_be_done() -> None:
+    plan = plan_of("s", [Step("p", act, kind="pivot", after_crash="park")])
+    unknown = begun(Journal(cycle=1), plan[0], 1)
+    with pytest.raises(NotAcquired, match="no way back"):
+        answered(unknown, Resolution.ABANDON)
+
+
+def test_a_person_may_have_undone_it_by_hand_or_leave_it_as_it_is() -> None:
+    stuck = undoing(turned(done(begun(Journal(cycle=1), PLAN[0], 1), "a", b"1"), "E", ""), "a", 1)
+    by_hand = answered(stuck, Resolution.APPLIED).journal
+    assert by_hand is not None
+    assert what_next(PLAN, by_hand) == Finished(undone=True)
+    again = answered(stuck, Resolution.NOT_APPLIED).journal
+    assert again is not None
+    assert what_next(PLAN, again) == Undo(0)
+    assert answered(stuck, Resolution.ABANDON).over
+
+
+def test_retry_gives_all_attempts_again_and_lets_what_was_undone_begin_anew() -> None:
+    used_up = replace(begun(Journal(cycle=1), PLAN[0], 1), lines=(Line("a", Progress.BEGUN, 1, attempts=2),))
+    assert isinstance(what_next(PLAN, used_up), Park)
+    again = retried(used_up).journal
+    assert again is not None
+    assert what_next(PLAN, again) == Do(0)
+    gone = turned(not_done(begun(Journal(cycle=1), PLAN[0], 1), "a", "E", "", final=True), "E", "")
+    assert gone.undone
+    assert retried(gone).journal is None
+    assert retried(Journal(cycle=1)).journal == Journal(cycle=1)
+    assert answered(Journal(cycle=1), Resolution.ABANDON).over
+
+
+# ── as text ──
+
+LINES = st.builds(
+    Line,
+    name=st.text(min_size=1, max_size=5),
+    progress=st.sampled_from(Progress),
+    token=st.integers(0, 2**60),
+    kind=st.sampled_from(Kind),
+    attempts=st.integers(0, 20),
+    undo_attempts=st.integers(0, 20),
+    result=st.none() | st.binary(max_size=20),
+    error=st.text(max_size=10),
+    final=st.booleans(),
+    unsure=st.booleans(),
+)
+
+
+@given(
+    st.builds(
+        Journal, cycle=st.integers(0, 2**60), direction=st.sampled_from(Direction), lines=st.lists(LINES).map(tuple)
+    )
+)
+def test_a_journal_comes_back_as_it_was(journal: Journal) -> None:
+    assert journal_in(noted(journal)) == journal
+    assert all(line.result is None for line in without_results(journal).lines)
+
+
+def test_no_journal_is_none_and_a_strange_one_is_refused() -> None:
+    assert journal_in({}) is None
+    assert journal_in({SAGA: ""}) is None
+    with pytest.raises(ResultCorrupt):
+        journal_in({SAGA: "{"})
+    with pytest.raises(UnknownCodec):
+        journal_in({SAGA: '{"cycle": 1, "version": 2}'})
+
+
+def test_a_plan_may_grow_at_its_end_only() -> None:
+    journal = begun(Journal(cycle=1), PLAN[0], 1)
+    assert fits(PLAN[:1], journal)
+    assert not fits(PLAN[1:], journal)
+    assert not fits((), journal)
