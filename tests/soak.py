@@ -216,6 +216,13 @@ def sagas(*, small: bool) -> Section:
     return Section("Sagas killed twice", "tests/chaos/test_saga_lives.py", not wrong, figures)
 
 
+def storms(profile: str, *, small: bool) -> Section:
+    """Messages with duplicates on every broker, under workers and brokers that are killed."""
+    size = {"MESSAGES": "400", "KILLS": "2"} if small else {"MESSAGES": "20000", "KILLS": "40"}
+    settings = {f"ONCEWARD_STORM_{name}": value for name, value in size.items()}
+    return suite("Queues, their workers and brokers killed", QUEUES, profile, **settings)
+
+
 def runners(*, small: bool) -> Section:
     """Ten runners of schedules through a year, all of them awake at every slot, one killed every other day."""
     plan = AUTUMN if small else replace(YEAR, awake=YEAR.runners, deaths=tuple(range(7, 8_700, 48)))
@@ -289,9 +296,7 @@ def main(arguments: list[str]) -> int:
     sections.append(suite("Every promise on a server", ON_A_SERVER, profile, ONCEWARD_TEST_PLACES="valkey"))
     sections.append(killed_server(small=chosen.small))
     print("Queues …", flush=True)
-    size = {"MESSAGES": "400", "KILLS": "2"} if chosen.small else {"MESSAGES": "20000", "KILLS": "40"}
-    storms = {f"ONCEWARD_STORM_{name}": value for name, value in size.items()}
-    sections.append(suite("Queues, their workers and brokers killed", QUEUES, profile, **storms))
+    sections.append(storms(profile, small=chosen.small))
     print("Every order of a race …", flush=True)
     sections.append(schedules(small=chosen.small))
     print("Sagas …", flush=True)
