@@ -1,4 +1,4 @@
-"""Measure: `python -m bench [--quick] [-o json] [--only WORDS]`. Not in pairs: `--only import`, `--only loop`."""
+"""Measure: `python -m bench [--quick] [-o json] [--only WORDS]`. Not in pairs: `--only import`, `loop`, `identity`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 from bench import (
+    cases_counting,
     cases_crowd,
     cases_keys,
     cases_many,
@@ -16,6 +17,9 @@ from bench import (
     cases_postgres,
     cases_redis,
     cases_sqlite,
+    files,
+    http,
+    identity,
     imports,
     loop,
     newest,
@@ -39,9 +43,11 @@ SUBJECTS = (
     cases_postgres,
     cases_redis,
     queues,
+    http,
+    cases_counting,
 )
 
-ALONE = {"import": imports.main, "loop": loop.main}
+ALONE = {"import": imports.main, "loop": loop.main, "identity": identity.main, "files": files.main}
 """What is compared with nothing: run by its name only."""
 
 

@@ -34,6 +34,7 @@ from tests.chaos.test_redis_kill import disturbed_run
 from tests.evidence import histories
 from tests.evidence.races import RACES
 from tests.evidence.schedules import BOUND, explore
+from tests.imports.large import large
 from tests.proof import report as model
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -54,6 +55,7 @@ HISTORIES = (
 ON_A_SERVER = ("-k", "valkey", "tests/integration", "tests/unit", "tests/endpoints")
 """What both faces promise, on a server too: the usual run has it on memory and SQLite."""
 QUEUES = ("tests/queues/test_storm.py", "tests/queues/test_cloud.py")
+COUNTERS = ("tests/chaos/test_counters.py",)
 ON_POSTGRESQL = ("-k", "random_histories or crew", "tests/conformance/test_postgres.py", "tests/chaos")
 
 
@@ -239,6 +241,20 @@ def runners(*, small: bool) -> Section:
     return Section("Schedules", f"python -m tests.chaos.year '{in_words(plan)}'", not wrong, figures)
 
 
+def large_import(*, small: bool) -> Section:
+    """A million rows in constant memory, the importer killed on its way; then killed at every statement."""
+    rows, deaths = (2_000, 1) if small else (1_000_000, 9)
+    done = large(rows, deaths)
+    figures: list[tuple[str, object]] = [(name.replace("_", " "), figure) for name, figure in done._asdict().items()]
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "tests.imports.victims", folder, "7" if small else "1"]
+        victims = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    figures += [("at each statement", (victims.stdout.strip().splitlines() or [victims.stderr])[-1])]
+    print(*done.wrong, sep="\n", file=sys.stderr, end="\n" if done.wrong else "")
+    passed = not done.wrong and victims.returncode == 0
+    return Section("A large import", f"python -m tests.imports.large {rows} {deaths}", passed, figures)
+
+
 def commit() -> str:
     """The commit that is checked out; `-changed` if there is more in the folder than that."""
     name = _git("rev-parse", "--short=12", "HEAD").strip() or "unknown"
@@ -267,7 +283,7 @@ def report(sections: list[Section], name: str, command: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main(arguments: list[str]) -> int:
+def chosen_by(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description="The long, random tests.")
     parser.add_argument("--small", action="store_true", help="to see that it works: few examples, one quick demo")
     parser.add_argument(
@@ -279,7 +295,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--into", type=Path, help="folder of the report, default docs/evidence (small: none, it is printed)"
     )
-    chosen = parser.parse_args(arguments)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str]) -> int:
+    chosen = chosen_by(arguments)
     profile = "ci" if chosen.small else "soak"
     name = commit()
     sections = []
@@ -287,6 +307,7 @@ def main(arguments: list[str]) -> int:
         ("Properties", PROPERTIES),
         ("Random histories of every store", HISTORIES),
         ("PostgreSQL: histories, and eight workers through kills and pauses", ON_POSTGRESQL),
+        ("Counters of eight processes that are killed, on every store", COUNTERS),
     ):
         print(f"{title} …", flush=True)
         sections.append(suite(title, tests, profile))
@@ -303,6 +324,8 @@ def main(arguments: list[str]) -> int:
     sections.append(sagas(small=chosen.small))
     print("Schedules …", flush=True)
     sections.append(runners(small=chosen.small))
+    print("A large import …", flush=True)
+    sections.append(large_import(small=chosen.small))
     print("The protocol as a model …", flush=True)
     sections.append(modelled(deep=not chosen.small))
     print("Workers killed at random …", flush=True)

@@ -20,12 +20,15 @@ from onceward.cli import (
     auditing,
     checkup,
     declaring,
+    imports,
     migrating,
     reading,
     recovering,
+    reviewing,
     running,
     saga_listing,
     scheduling,
+    watching,
 )
 from onceward.cli.program import program
 
@@ -34,10 +37,13 @@ COMMANDS = (
     auditing,
     checkup,
     declaring,
+    imports,
     migrating,
     reading,
+    reviewing,
     running,
     scheduling,
+    watching,
     recovering,
     saga_listing,
 )  # importing is what adds them

@@ -226,6 +226,8 @@ SILENT, LOUD = (Level.DEBUG, Level.INFO), (Level.WARNING, Level.ERROR)
         ("delivered_later", Level.INFO),
         ("queue_failed", Level.WARNING),
         ("dead_lettered", Level.ERROR),
+        ("claim_failed", Level.WARNING),
+        ("counting_failed", Level.WARNING),
         ("mismatch", Level.ERROR),
         ("lost", Level.ERROR),
         ("parked", Level.ERROR),
