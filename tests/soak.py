@@ -181,6 +181,12 @@ def killed_server(*, small: bool) -> Section:
     return Section("A server killed under its workers", "tests/chaos/test_redis_kill.py", not wrong, figures)
 
 
+def queues(profile: str, messages: str, kills: str) -> Section:
+    """Messages through every broker, 30 % of them duplicates, while workers and the broker are killed."""
+    size = {"ONCEWARD_STORM_MESSAGES": messages, "ONCEWARD_STORM_KILLS": kills}
+    return suite("Queues, their workers and brokers killed", QUEUES, profile, **size)
+
+
 def schedules(*, small: bool) -> Section:
     """Every order of the steps of each race, and the same search on stores that are broken."""
     bound = 1 if small else BOUND
@@ -216,13 +222,6 @@ def sagas(*, small: bool) -> Section:
                 figures += [(f"{name}, {how}: {state}", number) for state, number in sorted(ends.items())]
     figures.append(("violations", int(bool(wrong))))
     return Section("Sagas killed twice", "tests/chaos/test_saga_lives.py", not wrong, figures)
-
-
-def storms(profile: str, *, small: bool) -> Section:
-    """Messages with duplicates on every broker, under workers and brokers that are killed."""
-    size = {"MESSAGES": "400", "KILLS": "2"} if small else {"MESSAGES": "20000", "KILLS": "40"}
-    settings = {f"ONCEWARD_STORM_{name}": value for name, value in size.items()}
-    return suite("Queues, their workers and brokers killed", QUEUES, profile, **settings)
 
 
 def runners(*, small: bool) -> Section:
@@ -317,7 +316,7 @@ def main(arguments: list[str]) -> int:
     sections.append(suite("Every promise on a server", ON_A_SERVER, profile, ONCEWARD_TEST_PLACES="valkey"))
     sections.append(killed_server(small=chosen.small))
     print("Queues …", flush=True)
-    sections.append(storms(profile, small=chosen.small))
+    sections.append(queues(profile, *(("400", "2") if chosen.small else ("20000", "40"))))
     print("Every order of a race …", flush=True)
     sections.append(schedules(small=chosen.small))
     print("Sagas …", flush=True)

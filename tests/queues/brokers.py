@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
@@ -177,21 +178,16 @@ class OnRabbit:
 
     async def left(self) -> int:
         """What waits or is delayed, and what our own adapters have in hand: those of other processes are not seen."""
-        in_hand = sum(one.in_hand + len(one._arrived) for one in self.made)
-        names = [self.name, *(f"{self.name}.later.{delay}" for delay in self.DELAYS)]
-        return in_hand + sum([await self._waiting(name) for name in names])
-
-    async def _waiting(self, name: str) -> int:
         import aio_pika
 
-        async def count(channel: Any) -> int:
-            try:
-                found = await channel.declare_queue(name, passive=True)
-            except aio_pika.exceptions.ChannelNotFoundEntity:
-                return 0
-            return int(found.declaration_result.message_count)
-
-        return int(await self.on(count))
+        names = [self.name, *(f"{self.name}.later.{delay}" for delay in self.DELAYS)]
+        waiting = 0
+        async with await aio_pika.connect(self.url) as connection:
+            for name in names:
+                channel = await connection.channel()  # the broker closes it if there is no such queue
+                with contextlib.suppress(aio_pika.exceptions.ChannelNotFoundEntity):
+                    waiting += (await channel.declare_queue(name, passive=True)).declaration_result.message_count or 0
+        return waiting + sum(one.in_hand + len(one._arrived) for one in self.made)
 
     async def dead(self) -> list[bytes]:
         async def take(channel: Any) -> list[bytes]:

@@ -19,7 +19,7 @@ from tests.queues.worker import is_ready
 
 DUPLICATES = 0.3
 PATIENCE = 120.0  # seconds without a new row after which nothing will come any more
-LOOK = 0.02
+LOOK = 0.05
 
 
 class Restarts(Protocol):
@@ -88,9 +88,10 @@ def storm(
     events = round(messages * (1 - DUPLICATES))
     ids = [*range(events), *(dice.randrange(events) for _ in range(messages - events))]
     dice.shuffle(ids)
-    with sqlite3.connect(database) as connection:
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("CREATE TABLE effects (event INTEGER)")
+    connection = sqlite3.connect(database)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("CREATE TABLE effects (event INTEGER)")
+    connection.close()
     asyncio.run(broker.make())
     asyncio.run(broker.send([(json.dumps({"id": id}).encode(), f"m{number}") for number, id in enumerate(ids)]))
     crew = Crew(broker, database, workers)
@@ -117,8 +118,11 @@ def storm(
 
 
 def _rows(database: Path) -> list[int]:
-    with sqlite3.connect(database, timeout=30) as connection:
+    connection = sqlite3.connect(database, timeout=30)
+    try:
         return [id for (id,) in connection.execute("SELECT event FROM effects")]
+    finally:
+        connection.close()
 
 
 def _await_rows(crew: Crew, database: Path, wanted: int) -> None:

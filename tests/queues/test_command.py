@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import sqlite3
 import subprocess
@@ -13,6 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from onceward import ConfigurationError
+from onceward.cli.consuming import consumer_at
+from onceward.cli.program import Refusal
 from tests.queues.brokers import OnRedisStreams
 from tests.servers.redis import shared
 
@@ -122,12 +126,14 @@ def test_a_second_signal_leaves_at_once_and_the_work_is_not_acknowledged(
     ],
 )
 def test_what_is_no_consumer_is_refused_with_one_line(
-    broker: OnRedisStreams, tmp_path: Path, target: str, said: str
+    broker: OnRedisStreams, tmp_path: Path, target: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, complaints = (process := started(tmp_path, target)).communicate(timeout=60)
-    assert process.returncode == 2
-    assert said in complaints
-    assert complaints.count("\n") == 1
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.delitem(sys.modules, "orders", raising=False)
+    with pytest.raises((ConfigurationError, Refusal), match=re.escape(said)):
+        consumer_at(target)
+    sys.modules.pop("orders", None)
 
 
 def test_a_broker_that_is_not_there_at_the_start_is_an_error(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tests.servers.nats import NatsServer
 from tests.servers.redis import RedisServer
 
 MESSAGES = int(os.environ.get("ONCEWARD_STORM_MESSAGES", "2000"))
-KILLS = int(os.environ.get("ONCEWARD_STORM_KILLS", "3"))
+KILLS = int(os.environ.get("ONCEWARD_STORM_KILLS", "2"))
 DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
 
 

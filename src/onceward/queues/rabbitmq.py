@@ -65,7 +65,6 @@ class RabbitQueue:
         except ImportError as error:
             raise MissingExtra("RabbitMQ needs aio-pika", hint='pip install "onceward[rabbitmq]"') from error
         await self.close()
-        self._arrived.clear()
         self._connection = connection = await aio_pika.connect(self._url, **self._options)
         self._channel: AbstractChannel = await connection.channel(publisher_confirms=True)
         self._source = await self._channel.declare_queue(self._queue, durable=True, arguments=self._arguments)
@@ -86,6 +85,7 @@ class RabbitQueue:
     async def close(self) -> None:
         if self._connection is not None and not self._connection.is_closed:
             await self._connection.close()
+        self._arrived.clear()  # the broker has them back
 
     async def receive(self, most: int, wait: float) -> list[Delivery]:
         """The broker sends by itself, as many at a time as the first call asked for."""
