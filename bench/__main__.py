@@ -1,4 +1,4 @@
-"""Measure: `python -m bench [--quick] [-o json] [--only WORDS]`. Not in pairs: `--only import`, `--only loop`."""
+"""Measure: `python -m bench [--quick] [-o json] [--only WORDS]`. Not in pairs: `--only import`, `loop`, `identity`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ from bench import (
     cases_postgres,
     cases_redis,
     cases_sqlite,
+    files,
     http,
+    identity,
     imports,
     loop,
     newest,
     newest_postgres,
     newest_redis,
+    queues,
 )
 from bench.case import QUICK, THOROUGH, Case, Cases, Plan
 from bench.paired import compare
@@ -39,11 +42,12 @@ SUBJECTS = (
     newest_redis,
     cases_postgres,
     cases_redis,
+    queues,
     http,
     cases_counting,
 )
 
-ALONE = {"import": imports.main, "loop": loop.main}
+ALONE = {"import": imports.main, "loop": loop.main, "identity": identity.main, "files": files.main}
 """What is compared with nothing: run by its name only."""
 
 
