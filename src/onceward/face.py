@@ -6,7 +6,7 @@ import contextlib
 import functools
 import inspect
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
@@ -284,6 +284,8 @@ class Face:
         return operation, functools.partial(job_or_error, fn.job)  # with its receiver, if it is a method
 
     _awaits = False
+    _beside: Sequence[Engine] = ()
+    """Engines of its other colour."""
 
     def __repr__(self) -> str:
         tenant = "" if self._tenant is None else f", tenant={self._tenant!r}"
@@ -379,7 +381,8 @@ def count_outcomes(once: Face) -> None:
     """
     if once.counters is None and isinstance(once.store, KeepsCounts):
         once.counters = _counters(once.store, once.engine.bus)
-        once.engine.count_by_scope()
+        for engine in (once.engine, *once._beside):  # noqa: SLF001 (those of its own that were made before)
+            engine.count_by_scope()
 
 
 def _cached(store: Store, most: int) -> Store:

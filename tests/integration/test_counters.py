@@ -27,6 +27,7 @@ from onceward import (
     StoreBroken,
     StoreUnavailable,
 )
+from onceward.face import count_outcomes
 from onceward.model.counts import HOUR, KEEP_COUNTS, Tally
 from onceward.stores.sqlite import SQLiteStore, schema
 from onceward.worlds import counters as writing
@@ -214,6 +215,22 @@ def test_both_faces_of_a_client_count_together(tmp_path: Path) -> None:
     with Once(f"sqlite:///{tmp_path}/once.db", counters=True) as once:
         once.run("a", work)
         asyncio.run(once.aio.run("b", awork))
+        assert once.counters is not None
+        assert once.counters.write()
+        assert once.stats().total("executed") == 2
+
+
+def test_a_client_can_be_made_to_count_later_on_with_both_of_its_faces(tmp_path: Path) -> None:
+    with Once(f"sqlite:///{tmp_path}/once.db") as once:
+
+        @once(key="{n}")
+        async def awork(n: int) -> int:
+            return n
+
+        asyncio.run(awork(1))
+        count_outcomes(once)
+        once.run("b", work)
+        asyncio.run(awork(2))
         assert once.counters is not None
         assert once.counters.write()
         assert once.stats().total("executed") == 2
