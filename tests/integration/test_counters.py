@@ -104,6 +104,24 @@ def test_somebody_elses_work_is_no_claim_error_unless_it_was_waited_for_in_vain(
     assert counted(counting)["claim_errors"] == 1
 
 
+@pytest.mark.mission("A8")
+def test_whoever_stops_waiting_because_the_process_is_told_to_stop_is_no_claim_error(
+    counting: Face, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting.silent_owner("held")
+    kind: Any = type(counting.once.store)
+    sound = kind.claim
+
+    async def stopping(store: Any, *args: Any, **kwargs: Any) -> Any:
+        counting.once.stop()
+        return await sound(store, *args, **kwargs)
+
+    monkeypatch.setattr(kind, "claim", stopping)
+    with pytest.raises(StillRunning), counting.claim("held", on_running="wait", wait="10m"):
+        pass
+    assert counting.told("claim_failed") == []
+
+
 @pytest.mark.mission("A8", "A9")
 def test_a_store_that_does_not_answer_is_a_claim_error_and_what_runs_all_the_same_is_unprotected(
     counting: Face,
