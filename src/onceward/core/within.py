@@ -167,6 +167,8 @@ class JoinedJob:
             waits = answer.verdict is Verdict.RUNNING and policy.on_running == "wait" and not self.joined.exclusive
             left = deadline - world.monotonic()
             if not waits or left <= 0:
+                if waits and policy.wait:
+                    self.engine.tell("claim_failed", self.job.key, answer.record, reason="wait limit")
                 return answer
             await world.sleep(min(left, pause * (0.5 + world.jitter() / 2)))
             pause = min(pause * 1.6, LONGEST_PAUSE)
