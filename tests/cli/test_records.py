@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pydantic
 import pytest
 
-from onceward import Once, OutcomeParked
+from onceward import Once, OutcomeParked, ResultCorrupt
 from onceward.bridge import run
 from onceward.cli import finding
 from onceward.cli.codes import Exit
@@ -100,6 +103,36 @@ def test_show_tells_every_field_and_the_value_on_demand() -> None:
     assert as_json("show", "done", "--value")["value"] == {"paid": 5}
     assert as_json("show", f"id:{shown['id'][:10]}")["key"] == "done"
     assert as_json("show", f"id:{shown['id'].upper()}")["key"] == "done"
+
+
+@dataclasses.dataclass(frozen=True)
+class Receipt:
+    number: int
+    total: Decimal
+
+
+class Invoice(pydantic.BaseModel):
+    number: int
+
+
+def test_show_tells_the_plain_fields_of_what_was_an_instance() -> None:
+    with Once(STORE, app="shop") as once:
+
+        @once(key="receipt")
+        def receipt() -> tuple[Receipt, frozenset[Receipt], Invoice]:
+            return Receipt(1, Decimal("19.90")), frozenset({Receipt(2, Decimal(5))}), Invoice(number=3)
+
+        receipt()
+        first, kept, invoice = as_json("show", "receipt", "--value")["value"]
+        assert first == {"number": 1, "total": "Decimal('19.90')"}
+        assert "{'number': 2, 'total': Decimal('5')}" in kept
+        assert invoice == {"number": 3}
+        shown = call("show", "receipt", "--value", "-o", "table").stdout
+        assert "{'number': 1, 'total': Decimal('19.90')}" in shown
+        entry = once.read(receipt.key())
+        assert entry is not None
+        with pytest.raises(ResultCorrupt, match=r"onceward show KEY --value"):
+            _ = entry.value  # nothing here declares the class
 
 
 def test_a_key_that_several_operations_use_is_listed_and_narrowed_by_scope() -> None:

@@ -190,6 +190,29 @@ def test_a_script_has_the_same_keys_as_the_module_that_it_is(tmp_path: Path) -> 
     assert said == ["billing.charge", "billing.charge", "billing.charge", "shop.charge"]
 
 
+def test_a_script_and_the_module_that_it_is_replay_each_others_results(tmp_path: Path) -> None:
+    (tmp_path / "jobs.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from onceward import Once\n"
+        "@dataclass\nclass Receipt:\n    number: int\n"
+        "once = Once('sqlite:///jobs.db')\n"
+        "@once(key='receipt:{number}')\n"
+        "def receipt(number: int) -> Receipt:\n    return Receipt(number)\n"
+        "def deliver(number):\n    print(receipt.outcome(number), receipt(number))\n"
+        "if __name__ == '__main__':\n    deliver(1), deliver(2)\n"
+    )
+    ways = [["-c", "import jobs; jobs.deliver(1)"], ["jobs.py"], ["-c", "import jobs; jobs.deliver(2)"]]
+    said = [
+        subprocess.run([sys.executable, *way], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+        for way in ways
+    ]
+    assert said == [
+        "executed Receipt(number=1)\n",
+        "replayed Receipt(number=1)\nexecuted Receipt(number=2)\n",
+        "replayed Receipt(number=2)\n",
+    ]
+
+
 # ── methods ──
 
 

@@ -8,8 +8,8 @@ import click
 
 from onceward.bridge import run
 from onceward.errors import OncewardError
-from onceward.model.codec import PLAIN
 from onceward.model.duration import microseconds
+from onceward.model.fields import PLAIN_FIELDS
 from onceward.model.journal import journal_in
 from onceward.model.note import own_words
 from onceward.model.reasons import OWN, Reasons
@@ -151,7 +151,7 @@ def _value(record: Record) -> Any:
     if record.result is None:
         return None
     try:
-        return PLAIN.decode(record.result, record.id)
+        return PLAIN_FIELDS.decode(record.result, record.id)
     except OncewardError as error:
         return f"cannot be decoded here: {error}"
 

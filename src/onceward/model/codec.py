@@ -20,6 +20,7 @@ import msgspec
 
 from onceward.errors import ConfigurationError, ResultCorrupt, ResultError, UnknownCodec
 from onceward.model.cipher import Cipher
+from onceward.model.reader import RUNS_AGAIN
 from onceward.model.results import ResultType, Unstorable
 from onceward.model.signals import came_by_signal
 
@@ -164,7 +165,9 @@ class Codec:
             )
         body = data[_BODY:] if size < _VIEWED_FROM else memoryview(data)[_BODY:]
         if _crc32(body, seed) != _number(data[3:_BODY], "big"):
-            raise ResultCorrupt("the stored result fails its checksum", hint="restore the record, or forget the key")
+            raise ResultCorrupt(
+                "the stored result fails its checksum", hint=f"restore the record from a backup {RUNS_AGAIN}"
+            )
         if seed != _PLAIN_SUM or not self._accept_plain:
             body = self._unwrap(body, data[2], header, record_id)
         return self._decode(body)
