@@ -216,6 +216,27 @@ def test_a_script_and_the_module_that_it_is_replay_each_others_results(tmp_path:
 # ── methods ──
 
 
+def test_what_tells_the_objects_of_a_method_apart_belongs_into_its_key() -> None:
+    once = Once(MemoryStore())
+
+    class Mailer:
+        def __init__(self, account: str) -> None:
+            self.account = account
+
+        @once(key="{self.account}:{n}")
+        def send(self, n: int) -> str:
+            return f"{n} of {self.account}"
+
+        @once(name="write")
+        def write(self, n: int, to: str) -> None: ...
+
+    assert (Mailer("a").send(1), Mailer("b").send(1), Mailer("a").send(1)) == ("1 of a", "1 of b", "1 of a")
+    with pytest.raises(InvalidKey) as refused:
+        Mailer("a").write(1, "you")
+    assert "no declared content" in str(refused.value)
+    assert 'key="write:{self.account}:{n}:{to}"' in str(refused.value)
+
+
 def test_a_method_is_bound_and_its_receiver_is_no_payload(face: Face) -> None:
     effects: list[str] = []
 
