@@ -237,21 +237,26 @@ class Held(Lease):
         await self.engine.renew_due(joined, but=self)
 
     async def fail(self, error: BaseException, *, final: bool, known: bool, error_type: str = "") -> Answer:
+        return await self.settle(self._failure(error, final, known, error_type), State.FAILED)
+
+    def fail_later(self, error: BaseException, *, final: bool, known: bool) -> None:
+        """The caller's open transaction keeps us from writing: the keeper does, once it is over and not committed."""
+        self.let_lapse()
+        self.engine.keeper.end(self, self._failure(error, final, known))
+
+    def _failure(self, error: BaseException, final: bool, known: bool, error_type: str = "") -> Fail:  # noqa: FBT001 (as in Fail)
         policy = self.job.policy
-        return await self.settle(
-            Fail(
-                self.key.id,
-                self.record.token,
-                self.record.nonce,
-                error_type or type(error).__qualname__,
-                message_of(error),
-                final,
-                known,
-                self._delay(),
-                policy.max_attempts,
-                policy.window.validity(self.record.claimed_at),
-            ),
-            State.FAILED,
+        return Fail(
+            self.key.id,
+            self.record.token,
+            self.record.nonce,
+            error_type or type(error).__qualname__,
+            message_of(error),
+            final,
+            known,
+            self._delay(),
+            policy.max_attempts,
+            policy.window.validity(self.record.claimed_at),
         )
 
     def _delay(self) -> int:
