@@ -391,8 +391,10 @@ class Once(Face):
 
     def close(self, timeout: float = 10.0) -> None:
         """Stop claiming, let running work finish (up to `timeout` seconds), join the keeper, close the store."""
+        from .core.lock import held_here  # for those who have any
+
         self.stop()
-        self.keeper.drain(timeout)
+        self.keeper.drain(timeout, own=held_here())
         for engine in (self.engine, *self._beside):
             engine.closed = True
         self.keeper.close()

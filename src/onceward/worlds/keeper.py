@@ -13,7 +13,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Protocol
 
@@ -30,6 +30,7 @@ from .threads import Threads
 BATCH = 256
 IDLE = 60.0  # seconds between looks while nothing is held
 SOON, LATER = 0.02, 1.0  # seconds between tries to settle what a transaction keeps us from
+UNTOLD = 1.0  # seconds that a close waits without a word
 ENDING = 0.1  # seconds that one such try may take: others' renewals wait behind it
 
 
@@ -104,11 +105,26 @@ class Keeper:
         with self._lock:
             self._bell.notify()
 
-    def drain(self, timeout: float) -> None:
-        """Wait until nothing is held any more. What still is after that lapses by itself, fenced."""
-        deadline = time.monotonic() + timeout
-        while (self._holds or self._endings) and time.monotonic() < deadline:
+    def drain(self, timeout: float, *, own: Collection[Lease] = ()) -> None:
+        """Wait until nothing is held any more, and tell what still is: that lapses by itself, fenced.
+
+        `own` are leases of the caller, who cannot end them while it waits here.
+        """
+        began = time.monotonic()
+        told = timeout <= UNTOLD
+        while self._endings or any(hold not in own for hold in tuple(self._holds.values())):
+            waited = time.monotonic() - began
+            if waited >= timeout:
+                break
+            if waited >= UNTOLD and not told:
+                told = True
+                self._tell_held(f"close waits for it, for {timeout - waited:.0f} s at most")
             time.sleep(0.01)
+        self._tell_held("closed all the same: it is free when its lease lapses")
+
+    def _tell_held(self, reason: str) -> None:
+        for hold in tuple(self._holds.values()):
+            self._tell("still_held", hold, reason=reason)
 
     def shortest_lease(self) -> float | None:
         """Seconds; None if nothing is held."""
@@ -260,7 +276,7 @@ class Keeper:
             self._twin = twin
         return self._twin
 
-    def _tell(self, name: str, hold: Lease, error: str = "") -> None:
+    def _tell(self, name: str, hold: Lease, error: str = "", reason: str = "") -> None:
         if self._bus.wants(name):
             record = hold.record
             self._bus.emit(
@@ -270,6 +286,7 @@ class Keeper:
                     scope=record.scope,
                     attempt=record.attempt,
                     token=record.token,
+                    reason=reason,
                     error=error,
                 )
             )
