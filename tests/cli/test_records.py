@@ -105,6 +105,15 @@ def test_show_tells_every_field_and_the_value_on_demand() -> None:
     assert as_json("show", f"id:{shown['id'].upper()}")["key"] == "done"
 
 
+def test_show_and_explain_tell_why_a_result_was_not_kept() -> None:
+    with Once(STORE, app="shop", max_result_bytes=100) as once:
+        once.run("large", lambda: "x" * 100)
+    reason = "it takes 109 bytes, and the limit is 100"
+    assert as_json("show", "large")["unstored"] == reason
+    assert any(reason in sentence for sentence in as_json("explain", "large")["explanation"])
+    assert as_json("show", "done")["unstored"] == ""
+
+
 @dataclasses.dataclass(frozen=True)
 class Receipt:
     number: int

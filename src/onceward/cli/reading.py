@@ -15,6 +15,7 @@ from onceward.model.note import own_words
 from onceward.model.reasons import OWN, Reasons
 from onceward.model.record import AfterCrash, Record, State
 from onceward.model.transitions import Row, row_of
+from onceward.model.unstored import why
 from onceward.ports import Filter, Order
 
 from . import auditing, display
@@ -64,6 +65,7 @@ def brief(record: Record, now: int) -> dict[str, Any]:
         "final": record.final,
         "stored": record.stored and record.result is not None,
         "result_bytes": len(record.result or b""),
+        "unstored": why(record.note),
         "note": own_words(record.note),
     }
 

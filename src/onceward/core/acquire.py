@@ -14,6 +14,7 @@ from onceward.model.fingerprint import differing
 from onceward.model.outcome import Failed, Mismatch, Outcome, Parked, Running
 from onceward.model.policy import SECOND
 from onceward.model.record import Answer, Release, State, Verdict
+from onceward.model.unstored import why
 from onceward.ports import Notifies
 
 from .engine import Engine
@@ -176,7 +177,7 @@ async def _outcome(engine: Engine, job: Job, answer: Answer, *, waited: bool) ->
             value = None
             if record.result is not None and job.policy.store_result:
                 value = await engine.decode(job.codec, record.result, record.id)
-            return replayed(job, record, value)
+            return replayed(job, record, value, why(record.note) if record.result is None else "")
         case Verdict.RUNNING:
             return Running(
                 key=text,

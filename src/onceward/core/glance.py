@@ -27,8 +27,10 @@ def glance(engine: Engine, job: Job) -> Outcome[Any] | None:
     if done is None:
         return None
     data = done.result
-    if data is None or not job.policy.store_result:
+    if not job.policy.store_result:
         value = None
+    elif data is None:
+        return None  # the whole record tells why it was not kept
     elif engine.world.cancels and unpacked_size(data) > LIGHT_BYTES:
         return None
     else:
@@ -39,8 +41,8 @@ def glance(engine: Engine, job: Job) -> Outcome[Any] | None:
     return outcome
 
 
-def replayed(job: Job, done: Done, value: Any) -> Replayed[Any]:
-    """The outcome of a key that is done. Without its result, if that was not kept."""
+def replayed(job: Job, done: Done, value: Any, unstored: str = "") -> Replayed[Any]:
+    """The outcome of a key that is done. Without its result, if that was not kept, but with the reason."""
     return Replayed(
         key=job.key.text,
         value=value,
@@ -49,4 +51,5 @@ def replayed(job: Job, done: Done, value: Any) -> Replayed[Any]:
         token=done.token,
         stored=bool(done.stored) and done.result is not None,
         declared=not job.policy.store_result,
+        unstored=unstored,
     )

@@ -35,6 +35,7 @@ from onceward.model.record import (
     State,
     Verdict,
 )
+from onceward.model.unstored import noted
 from onceward.model.weight import is_light
 from onceward.ports import AnyRequest, AnySettlement, Canceller, JoinedStore, JoinsTransaction
 
@@ -201,8 +202,10 @@ class Held(Lease):
 
     def _completion(self, encoded: Encoded) -> Complete:
         policy = self.job.policy
+        note = self.at_end or self.job.at_end
         if encoded.data is None and policy.store_result:
             self.engine.tell("result_not_stored", self.key, self.record, reason=encoded.reason)
+            note = {**note, **noted(encoded.brief or encoded.reason)}
         return Complete(
             self.key.id,
             self.record.token,
@@ -211,7 +214,7 @@ class Held(Lease):
             encoded.digest,
             encoded.data is not None,
             policy.window.validity(self.record.claimed_at),
-            self.at_end or self.job.at_end,
+            note,
         )
 
     async def complete_in(self, connection: Any, value: Any) -> None:

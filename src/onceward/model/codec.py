@@ -23,6 +23,7 @@ from onceward.model.cipher import Cipher
 from onceward.model.reader import RUNS_AGAIN
 from onceward.model.results import ResultType, Unstorable
 from onceward.model.signals import came_by_signal
+from onceward.model.unstored import LIMIT
 
 CODEC: Final = 1
 VERSION: Final = 1
@@ -59,6 +60,8 @@ _NOTHING: Final = _PLAIN_HEADER + _crc32(b"\xc0", _PLAIN_SUM).to_bytes(4, "big")
 class Encoded(msgspec.Struct, frozen=True):
     """A result, ready to be stored; `data` is None, and `reason` says why, if it is not to be stored.
 
+    `brief` is the reason without a place, which may show keys of a dict; empty if it has none.
+
     Equal results have equal digests, although encryption makes different bytes each time. What could not be encoded
     at all has a digest of zeros.
     """
@@ -66,6 +69,7 @@ class Encoded(msgspec.Struct, frozen=True):
     data: bytes | None
     digest: bytes
     reason: str = ""
+    brief: str = ""
 
 
 class Codec:
@@ -129,13 +133,13 @@ class Codec:
                 else:
                     data, digest = self._wrap([plain], record_id)
         except Unstorable as error:
-            return Encoded(None, _NO_DIGEST, str(error))
+            return Encoded(None, _NO_DIGEST, str(error), error.reason)
         except Exception as error:  # as the docstring says; a failing cipher is no reason to store it plain
             if came_by_signal(error):
                 raise
             return Encoded(None, _NO_DIGEST, f"encoding it raised {type(error).__name__}")
         if len(data) > self._max_bytes:
-            return Encoded(None, digest, f"it takes {len(data)} bytes, and the limit is {self._max_bytes}")
+            return Encoded(None, digest, f"it takes {len(data)} bytes, {LIMIT} {self._max_bytes}")
         return Encoded(data, digest)
 
     def pack_all(self, values: list[Any], record_ids: Sequence[bytes]) -> list[bytes]:
