@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import os
 import warnings
 from collections.abc import Callable, Mapping
 from types import FunctionType, MethodType
@@ -78,7 +79,8 @@ class Face:
             raise ConfigurationError(
                 f"{store!r} is no store", hint="give a URL such as sqlite:///onceward.db, or a store"
             )
-        self._url = store_url(store) if store is None or isinstance(store, str) else None
+        named = _store_in(operations) if store is None and isinstance(operations, str | os.PathLike) else None
+        self._url = store_url(store, named) if store is None or isinstance(store, str) else None
         opened = open_store(self._url) if store is None or isinstance(store, str) else store
         self._app = app
         self._tenant = tenant
@@ -357,6 +359,15 @@ def _table_of(given: OperationsSource | None) -> Operations:
     from .operations import operations_of  # for those who declare any
 
     return operations_of(given)
+
+
+def _store_in(path: str | os.PathLike[str]) -> str | None:
+    """The file that declares the operations may name the store, too; the command reads it there."""
+    from pathlib import Path
+
+    from .configured import store_in
+
+    return store_in(Path(path))
 
 
 def _cached(store: Store, most: int) -> Store:

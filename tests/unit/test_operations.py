@@ -360,3 +360,27 @@ def test_a_window_added_at_the_function_is_compared_too() -> None:
         def send(to: str) -> None: ...
 
     once.close()
+
+
+# ── the store that the same file names ──
+
+
+def test_the_store_of_the_file_counts_unless_somebody_nearer_names_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ONCEWARD_STORE_URL", raising=False)
+    (tmp_path / "onceward.toml").write_text('store = "sqlite:///mine.db"\n[operations.email]\nwindow = "24h"\n')
+    assert Once(operations="onceward.toml").store.name == "sqlite:///mine.db"
+    assert Once(operations=tmp_path / "onceward.toml").store.name == "sqlite:///mine.db"
+    assert Once("memory://", operations="onceward.toml").store.name == "memory"
+    assert Once().store.name == "sqlite:///onceward.db", "a file that nobody named is not read"
+    assert pickle.loads(pickle.dumps(Once(operations="onceward.toml"))).store.name == "sqlite:///mine.db"
+    monkeypatch.setenv("ONCEWARD_STORE_URL", "memory://")
+    assert Once(operations="onceward.toml").store.name == "memory"
+
+
+def test_a_store_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "onceward.toml").write_text('store = 5\n[operations.email]\nwindow = "24h"\n')
+    with pytest.raises(ConfigurationError, match="store is 5"):
+        Once(operations=tmp_path / "onceward.toml")

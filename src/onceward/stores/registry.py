@@ -40,9 +40,9 @@ def open_store(url: str | None = None) -> Store:
     return _factory(scheme)(url)
 
 
-def store_url(url: str | None) -> str:
-    """The URL that is meant when none, or an empty one, is given."""
-    return url or os.environ.get(ENVIRONMENT) or DEFAULT
+def store_url(url: str | None, filed: str | None = None) -> str:
+    """The URL that is meant when none, or an empty one, is given. `filed` is what a file says."""
+    return url or os.environ.get(ENVIRONMENT) or filed or DEFAULT
 
 
 def _factory(scheme: str) -> Callable[[str], Store]:
