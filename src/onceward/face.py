@@ -55,6 +55,12 @@ OF_FUNCTIONS: dict[tuple[str, str | None], str] = {
 """Settings (with a value, or any) that mean nothing to a claim block, and what holds there instead."""
 
 
+OF_CLIENT = ("app", "tenant", "cipher", "accept_plain", "cache", "operations")
+OF_DECORATOR = ("key", "name", "tenant", "version")
+OF_BLOCK = ("name", "payload", "note")
+"""What may be given beside the settings, for those who mistype it."""
+
+
 class Face:
     """Configuration of a client. `Once` and `AsyncOnce` add the verbs, each in its own colour."""
 
@@ -87,7 +93,7 @@ class Face:
         self._cipher = cipher
         self._accept_plain = accept_plain
         self._cache = cache
-        self.policy = Policy().with_settings(defaults)  # type: ignore[arg-type]  # checked there, name by name
+        self.policy = Policy().with_settings(defaults, beside=OF_CLIENT)  # type: ignore[arg-type]  # checked there, name by name
         self._defaults = dict(defaults)
         self._table = None if operations is None else _table_of(operations)
         if self._table is not None:
@@ -163,7 +169,7 @@ class Face:
                 f"{label_of(fn)} yields: its work would happen after the key was given up", hint="let it return instead"
             )
         of = None if warned else ""
-        policy = self.policy.with_settings(settings, of=of)  # type: ignore[arg-type]  # checked there, name by name
+        policy = self.policy.with_settings(settings, of=of, beside=OF_DECORATOR)  # type: ignore[arg-type]  # checked there, name by name
         if not self._awaits:
             refuse_async_find(policy, label_of(fn))
         return Operation(
@@ -248,7 +254,7 @@ class Face:
         refuse_of_block(settings)
         given = self.key(key, name=name)
         note = checked_note(note, key=given.text)
-        policy = self.policy.with_settings(settings)  # type: ignore[arg-type]  # checked there, name by name
+        policy = self.policy.with_settings(settings, beside=OF_BLOCK)  # type: ignore[arg-type]  # checked there, name by name
         if not self._awaits:
             refuse_async_find(policy, "this block")
         codec = codec_for(policy, ResultType(Any), self._cipher, accept_plain=self._accept_plain)
@@ -338,10 +344,11 @@ def refuse_async_find(policy: Policy, what: str) -> None:
 
 
 def refuse_skip(defaults: Mapping[str, Any]) -> None:
-    if "skip" in (defaults.get("on_running"), defaults.get("on_done")):
-        raise ConfigurationError(
-            "skip makes a call return None, so it is declared on the function itself", hint='@once(on_running="skip")'
-        )
+    for name in ("on_running", "on_done"):
+        if defaults.get(name) == "skip":
+            raise ConfigurationError(
+                "skip makes a call return None, so it is declared on the function itself", hint=f'@once({name}="skip")'
+            )
 
 
 def refuse_of_block(settings: Mapping[str, Any]) -> None:

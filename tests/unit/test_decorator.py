@@ -402,6 +402,8 @@ def test_a_decorated_function_is_pickled_by_name_like_any_other() -> None:
         ({"tenant": ["{order}", "{amount}"]}, "tenant= takes a template or a callable"),
         ({"fingerprint": ["amout"]}, r"fingerprint names 'amout'.*order, amount"),
         ({"on_runing": "skip"}, "there is no setting 'on_runing'"),
+        ({"kye": "a"}, "there is no setting 'kye' → did you mean 'key'"),
+        ({"tennant": "a"}, "did you mean 'tenant'"),
         ({"lease": "1ms"}, "a lease of 1ms cannot work"),
     ],
 )

@@ -21,7 +21,7 @@ _BUILT_IN = {
     "postgres": "onceward.stores.postgres",
 }
 _BUILT_IN |= dict.fromkeys(("redis", "rediss", "unix"), "onceward.stores.redis")
-_EXTRAS = dict.fromkeys(("redis", "rediss", "unix"), "redis")
+_EXTRAS = dict.fromkeys(("redis", "rediss", "unix"), "redis") | dict.fromkeys(("postgresql", "postgres"), "postgres")
 
 
 def open_store(url: str | None = None) -> Store:
@@ -52,6 +52,13 @@ def _factory(scheme: str) -> Callable[[str], Store]:
         raise MissingExtra(
             f"the store for {scheme}:// needs the module {error.name!r}, which is not installed",
             hint=_how_to_get(scheme),
+        ) from error
+    except ImportError as error:
+        if _EXTRAS.get(scheme) != "postgres" or "libpq" not in str(error):
+            raise
+        raise MissingExtra(
+            f"the store for {scheme}:// finds no libpq, which psycopg works with",
+            hint="install psycopg[binary] beside onceward[postgres]",
         ) from error
     return factory
 
