@@ -347,6 +347,10 @@ class AsyncOnce(Face):
             by_text=by_text(key, name),
         )
 
+    async def migrate(self) -> None:
+        """Make or extend the store's tables, as `onceward migrate` does. Up to date: does nothing."""
+        await records.migrate(self.engine)
+
     async def close(self, timeout: float = 10.0) -> None:
         """Stop claiming, let running work finish (up to `timeout` seconds), join the keeper, close the store."""
         self.stop()

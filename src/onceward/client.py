@@ -389,6 +389,10 @@ class Once(Face):
             )
         )
 
+    def migrate(self) -> None:
+        """Make or extend the store's tables, as `onceward migrate` does. Up to date: does nothing."""
+        run(records.migrate(self.engine))
+
     def close(self, timeout: float = 10.0) -> None:
         """Stop claiming, let running work finish (up to `timeout` seconds), join the keeper, close the store."""
         from .core.lock import held_here  # for those who have any

@@ -48,7 +48,7 @@ async def prepare(wire: Wire, statements: Statements, deadline: float, *, migrat
         what = f"schema version {found.version}" if found.version else "no tables of Onceward"
         raise StoreNotSetUp(
             f"{wire.name} has {what}, and this Onceward needs version {found.latest}",
-            hint="run `onceward migrate`, or add ?migrate=1 to the URL",
+            hint="run `onceward migrate`, call once.migrate(), or add ?migrate=1 to the URL",
         )
     if found.min_reader > found.latest:
         raise VersionSkew(
