@@ -71,11 +71,25 @@ def test_ls_is_narrowed_by_state_scope_age_and_number() -> None:
     }
     assert as_json("ls", "--scope", "shop/other") == []
     assert len(as_json("ls", "--scope", "shop/shared")) == 7
+    assert "there is: shop/shared" in call("ls", "--scope", "shared").stderr
+    assert "there is" not in call("ls", "--scope", "shop/other").stderr
     assert as_json("ls", "--older-than", "1h") == []
     assert len(as_json("ls", "--older-than", "1ms")) == 7
     result = call("ls", "--limit", 2)
     assert len(json.loads(result.stdout)) == 2
     assert "more than these 2" in result.stderr
+
+
+def test_a_table_is_not_cut_where_there_is_no_terminal_to_fit_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    key = "order:" + "7" * 120
+    with Once(STORE, app="shop") as once:
+        once.run(key, str)
+    assert key in call("ls", "-o", "table").stdout
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = call("ls", "-o", "table").stdout
+    assert key not in shown
+    assert max(map(len, shown.splitlines())) <= 80
 
 
 def test_ls_shows_the_newest_whichever_they_are_among_many() -> None:

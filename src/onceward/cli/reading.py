@@ -116,6 +116,8 @@ def ls(states: tuple[str, ...], older_than: str | None, order: str, limit: int) 
         display.table(titles, [_row(*one) for one in found], elastic=(1, 2, 5))
     else:
         click.echo("No records.", err=True)
+    if not found and wanted.scope:
+        _hint_at_scopes(wanted.scope)
     if more:
         click.echo(f"There are more than these {limit}; --limit shows more.", err=True)
 
@@ -147,6 +149,15 @@ def show(*, key: str, value: bool) -> None:
     display.facts({name: _plain(fact) for name, fact in document.items() if fact not in (None, "", {})})
     for entry in trail:
         click.echo(display.cut(f"by hand  {auditing.line(entry)}", display.LONGEST_FACT))
+
+
+def _hint_at_scopes(scope: str) -> None:
+    """A scope is app/operation: whoever names the operation alone is told where it is."""
+    with opened(store_url()) as store:
+        scopes = sorted({known for known, _ in run(store.counts(timeout=SEARCH))})
+    meant = [known for known in scopes if scope in (operation_of(known), known.partition("@")[0])]
+    if meant and scope not in meant:
+        click.echo(f"No scope is called {display.cut(scope, 80)!r}; there is: {', '.join(meant[:5])}", err=True)
 
 
 def _value(record: Record) -> Any:
@@ -198,9 +209,14 @@ def _of_saga(record: Record) -> list[str]:
     return [] if journal is None else [sentence(journal)]
 
 
+def operation_of(scope: str) -> str:
+    """The operation in `app/operation@tenant`, without its version."""
+    return unversioned(scope.partition("@")[0].partition("/")[2])
+
+
 def words_of(record: Record) -> Reasons:
     """The reason words of the record's operation, if a file declares it here."""
-    operations, name = declared(), unversioned(record.scope.partition("@")[0].partition("/")[2])
+    operations, name = declared(), operation_of(record.scope)
     return operations[name].policy().reasons if name in operations else OWN
 
 
