@@ -31,7 +31,9 @@ from .worlds.keeper import Keeper
 from .worlds.ourselves import OURSELVES
 
 if TYPE_CHECKING:
+    from .observe.events import Bus
     from .operations import Operations, OperationsSource
+    from .worlds.counters import Counters
 
 FUNCTION = "function()"
 """Under this name, which no parameter can have, the fingerprint of `run` holds the function."""
@@ -55,7 +57,7 @@ OF_FUNCTIONS: dict[tuple[str, str | None], str] = {
 """Settings (with a value, or any) that mean nothing to a claim block, and what holds there instead."""
 
 
-OF_CLIENT = ("app", "tenant", "cipher", "accept_plain", "cache", "operations")
+OF_CLIENT = ("app", "tenant", "cipher", "accept_plain", "cache", "counters", "operations")
 OF_DECORATOR = ("key", "name", "tenant", "version")
 OF_BLOCK = ("name", "payload", "note")
 """What may be given beside the settings, for those who mistype it."""
@@ -73,6 +75,7 @@ class Face:
         cipher: Cipher | None = None,
         accept_plain: bool = False,
         cache: int = 0,
+        counters: bool = False,
         operations: OperationsSource | None = None,
         **defaults: Any,
     ) -> None:
@@ -93,6 +96,7 @@ class Face:
         self._cipher = cipher
         self._accept_plain = accept_plain
         self._cache = cache
+        self._counts = counters
         self.policy = Policy().with_settings(defaults, beside=OF_CLIENT)  # type: ignore[arg-type]  # checked there, name by name
         self._defaults = dict(defaults)
         self._table = None if operations is None else _table_of(operations)
@@ -110,6 +114,7 @@ class Face:
         from .observe.log import logging_bus  # logging is a twentieth of our import time
 
         bus = logging_bus()
+        self.counters = _counters(store, bus) if self._counts else None
         self.keeper = Keeper(store, bus)
         self.engine = Engine(store, self._world(), self.keeper, bus, OURSELVES)
 
@@ -298,6 +303,8 @@ class Face:
                 f"a {type(self).__name__} on a store object cannot be pickled; make it from a URL: {type(self).__name__}('sqlite:///…')"
             )
         settings = {"app": self._app, "tenant": self._tenant, "cache": self._cache, **self._defaults}
+        if self._counts:
+            settings["counters"] = True
         if self._table is not None:
             settings["operations"] = self._table
         if self._cipher is not None:
@@ -375,6 +382,12 @@ def _store_in(path: str | os.PathLike[str]) -> str | None:
     from .configured import store_in
 
     return store_in(Path(path))
+
+
+def _counters(store: Store, bus: Bus) -> Counters:
+    from .worlds.counters import Counters  # for those who ask for them
+
+    return Counters(store, bus)
 
 
 def _cached(store: Store, most: int) -> Store:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from types import CoroutineType
 from typing import Any
 
-from onceward.errors import ConfigurationError, StoreError, StoreNotSetUp, VersionSkew
+from onceward.errors import NOT_DOWN, ConfigurationError, StoreError
 from onceward.model.outcome import Executed, Failed, Outcome, Replayed
 from onceward.model.policy import applied, inconclusive, not_applied
 
@@ -33,9 +33,6 @@ from .held import Held, message_of
 from .interrupted import recover
 from .job import NO_KEY, Job
 from .unclaimed import Unclaimed
-
-NOT_DOWN = (VersionSkew, StoreNotSetUp)
-"""The store answers: a wrong URL or a forgotten migration must not let everything run unprotected."""
 
 
 async def execute(engine: Engine, job: Job) -> Outcome[Any]:
