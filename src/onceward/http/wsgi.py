@@ -15,6 +15,7 @@ from onceward.client import Once
 from onceward.core.execute import at_a_glance
 from onceward.core.job import Job
 from onceward.errors import (
+    NOT_DOWN,
     AlreadyDone,
     ClaimError,
     ConfigurationError,
