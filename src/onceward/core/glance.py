@@ -41,8 +41,8 @@ def glance(engine: Engine, job: Job) -> Outcome[Any] | None:
     return outcome
 
 
-def replayed(job: Job, done: Done, value: Any, unstored: str = "") -> Replayed[Any]:
-    """The outcome of a key that is done. Without its result, if that was not kept, but with the reason."""
+def replayed(job: Job, done: Done, value: Any) -> Replayed[Any]:
+    """The outcome of a key that is done. Without its result, if that was not kept."""
     return Replayed(
         key=job.key.text,
         value=value,
@@ -51,5 +51,4 @@ def replayed(job: Job, done: Done, value: Any, unstored: str = "") -> Replayed[A
         token=done.token,
         stored=bool(done.stored) and done.result is not None,
         declared=not job.policy.store_result,
-        unstored=unstored,
     )
