@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
+from msgspec.structs import replace
+
 from onceward.errors import ClaimError, Reentrant, StoreError, VersionSkew
 from onceward.model.fingerprint import differing
 from onceward.model.outcome import Failed, Mismatch, Outcome, Parked, Running
 from onceward.model.policy import SECOND
 from onceward.model.record import Answer, Release, State, Verdict
+from onceward.model.unstored import why
 from onceward.ports import Notifies
 
 from .engine import Engine
@@ -178,7 +181,8 @@ async def _outcome(engine: Engine, job: Job, answer: Answer, *, waited: bool) ->
             value = None
             if record.result is not None and job.policy.store_result:
                 value = await engine.decode(job.codec, record.result, record.id)
-            return replayed(job, record, value)
+            outcome = replayed(job, record, value)
+            return outcome if outcome.stored else replace(outcome, unstored=why(record.note))
         case Verdict.RUNNING:
             return Running(
                 key=text,

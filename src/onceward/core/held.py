@@ -35,6 +35,7 @@ from onceward.model.record import (
     State,
     Verdict,
 )
+from onceward.model.unstored import noted
 from onceward.model.weight import is_light
 from onceward.ports import AnyRequest, AnySettlement, Canceller, JoinedStore, JoinsTransaction
 
@@ -205,8 +206,10 @@ class Held(Lease):
 
     def _completion(self, encoded: Encoded) -> Complete:
         policy = self.job.policy
+        note = self.at_end or self.job.at_end
         if encoded.data is None and policy.store_result:
             self.engine.tell("result_not_stored", self.key, self.record, reason=encoded.reason)
+            note = {**note, **noted(encoded.brief or encoded.reason)}
         return Complete(
             self.key.id,
             self.record.token,
@@ -215,7 +218,7 @@ class Held(Lease):
             encoded.digest,
             encoded.data is not None,
             policy.window.validity(self.record.claimed_at),
-            self.at_end or self.job.at_end,
+            note,
         )
 
     async def complete_in(self, connection: Any, value: Any) -> None:
@@ -241,21 +244,26 @@ class Held(Lease):
         await self.engine.renew_due(joined, but=self)
 
     async def fail(self, error: BaseException, *, final: bool, known: bool, error_type: str = "") -> Answer:
+        return await self.settle(self._failure(error, final, known, error_type), State.FAILED)
+
+    def fail_later(self, error: BaseException, *, final: bool, known: bool) -> None:
+        """The caller's open transaction keeps us from writing: the keeper does, once it is over and not committed."""
+        self.let_lapse()
+        self.engine.keeper.end(self, self._failure(error, final, known))
+
+    def _failure(self, error: BaseException, final: bool, known: bool, error_type: str = "") -> Fail:  # noqa: FBT001 (as in Fail)
         policy = self.job.policy
-        return await self.settle(
-            Fail(
-                self.key.id,
-                self.record.token,
-                self.record.nonce,
-                error_type or type(error).__qualname__,
-                message_of(error),
-                final,
-                known,
-                self._delay(),
-                policy.max_attempts,
-                policy.window.validity(self.record.claimed_at),
-            ),
-            State.FAILED,
+        return Fail(
+            self.key.id,
+            self.record.token,
+            self.record.nonce,
+            error_type or type(error).__qualname__,
+            message_of(error),
+            final,
+            known,
+            self._delay(),
+            policy.max_attempts,
+            policy.window.validity(self.record.claimed_at),
         )
 
     def _delay(self) -> int:
