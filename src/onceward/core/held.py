@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Protocol, Self
 
 from onceward.errors import (
     AlreadyCompleted,
@@ -55,6 +55,12 @@ current = _current.get
 """The innermost claim whose work we are in; None if we are in none."""
 
 
+class Act(Protocol):
+    """A part of the work that has keys of its own, and is repeated by itself: a step of a saga."""
+
+    def derived_key(self, step: str) -> str: ...
+
+
 class Held(Lease):
     """One claim, from the question to its settlement. Whatever interrupts it, nothing is kept that nobody uses."""
 
@@ -66,6 +72,7 @@ class Held(Lease):
     result: Any = NO_RESULT
     over = False  # the store had the last word, or the lease has to lapse: nothing is left to be done
     outer: Held | None = None
+    act: Act | None = None  # which part of the work is being done
     patience = math.inf  # until when, on our own clock, a settlement is repeated
     at_end: dict[str, str] = {}  # noqa: RUF012 (never changed in place) what is noted on completion, if not what the job says
     _canceller: Canceller | None = None
@@ -93,6 +100,8 @@ class Held(Lease):
     # ── what the work may ask ──
 
     def derived_key(self, step: str) -> str:
+        if self.act is not None:
+            return self.act.derived_key(step)
         return derived_key(self.key.id, self.record.cycle, step)
 
     def check(self) -> None:

@@ -225,13 +225,16 @@ class SagaRun:
 
     async def _call(self, call: Callable[..., Any], step: PlannedStep) -> tuple[Any, Exception | None]:
         """What it returns, or raises: as a value, so that even StopIteration survives."""
-        run = StepRun(self.held, self.claim.journal, self._line(step), self.saga.input, self._results())
+        held = self.held
+        held.act = run = StepRun(held, self.claim.journal, self._line(step), self.saga.input, self._results())
         try:
             value = call(run)
             if hasattr(value, "__await__"):
-                value = await (value if self.held.engine.world.cancels else _unawaitable(value))
+                value = await (value if held.engine.world.cancels else _unawaitable(value))
         except Exception as error:  # noqa: BLE001 (whatever it raised, it is a fact for the journal)
             return None, error
+        finally:
+            held.act = None
         return value, None
 
     def _line(self, step: PlannedStep) -> Line:
