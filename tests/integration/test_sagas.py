@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -28,6 +29,7 @@ from onceward import (
     Step,
     StepRun,
     Stopping,
+    StoreUnavailable,
     abandon,
     applied,
     inconclusive,
@@ -39,7 +41,8 @@ from onceward.encryption import AesGcm
 from onceward.model.journal import Direction, Progress
 from onceward.model.note import INPUT, SAGA
 from onceward.testing import FakeClock
-from tests.faces import AsyncFace, Colour, Face, Place, place_of
+from tests.faces import TOO_LONG, AsyncFace, Colour, Face, Place, nothing_at_once, place_of
+from tests.moved_time import in_thread
 
 
 class Refused(Exception):
@@ -470,6 +473,74 @@ def test_a_journal_that_gets_no_answer_is_written_again(shop: Shop) -> None:
         order(number=1)
     assert shop.log == ["reserve", "charge", "ship", "mail"]
     assert shop.face.told("settle_retried")
+
+
+@contextmanager
+def late_renewal(store: Any) -> Iterator[Callable[[], Any]]:
+    """The first journal line gets no answer: it is under way still, and arrives when the given call is made."""
+    kind: Any = type(store)
+    sound, late = kind.renew, []
+
+    async def renew(store: Any, renewals: Any, **how: Any) -> Any:
+        if late or not renewals[0].note:
+            return await sound(store, renewals, **how)
+        late.append((store, renewals, how))
+        raise StoreUnavailable("no answer")
+
+    def arrive() -> Any:
+        store, renewals, how = late[0]
+        return sound(store, renewals, **how)
+
+    with nothing_at_once():
+        kind.renew = renew
+        try:
+            yield arrive
+        finally:
+            kind.renew = sound
+
+
+@on_every_store
+@pytest.mark.rival(1)
+@pytest.mark.fault("F53")
+def test_a_journal_line_that_arrives_late_does_not_take_the_saga_back(shop: Shop) -> None:
+    """Else the intent of the transfer would be forgotten, and it be sent twice."""
+    arrivals: list[Callable[[], Any]] = []
+
+    def wire(step: StepRun) -> None:
+        shop.log.append("wire")
+        if arrivals:
+            shop.face.drive(arrivals.pop()())
+            raise KeyboardInterrupt
+
+    wired = Step("wire", shop.face._work(wire), kind="pivot", after_crash="park")
+    order = shop.saga(shop.step("reserve"), wired)
+    with late_renewal(shop.face.once.store) as arrive, pytest.raises(KeyboardInterrupt):
+        arrivals.append(arrive)
+        order(number=1)
+    assert order.outcome(number=1).kind == "parked"
+    assert shop.log == ["reserve", "wire"]
+
+
+def test_who_gets_no_answer_is_overtaken_by_somebody_else_and_stops(shop: Shop) -> None:
+    """A journal line was repeated, and before our claim has its new token, another worker has the saga."""
+    other = Shop(shop.face.another())
+    other_order = other.usual()
+    order = shop.usual()
+    kind: Any = type(shop.face.once.store)
+    sound = kind.renew
+
+    async def renew(store: Any, renewals: Any, **how: Any) -> Any:
+        answers = await sound(store, renewals, **how)
+        if renewals[0].lease == 0:
+            in_thread(lambda: other_order.outcome(number=1)).result(TOO_LONG)
+        return answers
+
+    with shop.face.store_trouble("renew", times=1, applied=True):
+        sound, kind.renew = kind.renew, renew
+        outcome = order.outcome(number=1)
+    assert (outcome.kind, outcome.lost) == ("unknown", True)
+    assert shop.log == []
+    assert other.log == ["reserve", "charge", "ship", "mail"]
 
 
 @pytest.mark.fault("F37")
