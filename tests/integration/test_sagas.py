@@ -19,6 +19,7 @@ from onceward import (
     AsyncOnce,
     ConfigurationError,
     MemoryStore,
+    MissingKey,
     NotAcquired,
     Once,
     OutcomeParked,
@@ -32,6 +33,8 @@ from onceward import (
     StoreUnavailable,
     abandon,
     applied,
+    current_async_claim,
+    current_claim,
     inconclusive,
     not_applied,
     testing,
@@ -464,6 +467,49 @@ def test_steps_that_were_begun_keep_their_names(shop: Shop) -> None:
         renamed.outcome(number=1)
     shop.face.once.sagas.clear()
     assert shop.usual().outcome(number=1).kind == "executed", "nothing was lost"
+
+
+def test_a_step_that_was_done_keeps_its_undo(shop: Shop) -> None:
+    """It was undone half-way; a new version of the program says that charges cannot be undone."""
+    order = shop.usual()
+    shop.trouble["ship"] = [Refused("no such address")]
+    shop.trouble["undo charge"] = [KeyboardInterrupt()]
+    with pytest.raises(KeyboardInterrupt):
+        order(number=1)
+    shop.face.once.sagas.clear()
+    changed = shop.saga(shop.step("reserve"), shop.step("charge", kind="pivot"), shop.step("ship", kind="retriable"))
+    with pytest.raises(ConfigurationError, match="charge could be undone when it was begun"):
+        changed.outcome(number=1)
+    shop.face.once.sagas.clear()
+    with pytest.raises(PreviouslyFailed, match="no such address"):
+        shop.usual()(number=1)
+    assert shop.log[-2:] == ["undo charge", "undo reserve"]
+
+
+@pytest.mark.fault("F5")
+@pytest.mark.rival(30)
+def test_without_a_key_no_saga_is_begun_whatever_the_client_says(place: Place, colour: Colour) -> None:
+    """Else all of them would be one: the second order would be answered with the first one's results."""
+    kind = Face if colour == "blocking" else AsyncFace
+    shop = Shop(kind(place, on_missing_key="run"))
+    order = shop.usual()
+    for _ in range(2):
+        with pytest.raises(MissingKey):
+            order(number=None)
+    assert shop.log == []
+    shop.face.close()
+
+
+def test_no_step_completes_its_saga(shop: Shop) -> None:
+    def pay(step: StepRun) -> None:
+        claim = current_claim() if shop.face.colour == "blocking" else current_async_claim()
+        assert claim.derived_key("x") == step.derived_key("x")
+        shop.face._wait(claim.complete("done"))
+
+    order = shop.saga(shop.step("reserve"), Step("pay", shop.face._work(pay), kind="pivot", final=ConfigurationError))
+    with pytest.raises(ConfigurationError, match="a step cannot complete its saga"):
+        order(number=1)
+    assert shop.log == ["reserve", "undo reserve"]
 
 
 @pytest.mark.fault("F51", "F53")

@@ -25,8 +25,8 @@ from onceward.model.journal import (
     Undo,
     begun,
     done,
-    fits,
     journal_in,
+    misfit,
     not_done,
     noted,
     troubled,
@@ -105,7 +105,7 @@ def journals() -> set[Journal]:
 def test_whatever_happens_the_journal_keeps_its_promises(journals: set[Journal]) -> None:
     assert len(journals) > 300
     for journal in journals:
-        assert fits(PLAN, journal)
+        assert not misfit(PLAN, journal)
         names = [line.name for line in journal.lines]
         progress = {line.name: line.progress for line in journal.lines}
         undone_some = any(one in (Progress.UNDOING, Progress.UNDONE) for one in progress.values())
@@ -273,6 +273,6 @@ def test_no_journal_is_none_and_a_strange_one_is_refused() -> None:
 
 def test_a_plan_may_grow_at_its_end_only() -> None:
     journal = begun(Journal(cycle=1), PLAN[0], 1)
-    assert fits(PLAN[:1], journal)
-    assert not fits(PLAN[1:], journal)
-    assert not fits((), journal)
+    assert not misfit(PLAN[:1], journal)
+    assert "other steps: a" in misfit(PLAN[1:], journal)
+    assert misfit((), journal)

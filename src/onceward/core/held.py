@@ -175,6 +175,7 @@ class Held(Lease):
 
     async def complete(self, value: Any) -> Answer:
         """Record the result. Repeating it with an equal value is fine."""
+        self._refuse_part()
         try:
             answer = await self.record_result(value)
         except StoreError as error:
@@ -183,6 +184,14 @@ class Held(Lease):
                 "the effect was done, but the store did not confirm the record in time", key=self.key.text, value=value
             ) from error
         return self._judge(answer)
+
+    def _refuse_part(self) -> None:
+        if self.act is not None:
+            raise ConfigurationError(
+                "a step cannot complete its saga: others may be left",
+                key=self.key.text,
+                hint="return the step's result, and let the saga go on",
+            )
 
     def complete_at_once(self, value: Any, answer_to: Callable[[AnyRequest], Answer]) -> Answer:
         """As `record_result`, where nothing waits. Interrupted: whoever mends it sends the same once more."""
@@ -225,6 +234,7 @@ class Held(Lease):
 
     async def complete_in(self, connection: Any, value: Any) -> None:
         """Write the result inside the caller's transaction, fenced: if we were replaced, the caller must roll back."""
+        self._refuse_part()
         store = self.engine.store
         if not isinstance(store, JoinsTransaction):
             raise ConfigurationError(

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import CoroutineType
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Struct
 
@@ -85,11 +85,12 @@ class SagaRun:
         self.saga = saga
         self.plan = saga.plan
         self.claim = SagaClaim(held)
-        if not writing.fits(self.plan, self.claim.journal):
+        misfit = writing.misfit(self.plan, self.claim.journal)
+        if misfit:
             raise ConfigurationError(
-                f"it was begun with other steps: {', '.join(line.name for line in self.claim.journal.lines)}",
+                misfit,
                 key=held.key.text,
-                hint="bring those back under their names until it is over; new steps go behind them",
+                hint="bring that back under its name until the saga is over; new steps go behind",
             )
 
     async def to_its_end(self) -> Outcome[Any]:
@@ -212,7 +213,7 @@ class SagaRun:
         claim = self.claim
         claim.journal = writing.undoing(claim.journal, step.name, self.held.record.token)
         await claim.write()
-        _, error = await self._call(step.undo or _undo_nothing, step)
+        _, error = await self._call(cast("Callable[..., Any]", step.undo), step)  # no plan that fits lacks it
         if error is None:
             claim.journal = writing.undone(claim.journal, step.name)
             await claim.write()
@@ -267,10 +268,6 @@ def _type_of(error: BaseException) -> str:
 
 def _ask_nobody(_step: StepRun) -> object:
     return inconclusive
-
-
-def _undo_nothing(_step: StepRun) -> None:
-    """Of a step that cannot be undone; no plan asks for it."""
 
 
 async def _unawaitable(value: Any) -> Any:
