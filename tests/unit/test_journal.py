@@ -39,7 +39,7 @@ from onceward.model.journal import (
 from onceward.model.note import SAGA
 from onceward.model.record import Resolution
 from onceward.model.saga import Kind, Plan, plan_of
-from onceward.model.saga_rulings import answered, retried
+from onceward.model.saga_rulings import Ruling, answered, retried
 
 
 def act(step: StepRun) -> None: ...
@@ -220,6 +220,19 @@ def test_a_person_may_have_undone_it_by_hand_or_leave_it_as_it_is() -> None:
     assert again is not None
     assert what_next(PLAN, again) == Undo(0)
     assert answered(stuck, Resolution.ABANDON).over
+
+
+def test_a_person_gives_up_between_two_steps_and_what_was_done_is_undone() -> None:
+    between = done(begun(Journal(cycle=1), PLAN[0], 1), "a", b"1")
+    assert between.open_step is None
+    ruling = answered(between, Resolution.ABANDON)
+    assert not ruling.over
+    assert ruling.journal is not None
+    assert what_next(PLAN, ruling.journal) == Undo(0)
+    back = turned(between, "E", "")
+    assert answered(back, Resolution.ABANDON) == Ruling(back), "it is being undone"
+    pivoted = replace(between, lines=(*between.lines, Line("p", Progress.DONE, 1, Kind.PIVOT)))
+    assert answered(pivoted, Resolution.ABANDON).over, "there is no way back any more"
 
 
 def test_retry_gives_all_attempts_again_and_lets_what_was_undone_begin_anew() -> None:

@@ -95,8 +95,8 @@ class SagaRun:
 
     async def to_its_end(self) -> Outcome[Any]:
         held = self.held
-        held.begin()
         try:
+            held.begin()
             return await self._moves()
         except LeaseLost:
             return self.claim.lost()
