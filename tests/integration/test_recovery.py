@@ -204,6 +204,33 @@ def test_what_cannot_be_tried_is_told_and_stops_no_other(face: Face) -> None:
     assert "ResultCorrupt" in next(one.error for one in told if one.key == "work:1")
 
 
+def test_a_function_whose_parameters_have_changed_is_told_and_stops_no_other(face: Face) -> None:
+    """One that was begun by an older version of the program must not keep the worker from everything else."""
+    Work(face).die(1, 2)
+    face.clock.advance("11m")
+    other = face.another()
+    ran: list[int] = []
+
+    def work(n: int, cents: int) -> None:
+        ran.append(n)
+
+    def more(n: int) -> None:
+        if not ran:
+            raise KeyboardInterrupt
+        ran.append(n)
+
+    other(key="work:{n}", name="work", store_input=True)(work)
+    more_work = other(key="more:{n}", name="more", store_input=True)(more)
+    with pytest.raises(KeyboardInterrupt):
+        more_work(n=7)
+    ran.append(0)
+    other.clock.advance("11m")
+    told: list[Recovered] = []
+    found = recover(other, told.append)
+    assert (found.done, found.unclear, ran) == (1, 2, [0, 7])
+    assert "TypeError" in next(one.error for one in told if one.key == "work:1")
+
+
 def test_a_key_that_is_made_otherwise_now_is_not_run_under_another(face: Face) -> None:
     Work(face).die(1)
     face.clock.advance("11m")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from onceward.errors import OncewardError, Stopping, StoreError
+from onceward.errors import ConfigurationError, OncewardError, Stopping, StoreError
 from onceward.model.outcome import Outcome
 from onceward.model.record import Record
 from onceward.model.recovery import UNFINISHED, Recovered, Recovery, Standing, belongs_to, standing_of
@@ -102,9 +102,20 @@ class Sweeper:
                 case Standing.OVER:
                     pass
 
+    def _delivery(self, record: Record) -> Coroutine[Any, Any, Outcome[Any]] | None:
+        """Binding the arguments, making the key: code of the user's own, of a newer version than what it is given."""
+        try:
+            return self.deliver(record)
+        except OncewardError:
+            raise
+        except Exception as error:
+            raise ConfigurationError(
+                f"its kept input no longer fits: {type(error).__qualname__}: {message_of(error)}", key=record.key
+            ) from error
+
     async def _due(self, record: Record, found: Recovery) -> None:
         try:
-            delivery = self.deliver(record)
+            delivery = self._delivery(record)
             if delivery is None:
                 found.leave(record)
                 return
