@@ -20,7 +20,7 @@ from onceward.model import transitions
 from onceward.model.audit import Signature, signature
 from onceward.model.codec import PLAIN, is_sealed
 from onceward.model.journal import journal_in
-from onceward.model.note import SAGA
+from onceward.model.note import SAGA, done_with
 from onceward.model.record import Record, Resolution, Resolve, Seen, State, Verdict
 from onceward.model.saga_rulings import Ruling, answered
 from onceward.model.transitions import Row, row_of
@@ -185,7 +185,7 @@ def resolve(
             encoded = PLAIN.encode(value, record.id)
             if encoded.data is None:
                 raise Refusal(f"the result cannot be stored: {encoded.reason}", Exit.USAGE)
-            request = replace(request, result=encoded.data, digest=encoded.digest)
+            request = replace(request, result=encoded.data, digest=encoded.digest, note=done_with(record.note))
         settle(store, record, request, signed)
     say(f"resolved as {finding.replace('_', ' ')}", [record])
 
