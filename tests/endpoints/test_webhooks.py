@@ -339,6 +339,13 @@ def test_what_cannot_work_is_refused_when_it_is_declared() -> None:
         anything(once, "stripe", print)
 
 
+@pytest.mark.parametrize("secret", ["whsec_", " ", "whsec_ "])
+def test_a_secret_of_standard_webhooks_that_is_cut_off_is_refused(secret: str) -> None:
+    """As from an environment variable that lacks its half: under an empty secret everybody could sign."""
+    with pytest.raises(ConfigurationError, match="secret"):
+        standard(secret)
+
+
 def test_no_secret_is_shown() -> None:
     scheme: Scheme = stripe(SECRET)
     assert SECRET not in repr(scheme)

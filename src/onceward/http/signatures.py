@@ -100,7 +100,7 @@ def stripe(*secrets: str, tolerance: Duration = TOLERANCE) -> Scheme:
         if len(times) != 1:
             return Claimed([])
         signatures = [value for name, _, value in pairs if name == "v1"]
-        return Claimed(signatures, times[0].encode() + b".", times[0])
+        return Claimed(signatures, times[0].encode("utf-8", "replace") + b".", times[0])
 
     return Scheme(
         name="stripe",
@@ -313,6 +313,9 @@ def _texts(secrets: tuple[str, ...]) -> tuple[bytes, ...]:
 
 def _standard_secret(secret: bytes) -> bytes:
     try:
-        return base64.b64decode(secret.removeprefix(b"whsec_"), validate=True)
+        found = base64.b64decode(secret.removeprefix(b"whsec_"), validate=True)
     except binascii.Error:
         raise ConfigurationError("a secret of Standard Webhooks is base64, as in whsec_…") from None
+    if not found:
+        raise ConfigurationError("a webhook needs its secret", hint="behind whsec_ nothing is left of it")
+    return found
