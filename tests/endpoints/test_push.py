@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, TypedDict
 
 import pytest
@@ -401,6 +402,12 @@ def test_colours_and_shapes_that_cannot_work_are_refused() -> None:
 
     def plain(message: Message[Any]) -> None: ...
 
+    def yielding(message: Message[Any]) -> Iterator[bytes]:
+        yield b"acknowledged, and nothing of it was ever run"
+
+    async def yielding_async(message: Message[Any]) -> AsyncIterator[bytes]:
+        yield b"the same"
+
     async def check(request: Request) -> bool:
         return True
 
@@ -425,6 +432,10 @@ def test_colours_and_shapes_that_cannot_work_are_refused() -> None:
                 stand.on(shape)
         with pytest.raises(ConfigurationError, match=r"on\(lease=…\) has no effect"):
             stand.on(claim=False, lease="1s")
+        with pytest.raises(ConfigurationError, match="yields"):
+            stand.on()(yielding)
+        with pytest.raises(ConfigurationError, match="yields"):
+            AsyncPubSubPush(once.aio, "orders", check=None).on()(yielding_async)
         stand.on()(plain)
         with pytest.raises(ConfigurationError, match="takes every message"):
             stand.on({"order"})

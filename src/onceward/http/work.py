@@ -112,6 +112,10 @@ def refuse_colour(once: Face, handler: Any) -> None:
     """A handler must be of its client's colour: the other one would block the loop, or never be awaited."""
     if not callable(handler):
         raise ConfigurationError(f"{handler!r} cannot be called", hint="give the handler itself")
+    if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+        raise ConfigurationError(
+            f"{label_of(handler)} yields, so that calling it runs nothing of it", hint="let it return instead"
+        )
     if awaits(once) and inspect.isfunction(handler) and not inspect.iscoroutinefunction(handler):
         raise ConfigurationError(
             f"{label_of(handler)} is not async, and would block the event loop", hint="make it async def, or use Once"
