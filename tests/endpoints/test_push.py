@@ -303,6 +303,44 @@ def test_a_handlers_own_answer_is_stored_and_a_duplicate_gets_the_same(face: Fac
     assert stand.send(push({"order": 7})) == first
 
 
+UNSENDABLE: dict[str, Any] = {
+    "text": Answer(200, "text"),  # type: ignore[arg-type]  # the mistake
+    "stream": Answer(200, iter([b"chunk"])),  # type: ignore[arg-type]  # the same
+    "beyond latin-1": Answer(200, b"", (("location", "/orders/Łódź"),)),
+    "another line": Answer(200, b"", (("location", "/a\r\nset-cookie: b"),)),
+    "no name": Answer(200, b"", (("x a", "1"),)),
+    "a dict": Answer(200, b"", {"x-a": "1"}),  # type: ignore[arg-type]  # the same
+    "a body where there is none": Answer(204, b"body"),
+    "no end": Answer(100),
+}
+
+
+@pytest.mark.rival(13)
+@pytest.mark.fault("F21", "F77")
+@pytest.mark.parametrize("what", UNSENDABLE)
+def test_an_answer_that_no_server_could_send_is_told_and_the_work_counts_as_done(face: Face, what: str) -> None:
+    """Else the sender would get a server error for work that is done, and deliver it for days."""
+    stand = pubsub_of(face)
+    ran: list[str] = []
+
+    @stand.on({"order"})
+    def handle(message: Message[Any]) -> Answer:
+        ran.append(message.id)
+        answer: Answer = UNSENDABLE[what]
+        return answer
+
+    assert [stand.post(push({"order": 7}))[0] for _ in range(2)] == [200, 200]
+    assert ran == ["m1"]
+    assert "UnsendableAnswer" in face.told("result_not_stored")[0].reason
+
+
+def test_an_answer_that_settles_nothing_still_does_if_it_cannot_be_sent_as_it_is(face: Face) -> None:
+    stand = pubsub_of(face)
+    stand.on({"order"})(lambda message: Answer(503, b"later", (("x-a", "Łódź"),)))
+    assert [stand.send(push({"order": 7})).status for _ in range(2)] == [503, 503]
+    assert face.read("m1", name="orders").attempt == 2
+
+
 @pytest.mark.rival(17)
 def test_an_answer_that_settles_nothing_is_sent_but_not_stored(face: Face) -> None:
     stand = pubsub_of(face, retry=OSError)

@@ -36,6 +36,10 @@ class TryAgain(Exception):
         self.answer = answer
 
 
+class UnsendableAnswer:
+    """In the place of an answer that no server could send: the work is done, and its result not stored."""
+
+
 class Work:
     """What is declared about a handler. A client's own defaults hold before those of the endpoint."""
 
@@ -98,9 +102,12 @@ def _awaited_call(handler: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _settling(value: Any) -> Any:
-    if isinstance(value, Answer) and settles_nothing(value.status):
-        raise TryAgain(value)
-    return value
+    if not isinstance(value, Answer):
+        return value
+    sendable = value.can_be_sent()
+    if settles_nothing(value.status):
+        raise TryAgain(value if sendable else Answer(value.status))
+    return value if sendable else UnsendableAnswer()
 
 
 def awaits(once: Face) -> bool:
