@@ -235,6 +235,17 @@ def test_attempts_run_out_and_the_poison_is_acknowledged_but_stays_on_record(fac
     assert face.read("m1", name="orders").state is State.FAILED
 
 
+def test_attempts_that_are_fewer_now_have_run_out_too(face: Face) -> None:
+    """Declared with a limit after it has failed more often: else it would be a server error for ever."""
+    before = pubsub_of(face)
+    before.on()(raising := lambda _message: 1 / 0)
+    assert [before.post(push({"order": 7}))[0] for _ in range(2)] == [500, 500]
+    limited = pubsub_of(face, max_attempts=2)
+    limited.on()(raising)
+    assert limited.post(push({"order": 7})) == (204, None)
+    assert face.read("m1", name="orders").attempt == 2
+
+
 def test_a_failure_that_is_not_due_yet_says_when_it_is(face: Face) -> None:
     stand = pubsub_of(face)
 

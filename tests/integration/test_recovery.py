@@ -204,6 +204,28 @@ def test_what_cannot_be_tried_is_told_and_stops_no_other(face: Face) -> None:
     assert "ResultCorrupt" in next(one.error for one in told if one.key == "work:1")
 
 
+def test_attempts_that_are_fewer_now_end_the_work_and_not_in_a_worker_that_never_ends(face: Face) -> None:
+    work = Work(face)
+    work.trouble = [OSError("down"), OSError("still down")]
+    for _ in range(2):
+        with pytest.raises(OSError, match="down"):
+            work.fn(1)
+        face.clock.advance("1h")
+    other = face.another()
+    limited = Work(other, max_attempts=2)
+    passes: list[Recovered] = []
+
+    def tell(told: Recovered) -> None:
+        passes.append(told)
+        if len(passes) == 3:
+            other.once.stop()
+
+    found = recover(other, tell)
+    assert len(passes) == 1, "told once, and no pass after it"
+    assert passes[0].error.startswith("no attempt is left")
+    assert (found.unclear, found.again, found.needs_attention, limited.ran) == (1, 0, True, [])
+
+
 def test_a_function_whose_parameters_have_changed_is_told_and_stops_no_other(face: Face) -> None:
     """One that was begun by an older version of the program must not keep the worker from everything else."""
     Work(face).die(1, 2)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from onceward.errors import ConfigurationError, OncewardError, Stopping, StoreError
-from onceward.model.outcome import Outcome
+from onceward.model.outcome import Failed, Outcome
 from onceward.model.record import Record
 from onceward.model.recovery import UNFINISHED, Recovered, Recovery, Standing, belongs_to, standing_of
 from onceward.ports import Filter, Page
@@ -119,7 +119,14 @@ class Sweeper:
             if delivery is None:
                 found.leave(record)
                 return
-            told = Recovered(record.key, record.scope, await delivery)
+            outcome = await delivery
+            told = Recovered(record.key, record.scope, outcome)
+            if (
+                isinstance(outcome, Failed) and outcome.attempt == record.attempt
+            ):  # nothing was tried, and never will be
+                told = Recovered(
+                    record.key, record.scope, error=f"no attempt is left as it is declared now: {outcome.error}"
+                )
         except (Stopping, StoreError):
             raise
         except OncewardError as error:
