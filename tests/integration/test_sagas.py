@@ -611,6 +611,26 @@ def test_a_delay_that_cannot_be_worked_out_keeps_nothing_up(shop: Shop) -> None:
     assert shop.face.told("retry_delay_failed")
 
 
+class Mute(Exception):
+    """It cannot even be printed."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+    __repr__ = __str__
+
+
+def test_errors_that_cannot_be_printed_are_errors_like_any_other(shop: Shop) -> None:
+    def raising(_attempt: int) -> float:
+        raise Mute
+
+    order = shop.saga(shop.step("charge", retry_delay=raising))
+    shop.trouble["charge"] = [Mute(), Mute()]
+    order(number=1)
+    assert shop.log == ["charge"] * 3
+    assert len(shop.face.told("retry_delay_failed")) == 2
+
+
 def test_stop_iteration_is_an_error_like_any_other() -> None:
     def charge(step: StepRun) -> None:
         raise StopIteration("over")

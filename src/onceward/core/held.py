@@ -279,7 +279,7 @@ class Held(Lease):
             return self.job.policy.delay_after(self.record.attempt)
         except Exception as error:  # noqa: BLE001 (it is the user's own function)
             self.engine.tell(
-                "retry_delay_failed", self.key, self.record, reason="retried without a delay", error=repr(error)
+                "retry_delay_failed", self.key, self.record, reason="retried without a delay", error=words_of(error)
             )
             return 0
 
@@ -387,6 +387,11 @@ class Held(Lease):
                 )
             case _:
                 raise LeaseLost("somebody else owns this key now; nothing was changed", key=self.key.text)
+
+
+def words_of(error: BaseException) -> str:
+    """Its type and its message."""
+    return f"{type(error).__qualname__}: {message_of(error)}"
 
 
 def message_of(error: BaseException) -> str:

@@ -17,7 +17,7 @@ from onceward.model.recovery import UNFINISHED, Recovered, Recovery, Standing, b
 from onceward.ports import Filter, Page
 
 from .engine import Engine
-from .held import message_of
+from .held import words_of
 from .schedule import AFTER_TROUBLE, Crew
 
 PAGE = 100
@@ -78,7 +78,7 @@ class Sweeper:
             except Stopping:
                 break
             except StoreError as error:
-                self.tell(Recovered("", self.engine.store.name, error=f"{type(error).__name__}: {message_of(error)}"))
+                self.tell(Recovered("", self.engine.store.name, error=words_of(error)))
                 rest = max(every, AFTER_TROUBLE)
             await crew.rest(rest, lambda: self.engine.stopping)
         return total
@@ -109,9 +109,7 @@ class Sweeper:
         except OncewardError:
             raise
         except Exception as error:
-            raise ConfigurationError(
-                f"its kept input no longer fits: {type(error).__qualname__}: {message_of(error)}", key=record.key
-            ) from error
+            raise ConfigurationError(f"its kept input no longer fits: {words_of(error)}", key=record.key) from error
 
     async def _due(self, record: Record, found: Recovery) -> None:
         try:
@@ -130,7 +128,7 @@ class Sweeper:
         except (Stopping, StoreError):
             raise
         except OncewardError as error:
-            told = Recovered(record.key, record.scope, error=f"{type(error).__name__}: {message_of(error)}")
+            told = Recovered(record.key, record.scope, error=words_of(error))
         found.count(told)
         if not told.elsewhere:
             self.tell(told)

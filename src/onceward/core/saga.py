@@ -35,7 +35,7 @@ from .acquire import acquire
 from .ending import classify
 from .engine import Engine
 from .execute import at_a_glance
-from .held import Held, message_of
+from .held import Held, message_of, words_of
 from .interrupted import recover
 from .job import Job
 from .saga_claim import SagaClaim
@@ -189,7 +189,7 @@ class SagaRun:
         finding, error = await self._call(step.policy.find or _ask_nobody, step)
         if error is not None:
             claim.raised = error
-            return f"verify of step {step.name} raised {_type_of(error)}: {message_of(error)}"
+            return f"verify of step {step.name} raised {words_of(error)}"
         if isinstance(finding, applied):
             await self._did(step, finding.value)
         elif finding is not_applied:
@@ -248,7 +248,7 @@ class SagaRun:
         try:
             delay = step.policy.delay_after(attempt) / SECOND
         except Exception as error:  # noqa: BLE001 (it is the user's own function, and no reason to stop here)
-            self.claim.tell("retry_delay_failed", "retried without a delay", repr(error))
+            self.claim.tell("retry_delay_failed", "retried without a delay", words_of(error))
             delay = 0.0
         await self._sleep(delay)
 
