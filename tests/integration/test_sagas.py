@@ -620,6 +620,15 @@ class Mute(Exception):
     __repr__ = __str__
 
 
+def test_a_result_that_lets_nobody_look_at_it_is_a_result(shop: Shop) -> None:
+    class Proxy:
+        def __getattr__(self, name: str) -> Any:
+            raise RuntimeError(name)
+
+    shop.saga(shop.step("charge", Proxy()))(number=1)
+    assert shop.log == ["charge"]
+
+
 def test_errors_that_cannot_be_printed_are_errors_like_any_other(shop: Shop) -> None:
     def raising(_attempt: int) -> float:
         raise Mute

@@ -230,7 +230,7 @@ class SagaRun:
         held.act = run = StepRun(held, self.claim.journal, self._line(step), self.saga.input, self._results())
         try:
             value = call(run)
-            if hasattr(value, "__await__"):
+            if hasattr(type(value), "__await__"):  # not of the value: what its own code raises there is no failure
                 value = await (value if held.engine.world.cancels else _unawaitable(value))
         except Exception as error:  # noqa: BLE001 (whatever it raised, it is a fact for the journal)
             return None, error
