@@ -352,6 +352,18 @@ def test_an_answer_that_settles_nothing_still_does_if_it_cannot_be_sent_as_it_is
     assert face.read("m1", name="orders").attempt == 2
 
 
+@pytest.mark.rival(24)
+@pytest.mark.parametrize("choices", [{"final": Exception}, {"not_applied": Exception}, {"retry": OSError}, {}])
+def test_an_answer_that_settles_nothing_is_no_error_of_which_anything_is_declared(
+    face: Face, choices: dict[str, Any]
+) -> None:
+    """Else `final=Exception` would acknowledge what the handler has asked to get once more."""
+    stand = pubsub_of(face, **choices)
+    answers = [Answer(503), Answer(201)]
+    stand.on({"order"})(lambda message: answers.pop(0))
+    assert [stand.send(push({"order": 7})).status for _ in range(3)] == [503, 201, 201]
+
+
 @pytest.mark.rival(17)
 def test_an_answer_that_settles_nothing_is_sent_but_not_stored(face: Face) -> None:
     stand = pubsub_of(face, retry=OSError)

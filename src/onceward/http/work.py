@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from onceward.core.ending import SettledNothing
 from onceward.core.engine import Engine
 from onceward.core.job import Job
 from onceward.errors import ConfigurationError, InvalidKey
@@ -28,7 +29,7 @@ class Rejected(Exception):
     """A delivery that can never be done. As the next, it never leaves this package: it is what the record says."""
 
 
-class TryAgain(Exception):
+class TryAgain(SettledNothing):
     """A handler's own answer that settles nothing: it is sent, but not stored, and the next delivery runs again."""
 
     def __init__(self, answer: Answer) -> None:
@@ -54,8 +55,6 @@ class Work:
         refuse_colour(once, handler)
         settings = {"window": WINDOW, "on_running": "raise", **defaults, **once._defaults, **choices}  # noqa: SLF001 (as the client's own faces do)
         settings["final"] = (*_several(settings.get("final", ())), Rejected, InvalidKey)
-        if settings.get("retry") is not None:
-            settings["retry"] = (*_several(settings["retry"]), TryAgain)
         self.face = once.using(**settings)
         self.name = name
         self.handler = handler
