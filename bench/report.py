@@ -18,8 +18,9 @@ Finding = Comparison | Missing
 HEADER = f"{'':<{WIDTH}}{'Onceward':>11}{'against':>12}  {'ratio':<21}{'noise':<19}{'bar':<8}"
 
 LEGEND = """
-Times are microseconds an operation. ratio: for a bar with ≥ how many times as fast Onceward is, else how many times as
-long it takes; median [95 %]. noise: the other side against itself by the same method; what lies inside says nothing."""
+Times are microseconds an operation (of http: the server's CPU). ratio: for a bar with ≥ how many times as fast Onceward
+is, else how many times as long it takes; median [95 %]. noise: the other side against itself by the same method, on the
+wall; what lies inside says nothing."""
 
 
 def row(name: str, found: Finding) -> str:
@@ -27,10 +28,11 @@ def row(name: str, found: Finding) -> str:
         return f"{name:<{WIDTH}}  {not_installed(found)}"
     bar = BARS.get(name)
     verdict = judge(bar, found) if bar else None
+    ours, theirs = ((side.cpu if bar is not None and bar.of == "cpu" else side.wall) for side in (found.a, found.b))
     return (
-        f"{name:<{WIDTH}}{found.a.wall * MICRO:>11,.1f}{found.b.wall * MICRO:>12,.1f}  "
+        f"{name:<{WIDTH}}{ours * MICRO:>11,.1f}{theirs * MICRO:>12,.1f}  "
         f"{shown(verdict.ratio if verdict else found.wall):<20} {shown(found.noise):<18} "
-        f"{bar or 'no bar'!s:<8}{verdict or ''!s}"
+        f"{bar or 'no bar'!s:<7} {verdict or ''!s}"
     ).rstrip()
 
 

@@ -21,7 +21,8 @@ WITH_CODE = [page for page in pages() if program(page)]
 def test_the_examples_of_a_page_run_and_print_what_it_says(
     page: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    script = tmp_path / f"{page.stem.lower()}.py"
+    stem = page.stem.lower()
+    script = tmp_path / f"{stem}{'_page' if stem in sys.stdlib_module_names else ''}.py"
     script.write_text(program(page), encoding="utf-8")
     for name, text in files(page).items():
         (tmp_path / name).write_text(text, encoding="utf-8")

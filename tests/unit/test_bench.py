@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from bench import __main__ as command
-from bench import bare, bars, cases_keys, cases_many, paired, peers, peers_postgres, peers_redis, report
+from bench import bare, bars, cases_keys, cases_many, http_apps, paired, peers, peers_postgres, peers_redis, report
 from bench.case import Effort, Missing, Plan
 from bench.paired import Comparison, Pace, Ratio, Reading
 from onceward import MemoryStore, open_store
@@ -174,6 +174,7 @@ def test_a_line_shows_both_sides_the_ratio_the_noise_the_bar_and_the_verdict() -
     assert entry["bar"] == {
         "sense": "at most",
         "limit": 1.2,
+        "of": "wall",
         "ratio": {"median": 1.5, "low": 1.4, "high": 1.6},
         "met": False,
         "certain": True,
@@ -191,9 +192,8 @@ def test_the_page_about_speed_names_every_bar() -> None:
 # ── the cases ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 NAMES = {*bars.BARS, *bars.WITHOUT_BAR}
-OF_PEERS = {
-    name for name in NAMES if any(peer in name for peer in (*peers.PEERS, *peers_redis.PEERS, *peers_postgres.PEERS))
-}
+PEERS = (*peers.PEERS, *peers_redis.PEERS, *peers_postgres.PEERS, *http_apps.PEERS)
+OF_PEERS = {name for name in NAMES if any(peer in name for peer in PEERS)}
 
 
 @pytest.fixture

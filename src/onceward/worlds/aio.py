@@ -143,7 +143,7 @@ class EventLoop:
         cancelled: BaseException | None = None
         while True:
             try:
-                return await asyncio.shield(task), cancelled
+                return await shielded(task), cancelled
             except asyncio.CancelledError as error:
                 if task.cancelled():
                     raise
@@ -164,6 +164,26 @@ class EventLoop:
         if self._thread is not None:
             self._thread.shutdown(wait=False)
             self._thread = None
+
+
+def shielded(inner: asyncio.Future[T]) -> asyncio.Future[T]:
+    """What waits for it without being able to cancel it: as `asyncio.shield`, in half the steps."""
+    outer: asyncio.Future[T] = inner.get_loop().create_future()
+
+    def tell(inner: asyncio.Future[T]) -> None:
+        if inner.cancelled():
+            outer.cancel()
+            return
+        error = inner.exception()
+        if outer.done():  # nobody waits any more
+            return
+        if error is None:
+            outer.set_result(inner.result())
+        else:
+            outer.set_exception(error)
+
+    inner.add_done_callback(tell)
+    return outer
 
 
 def _tell(told: asyncio.Future[bool], sockets: int) -> None:

@@ -1,0 +1,21 @@
+"""Payments with Flask: `flask --app examples.http.flask_app run`."""
+
+from __future__ import annotations
+
+import flask
+
+from examples.http.who import of_environ
+from onceward import Once
+from onceward.http.wsgi import IdempotencyMiddleware
+
+once = Once("memory://")
+payments: list[int] = []
+
+app = flask.Flask(__name__)
+app.wsgi_app = IdempotencyMiddleware(app.wsgi_app, once, principal=of_environ, required=["/payments"])  # type: ignore[method-assign]  # Flask's own way
+
+
+@app.post("/payments")
+def pay() -> tuple[dict[str, int], int]:
+    payments.append(flask.request.get_json()["cents"])
+    return {"payment": len(payments)}, 201

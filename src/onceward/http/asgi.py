@@ -1,0 +1,170 @@
+"""Idempotency-Key for every ASGI application.
+
+    app = IdempotencyMiddleware(app, once, principal=user_of, required=["/payments"], optional=["/orders/*"])
+
+Requests on other routes, of other methods and without a key pass through untouched. One with a key is read, claimed and
+worked on once; the work has a task of its own and outlives its client.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any, Unpack
+
+from onceward.aio import AsyncOnce
+from onceward.client import Once
+from onceward.core.apart import execute_apart
+from onceward.errors import ClaimError, ConfigurationError, InvalidKey, NotAcquired, ResultError, StoreError
+from onceward.model.outcome import Executed, Failed, Parked
+from onceward.ports import World
+
+from .body import LIGHT, Body, BodyTooLarge
+from .contract import Contract, ContractChoices
+from .exchange import App, Exchange, Message, Receive, Scope, Send
+from .routes import Routes
+from .semantics import BODY_TOO_LARGE, KEY_HEADER, HttpAnswer, Request
+from .settling import Unsettled
+
+# Ways to answer that would go past us. Who does not find them uses plain messages.
+_WAYS_AROUND = frozenset(("http.response.pathsend", "http.response.zerocopysend", "http.response.trailers"))
+
+
+MOST_DIGITS = 19
+"""Of a length: what is longer is no number of bytes."""
+
+
+class IdempotencyMiddleware:
+    """`principal(scope)` says whose key it is: a str, or None for nobody. It may be async, and must authenticate."""
+
+    def __init__(
+        self,
+        app: App,
+        once: AsyncOnce | Once,
+        *,
+        principal: Callable[[Scope], Any],
+        **choices: Unpack[ContractChoices],
+    ) -> None:
+        self.app = app
+        self.contract = Contract(_awaited(once), principal, **choices)
+        self._routes = self._chosen()
+
+    def _chosen(self) -> dict[str, Routes]:
+        self.contract.check_routes()
+        return self.contract.routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and (routes := self._routes.get(scope["method"])) is not None:
+            path, root = scope["path"], scope.get("root_path")
+            required = routes.required(path.removeprefix(root) if root else path)
+            if required is not None:
+                keys = [value for name, value in scope["headers"] if name == KEY_HEADER]
+                if keys or required:
+                    await self._answer(scope, receive, send, keys)
+                    return
+        await self.app(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, keys: list[bytes]) -> None:
+        """Who it is, which key, which body; then the work, or why not."""
+        contract = self.contract
+        found = contract.principal(scope)
+        principal = contract.checked_principal(await found if hasattr(found, "__await__") else found)
+        if principal is None:
+            await say(send, contract.no_principal())
+            return
+        try:
+            key = contract.key(keys)
+        except InvalidKey as error:
+            await say(send, contract.of_error(error))
+            return
+        content_type, length = _described(scope["headers"])
+        try:
+            body, digest = await read(receive, length, contract.max_body, contract.engine.world)
+        except BodyTooLarge:
+            await say(send, contract.problem(BODY_TOO_LARGE))
+            return
+        if body is None:  # the client has left before it had asked: nothing is begun
+            return
+        path = scope.get("raw_path") or scope["path"].encode("utf-8", "surrogatepass")
+        request = Request(principal, scope["method"], path, scope.get("query_string", b""), content_type)
+        scope["onceward.key"] = key
+        exchange = Exchange(self.app, _without_ways_around(scope), send, contract, body)
+        exchange.job = contract.job(key, request, digest, exchange.work)
+        await self._work(exchange)
+
+    async def _work(self, exchange: Exchange) -> None:
+        contract = self.contract
+        try:
+            outcome = await execute_apart(contract.engine, exchange.job, exchange.start)
+        except (NotAcquired, ClaimError, ResultError, StoreError) as error:
+            if exchange.begun:
+                raise
+            await exchange.refuse(contract.of_error(error))
+            return
+        except BaseException:
+            exchange.abandon()
+            raise
+        if isinstance(outcome, Failed | Parked) and outcome.exception is not None:
+            if not isinstance(outcome.exception, Unsettled) or exchange.broken:
+                raise outcome.exception
+        elif not isinstance(outcome, Executed) and not exchange.begun:
+            await exchange.refuse(contract.of_outcome(outcome))
+        if exchange.trouble is not None and not isinstance(exchange.trouble, OSError):
+            raise exchange.trouble
+
+
+async def read(receive: Receive, length: int | None, limit: int, world: World) -> tuple[Message | Body | None, bytes]:
+    """The body and its SHA-256; None if the client left. Most come in one message, which is handed on as it is."""
+    if length is not None and length > limit:
+        raise BodyTooLarge
+    message = await receive()
+    if message["type"] == "http.request" and not message.get("more_body"):
+        data = message.get("body", b"")
+        if len(data) <= min(LIGHT, limit):
+            return message, hashlib.sha256(data).digest()
+    body = Body(limit)
+    try:
+        while message["type"] == "http.request":
+            body.add(message.get("body", b""))
+            if not message.get("more_body"):
+                return body, await world.think(body.end) if body.heavy else body.end()
+            if body.full:
+                await world.think(body.flush)
+            message = await receive()
+    except BaseException:
+        body.close()
+        raise
+    body.close()
+    return None, b""
+
+
+async def say(send: Send, answer: HttpAnswer) -> None:
+    status, headers, body = answer
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _described(headers: Any) -> tuple[bytes, int | None]:
+    """Content type and length. A length that is none is left to the server, which has read the body by it."""
+    content_type, length = b"", None
+    for name, value in headers:
+        if name == b"content-type":
+            content_type = value
+        elif name == b"content-length" and value.isdigit() and len(value) < MOST_DIGITS:
+            length = int(value)
+    return content_type, length
+
+
+def _without_ways_around(scope: Scope) -> Scope:
+    extensions = scope.get("extensions")
+    if not extensions or _WAYS_AROUND.isdisjoint(extensions):
+        return scope
+    return {**scope, "extensions": {name: each for name, each in extensions.items() if name not in _WAYS_AROUND}}
+
+
+def _awaited(once: AsyncOnce | Once) -> AsyncOnce:
+    if isinstance(once, Once):
+        return once.aio
+    if not isinstance(once, AsyncOnce):
+        raise ConfigurationError(f"{once!r} is no client", hint="give an AsyncOnce, or a Once")
+    return once

@@ -1,0 +1,197 @@
+"""One request that is worked on: what the application sees instead of the server.
+
+It reads the body that was read before, and is never told that the client has left. Its answer goes out as it comes, but
+for the last part, which waits until the claim is settled: who has the whole answer can rely on it. Background tasks
+that run behind the answer are not part of the claim any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any
+
+from onceward.core.held import Held, current
+from onceward.core.job import Job
+from onceward.model.outcome import Outcome
+from onceward.worlds.aio import shielded
+
+from .body import Body
+from .contract import Contract
+from .semantics import HttpAnswer
+from .settling import NoAnswer, Unsettled, settle
+
+# Each framework has its own types for these, which do not fit each other.
+Scope = Any
+Message = Any
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[..., Awaitable[None]]
+
+
+_apart: set[asyncio.Future[Outcome[Any]]] = set()
+"""What is being worked on, whether anybody waits for it or not. A loop itself refers to its tasks weakly."""
+
+
+class Exchange:
+    """The application's own view of one request with a key."""
+
+    started = False  # the work has a task of its own
+    begun = False  # a part of its answer was sent
+    over = False  # all of it was, or is not going to be
+    broken = False  # its last part is not sent, because nobody could rely on it
+    trouble: Exception | None = None  # of the server, when it was to send
+    job: Job
+    _message: Message | None = None
+    _body: Body | None = None
+    _left = 0
+    _answered: asyncio.Event | None = None
+    _held: Held | None = None
+    _settled = False
+    _start: Message | None = None
+    _size = 0
+    _length: int | None = None
+
+    def __init__(self, app: App, scope: Scope, send: Send, contract: Contract, body: Message | Body) -> None:
+        self._app = app
+        self._scope = scope
+        self._send = send
+        self._contract = contract
+        self._parts: list[bytes] | None = []
+        if isinstance(body, Body):
+            self._body = body
+            self._left = body.size
+        else:
+            self._message = body
+
+    def start(self, work: Coroutine[Any, Any, Outcome[Any]]) -> Awaitable[Outcome[Any]]:
+        """The work in a task of its own, and what waits for it: to stop waiting does not stop the work."""
+        self.started = True
+        task = asyncio.ensure_future(work)
+        _apart.add(task)
+        task.add_done_callback(_apart.discard)
+        return shielded(task)
+
+    def abandon(self) -> None:
+        """Nobody waits any more. What was not begun will not be."""
+        if not self.started:
+            self._leave()
+
+    async def work(self) -> None:
+        """What the job calls. Without a claim (the store is down, and the policy says run) it only passes on."""
+        held = current()
+        self._held = held if held is not None and held.job is self.job else None
+        try:
+            await self._app(self._scope, self.receive, self.send)
+            if not self._settled:
+                raise NoAnswer("the application returned without completing its answer")
+        finally:
+            self._leave()
+        if self._held is not None and self._held.unconfirmed:
+            raise Unsettled("the claim could not be settled")
+
+    def _leave(self) -> None:
+        if self._body is not None:
+            self._body.close()
+        self._end()
+
+    # ── what the application reads ──
+
+    async def receive(self) -> Message:
+        if self._message is not None:
+            message, self._message = self._message, None
+            return message
+        if self._body is not None and self._left >= 0:
+            return await self._piece(self._body)
+        if not self.over:
+            if self._answered is None:
+                self._answered = asyncio.Event()
+            await self._answered.wait()
+        return {"type": "http.disconnect"}
+
+    async def _piece(self, body: Body) -> Message:
+        piece = await self._contract.engine.world.think(body.read) if body.on_disk else body.read()
+        self._left -= len(piece)
+        more = self._left > 0
+        if not more:
+            self._left = -1
+        return {"type": "http.request", "body": piece, "more_body": more}
+
+    # ── what it answers ──
+
+    async def send(self, message: Message) -> None:
+        kind = message["type"]
+        if kind == "http.response.body" and self._start is not None:
+            await self._part(message, self._start)
+        elif kind == "http.response.start" and self._start is None:
+            self._start = message  # until it is known whether there is more than one part
+        else:
+            await self._forward(message)
+
+    async def _part(self, message: Message, start: Message) -> None:
+        more = message.get("more_body", False)
+        if not self._settled:
+            self._keep(message.get("body", b""))
+            if not more or self._is_whole():
+                self._settled = True
+                await self._settle()
+        if self.over:
+            return
+        if not self.begun:
+            self.begun = True
+            await self._forward({**start, "headers": [*start.get("headers", ()), self._contract.window]})
+        await self._forward(message)
+        if not more:
+            self._end()
+
+    def _end(self) -> None:
+        self.over = True
+        if self._answered is not None:
+            self._answered.set()
+
+    def _keep(self, chunk: bytes) -> None:
+        self._size += len(chunk)
+        if self._parts is not None:
+            self._parts.append(chunk)
+            if self._size > self._contract.max_answer:
+                self._parts = None
+
+    def _is_whole(self) -> bool:
+        """Whether the client has all that was announced, although more parts may come: empty ones."""
+        if self._length is None:
+            headers: Iterable[tuple[bytes, bytes]] = self._start.get("headers", ()) if self._start else ()
+            found = [value for name, value in headers if name.lower() == b"content-length"]
+            self._length = int(found[0]) if found and found[0].isdigit() else -1
+        return 0 <= self._length <= self._size
+
+    async def _settle(self) -> None:
+        held, start = self._held, self._start
+        if held is None or start is None:
+            return
+        trouble = await settle(held, start["status"], start.get("headers", ()), self._parts)
+        if trouble is None:
+            return
+        if self.begun:
+            self.broken = True
+        else:
+            await self._say(self._contract.of_outcome(trouble))
+        self._end()
+
+    async def refuse(self, answer: HttpAnswer) -> None:
+        """The application is not asked: the answer is ours."""
+        self._leave()
+        await self._say(answer)
+
+    async def _say(self, answer: HttpAnswer) -> None:
+        self.begun = True
+        status, headers, body = answer
+        await self._forward({"type": "http.response.start", "status": status, "headers": headers})
+        await self._forward({"type": "http.response.body", "body": body})
+
+    async def _forward(self, message: Message) -> None:
+        """To the server. A client that has left is no reason to stop."""
+        if self.trouble is None:
+            try:
+                await self._send(message)
+            except Exception as error:  # noqa: BLE001 (each server has its own; told when the work is done)
+                self.trouble = error

@@ -1,0 +1,162 @@
+"""FastAPI: the key as a dependency of a route, which shows in its OpenAPI document.
+
+    idempotency = Idempotency(once, principal=user_of)
+
+    @app.post("/payments", dependencies=[idempotency.required], responses=idempotency.responses)
+    def pay(…): …
+
+    idempotency.protect(app)
+
+The dependency says where; the middleware that `protect` adds does the work, and reads from the routes which of them
+have it. A route with the dependency that no middleware guards is an error, never unprotected.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any, Final, Unpack
+
+from onceward.aio import AsyncOnce
+from onceward.client import Once
+from onceward.errors import ConfigurationError, MissingExtra
+from onceward.model.window import window_of
+
+from .asgi import IdempotencyMiddleware
+from .contract import SAFE, ContractChoices
+from .exchange import App, Scope
+from .routes import Routes
+from .semantics import PROBLEM
+
+KEY: Final = "onceward.key"
+
+_PROBLEM: Final = {
+    "type": "object",
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+        "code": {"type": "string"},
+    },
+}
+_TOLD: Final = {
+    400: "Idempotency-Key is missing or malformed",
+    401: "A key belongs to somebody: authenticate first",
+    409: "The same request is being worked on; Retry-After says when to ask again",
+    410: "The request was done, but its answer was too large to be kept",
+    413: "The body is too large",
+    422: "This Idempotency-Key came before with another request",
+}
+
+
+class Idempotency:
+    """The choices of one API. `required` and `optional` are dependencies of routes, `protect` adds the middleware."""
+
+    responses: Final[dict[int | str, dict[str, Any]]] = {
+        status: {"description": told, "content": {PROBLEM.decode(): {"schema": _PROBLEM}}}
+        for status, told in _TOLD.items()
+    }
+    """For `responses=` of a route: what the middleware may answer instead of it."""
+
+    def __init__(
+        self, once: AsyncOnce | Once, *, principal: Callable[[Scope], Any], **choices: Unpack[ContractChoices]
+    ) -> None:
+        for name in ("required", "optional", "methods"):
+            if name in choices:
+                raise ConfigurationError(
+                    f"{name}= is said by the routes themselves", hint="dependencies=[idempotency.required]"
+                )
+        self._once = once
+        self._principal = principal
+        self._choices = choices
+        window = str(window_of(choices.get("window", once.policy.window)))
+        self._calls = {_dependency(window, required=required): required for required in (True, False)}
+        self.required, self.optional = map(_depends, self._calls)
+
+    def protect(self, app: Any) -> None:
+        """Guard the routes of this application that have one of the dependencies."""
+        app.add_middleware(_OfRoutes, self._once, self._principal, self._choices, lambda: self._routes(app))
+
+    def _routes(self, app: Any) -> dict[str, Routes]:
+        found: dict[str, dict[bool, list[str]]] = defaultdict(lambda: {True: [], False: []})
+        for route in app.routes:
+            required = self._wants(getattr(route, "dependant", None))
+            if required is not None:
+                for method in route.methods - SAFE:
+                    found[method][required].append(route.path)
+        return {method: Routes(paths[True], paths[False]) for method, paths in found.items()}
+
+    def _wants(self, dependant: Any) -> bool | None:
+        """Whether a key is required, by the strictest of all the dependencies of a route."""
+        if dependant is None:
+            return None
+        inner = [self._wants(one) for one in dependant.dependencies]
+        wanted = [one for one in (self._calls.get(dependant.call), *inner) if one is not None]
+        return any(wanted) if wanted else None
+
+
+class _OfRoutes(IdempotencyMiddleware):
+    """Made when the application starts: then its routes are known."""
+
+    def __init__(
+        self,
+        app: App,
+        once: AsyncOnce | Once,
+        principal: Callable[[Scope], Any],
+        choices: ContractChoices,
+        routes: Callable[[], dict[str, Routes]],
+    ) -> None:
+        self._find = routes
+        super().__init__(app, once, principal=principal, **choices)
+
+    def _chosen(self) -> dict[str, Routes]:
+        return self._find()
+
+
+def _dependency(window: str, *, required: bool) -> Callable[..., Any]:
+    fastapi = _fastapi()
+
+    def idempotency_key(request: Any, idempotency_key: str | None) -> str | None:
+        key: str | None = request.scope.get(KEY)
+        if key is None and (required or idempotency_key is not None):
+            raise ConfigurationError(
+                f"{request.method} {request.url.path} wants Idempotency-Keys, but nothing guards it",
+                hint="call idempotency.protect(app), on the application that has the route, before it starts",
+            )
+        return key
+
+    told = f"A string in quotes: new for new work, the same for every attempt at it. How long it is known: {window}."
+    header = fastapi.Header(alias="Idempotency-Key", description=told, examples=['"8e03978e-40d5-43e8-bc93"'])
+    parameter = inspect.Parameter
+    idempotency_key.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # what FastAPI reads
+        [
+            parameter("request", parameter.KEYWORD_ONLY, annotation=fastapi.Request),
+            parameter(
+                "idempotency_key",
+                parameter.KEYWORD_ONLY,
+                annotation=_annotated(str if required else str | None, header),
+                default=parameter.empty if required else None,
+            ),
+        ]
+    )
+    return idempotency_key
+
+
+def _annotated(kind: Any, header: Any) -> Any:
+    from typing import Annotated
+
+    return Annotated[kind, header]
+
+
+def _depends(call: Callable[..., Any]) -> Any:
+    return _fastapi().Depends(call)
+
+
+def _fastapi() -> Any:
+    try:
+        import fastapi
+    except ImportError:
+        raise MissingExtra("FastAPI is not installed", hint="pip install fastapi") from None
+    return fastapi

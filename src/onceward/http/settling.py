@@ -1,0 +1,65 @@
+"""What an application's answer means for the claim under which it worked. Colourless."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from onceward.core.ending import after_error, after_value
+from onceward.core.held import Held
+from onceward.core.unclaimed import Unclaimed
+from onceward.model.outcome import Outcome
+
+from .semantics import frees_key, kept, refuses
+
+
+class Refused(Exception):
+    """The application answered that it has not begun: 401, 403, 425 or 429."""
+
+
+class Faulted(Exception):
+    """The application answered 408 or 5xx: nobody knows how far it came."""
+
+
+class NoAnswer(Exception):
+    """The application ended without an answer."""
+
+
+class Unsettled(Exception):
+    """The application has answered, but its claim could not be settled: that was told, and nothing more can be."""
+
+
+class AnswerTooLarge:
+    """Stands for an answer that is not kept. It has no content, so that nobody can store it."""
+
+
+class NotHttp:
+    """Stands for an answer that no server would send, such as one with a line break in a header."""
+
+
+async def settle(
+    held: Held, status: int, headers: Iterable[Iterable[bytes]], parts: list[bytes] | None
+) -> Outcome[Any] | None:
+    """Record the answer, or that the work is to be tried again. `parts` None: there was too much of it.
+
+    An outcome comes back if nobody may rely on the answer. Whatever happened, this was the last word on the claim.
+    """
+    if isinstance(held, Unclaimed):  # the test mode: there is nothing to settle
+        return None
+    if frees_key(status):
+        kind = Refused if refuses(status) else Faulted
+        await after_error(held, kind(f"the application answered {status}"))
+        trouble = None
+    else:
+        outcome = await after_value(held, _result(status, headers, parts))
+        trouble = outcome if held.settled is None else None
+    if held.settled is None:
+        held.unconfirmed = True  # the lease has to lapse
+    return trouble
+
+
+def _result(status: int, headers: Iterable[Iterable[bytes]], parts: list[bytes] | None) -> object:
+    if parts is None:
+        return AnswerTooLarge()
+    data = kept(status, headers, parts[0] if len(parts) == 1 else b"".join(parts))
+    return NotHttp() if data is None else data

@@ -1,0 +1,476 @@
+"""What only ASGI has: clients that leave, tasks that are cancelled, messages that are not of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import hashlib
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from onceward import AsyncOnce, MemoryStore
+from onceward.http.asgi import IdempotencyMiddleware
+from onceward.http.body import IN_MEMORY, Body
+from tests.sites import JSON, Reply, reply_to
+
+App = Callable[[Any, Any, Any], Coroutine[Any, Any, None]]
+
+
+def scope_of(key: str | None = '"k1"', method: str = "POST", **more: Any) -> dict[str, Any]:
+    headers = [JSON] if key is None else [JSON, (b"idempotency-key", key.encode())]
+    return {
+        "type": "http",
+        "method": method,
+        "path": "/pay",
+        "raw_path": b"/pay",
+        "query_string": b"",
+        "headers": headers,
+        **more,
+    }
+
+
+def messages_of(*chunks: bytes) -> list[dict[str, Any]]:
+    chunks = chunks or (b"{}",)
+    return [
+        {"type": "http.request", "body": chunk, "more_body": number < len(chunks)}
+        for number, chunk in enumerate(chunks, 1)
+    ]
+
+
+@asynccontextmanager
+async def guarded(app: Any, **choices: Any) -> AsyncIterator[IdempotencyMiddleware]:
+    async with AsyncOnce(MemoryStore()) as once:
+        yield IdempotencyMiddleware(app, once, **{"principal": lambda scope: "alice", "optional": ["/pay"], **choices})
+
+
+async def ask(app: Any, scope: dict[str, Any] | None = None, *chunks: bytes) -> Reply:
+    return await reply_to(app, scope or scope_of(), messages_of(*chunks))
+
+
+class Counting:
+    """Answers with how often it was asked. `steps` are taken in between."""
+
+    def __init__(self, *steps: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        self.runs = 0
+        self.seen: list[Any] = []
+        self._steps = steps
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.runs += 1
+        while (message := await receive()).get("more_body"):
+            self.seen.append(message)
+        self.seen.append(message)
+        for step in self._steps:
+            await step()
+        await send({"type": "http.response.start", "status": 200, "headers": [JSON]})
+        await send({"type": "http.response.body", "body": b"%d" % self.runs})
+
+
+# ── what is not ours ──
+
+
+@pytest.mark.fault("F77")
+@pytest.mark.rival(15)
+@pytest.mark.parametrize(
+    "scope",
+    [
+        scope_of(method="GET"),
+        scope_of(method="HEAD"),
+        scope_of(None),
+        scope_of(path="/other"),
+        {"type": "websocket", "path": "/pay", "headers": [(b"idempotency-key", b'"k"')]},
+        {"type": "lifespan"},
+    ],
+    ids=["get", "head", "no key", "other route", "websocket", "lifespan"],
+)
+async def test_what_is_not_ours_gets_the_very_objects_of_the_server(scope: dict[str, Any]) -> None:
+    got: list[Any] = []
+
+    async def app(*given: Any) -> None:
+        got.extend(given)
+
+    before = dict(scope)
+    receive, send = object(), object()
+    async with guarded(app) as middleware:
+        await middleware(scope, receive, send)  # type: ignore[arg-type]  # nobody calls them
+    assert [one is other for one, other in zip(got, (scope, receive, send), strict=True)] == [True] * 3
+    assert scope == before
+
+
+async def test_paths_are_compared_without_the_root_path_of_the_application() -> None:
+    app = Counting()
+    async with guarded(app) as middleware:
+        mounted = scope_of(path="/api/pay", root_path="/api")
+        assert [(await ask(middleware, dict(mounted))).body for _ in range(2)] == [b"1", b"1"]
+
+
+async def test_a_principal_may_be_found_by_a_coroutine() -> None:
+    async def principal(scope: Any) -> str:
+        await asyncio.sleep(0)
+        return "alice"
+
+    app = Counting()
+    async with guarded(app, principal=principal) as middleware:
+        assert [(await ask(middleware)).body for _ in range(2)] == [b"1", b"1"]
+
+
+# ── the body ──
+
+
+async def test_a_small_body_reaches_the_application_as_the_very_message_of_the_server() -> None:
+    app = Counting()
+    message = messages_of(b'{"a": 1}')[0]
+    async with guarded(app) as middleware:
+        await reply_to(middleware, scope_of(), [message])
+    assert app.seen[0] is message
+
+
+async def test_in_how_many_parts_a_body_comes_makes_no_difference() -> None:
+    app = Counting()
+    async with guarded(app) as middleware:
+        assert (await ask(middleware, None, b"abc", b"", b"def")).body == b"1"
+        assert (await ask(middleware, None, b"abcdef")).replayed
+        assert (await ask(middleware, None, b"a", b"bcdef")).replayed
+        assert (await ask(middleware, None, b"abcde")).status == 422
+    assert b"".join(message["body"] for message in app.seen) == b"abcdef"
+
+
+@pytest.mark.fault("F77")
+@pytest.mark.parametrize("size", [IN_MEMORY - 1, IN_MEMORY, IN_MEMORY + 1, 3 * IN_MEMORY + 7])
+async def test_an_upload_is_handed_on_byte_for_byte_from_memory_or_from_a_file(size: int) -> None:
+    digest, seen = hashlib.sha256(), 0
+    open_ended = True
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal seen, open_ended
+        while open_ended:
+            message = await receive()
+            digest.update(message["body"])
+            seen += len(message["body"])
+            open_ended = message["more_body"]
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    body = bytes(range(251)) * (size // 251 + 1)
+    chunks = [body[start : start + 65_537] for start in range(0, size, 65_537)]
+    chunks[-1] = chunks[-1][: size - 65_537 * (len(chunks) - 1)]
+    async with guarded(app) as middleware:
+        assert (await ask(middleware, None, *chunks)).status == 204
+        assert (await ask(middleware, None, *chunks)).replayed
+    assert (seen, digest.digest()) == (size, hashlib.sha256(body[:size]).digest())
+
+
+async def test_a_large_body_is_hashed_written_and_read_where_it_keeps_no_loop_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads: dict[str, set[bool]] = {"flush": set(), "read": set()}
+    here = threading.get_ident()
+    for name, seen in threads.items():
+        monkeypatch.setattr(Body, name, noting(getattr(Body, name), seen, here))
+    async with guarded(Counting()) as middleware:
+        await ask(middleware, None, *[b"x" * 65_536] * 40)
+        assert threads == {"flush": {False}, "read": {False}}
+        await ask(middleware, scope_of('"k2"'), b"small", b"parts")
+        assert threads == {"flush": {False, True}, "read": {False, True}}
+
+
+def noting(method: Callable[..., Any], seen: set[bool], here: int) -> Callable[..., Any]:
+    def call(*args: Any) -> Any:
+        seen.add(threading.get_ident() == here)
+        return method(*args)
+
+    return call
+
+
+async def test_a_client_that_leaves_before_its_request_is_whole_has_asked_for_nothing() -> None:
+    app = Counting()
+    parts = [{"type": "http.request", "body": b"a", "more_body": True}, {"type": "http.disconnect"}]
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return parts.pop(0)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async with guarded(app) as middleware:
+        await middleware(scope_of(), receive, send)
+        assert (await ask(middleware)).body == b"1"
+    assert sent == []
+
+
+# ── a client that leaves ──
+
+
+class Leaving:
+    """A client that sends its request and is gone."""
+
+    def __init__(self) -> None:
+        self._asked = False
+        self.told = 0
+
+    async def receive(self) -> Any:
+        if not self._asked:
+            self._asked = True
+            return messages_of()[0]
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Any) -> None:
+        self.told += 1
+        raise OSError("the client has left")
+
+
+@pytest.mark.fault("F76")
+async def test_when_the_client_leaves_the_work_finishes_and_is_kept() -> None:
+    async def nothing_is_told() -> None:
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    app = Counting(nothing_is_told)
+    client = Leaving()
+    async with guarded(app) as middleware:
+        await middleware(scope_of(), client.receive, client.send)
+        assert client.told == 1
+        reply = await ask(middleware)
+    assert (reply.body, reply.replayed, app.runs) == (b"1", True, 1)
+
+
+@pytest.mark.fault("F76")
+async def test_the_application_is_not_told_that_the_client_has_left_until_it_has_answered() -> None:
+    told: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+
+        async def listen() -> None:  # as the streaming answers of many frameworks do
+            told.append((await receive())["type"])
+
+        listener = asyncio.create_task(listen())
+        for number in range(3):
+            await asyncio.sleep(0)
+            if not number:
+                await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"%d" % number, "more_body": True})
+        assert told == []
+        await send({"type": "http.response.body", "body": b""})
+        await listener
+
+    client = Leaving()
+    async with guarded(app) as middleware:
+        await middleware(scope_of(), client.receive, client.send)
+        assert (await ask(middleware)).body == b"012"
+    assert told == ["http.disconnect"]
+
+
+@pytest.mark.fault("F76", "F28")
+async def test_when_the_server_cancels_its_task_the_work_finishes_and_is_kept() -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def wait() -> None:
+        begun.set()
+        await go.wait()
+
+    app = Counting(wait)
+    async with guarded(app, wait="30s") as middleware:
+        task = asyncio.create_task(ask(middleware))
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        duplicate = asyncio.create_task(ask(middleware))
+        await asyncio.sleep(0)
+        go.set()
+        assert (await duplicate).body == b"1"
+    assert app.runs == 1
+
+
+@pytest.mark.fault("F28")
+async def test_a_request_that_is_cancelled_while_it_waits_leaves_no_claim_behind() -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def wait() -> None:
+        begun.set()
+        await go.wait()
+
+    app = Counting(wait)
+    async with guarded(app, wait="30s") as middleware:
+        first = asyncio.create_task(ask(middleware))
+        await begun.wait()
+        second = asyncio.create_task(ask(middleware))
+        await asyncio.sleep(0.01)
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        go.set()
+        assert (await first).body == b"1"
+        assert middleware.contract.engine.keeper._holds == {}  # type: ignore[attr-defined]  # a Keeper has them
+
+
+@pytest.mark.fault("F28")
+async def test_a_large_request_that_is_cancelled_while_it_waits_leaves_no_file_open() -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def wait() -> None:
+        begun.set()
+        await go.wait()
+
+    chunks = [b"x" * 100_000] * 20
+    async with guarded(Counting(wait), wait="30s") as middleware:
+        first = asyncio.create_task(ask(middleware, None, *chunks))
+        await begun.wait()
+        second = asyncio.create_task(ask(middleware, None, *chunks))
+        while len(open_bodies()) < 2:  # noqa: ASYNC110 (nobody would ring for it)
+            await asyncio.sleep(0.01)
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        assert len(open_bodies()) == 1
+        go.set()
+        assert (await first).status == 200
+    assert open_bodies() == []
+
+
+def open_bodies() -> list[Body]:
+    gc.collect()
+    return [one for one in gc.get_objects() if isinstance(one, Body) and one._file is not None and not one._file.closed]
+
+
+# ── the answer ──
+
+
+@pytest.mark.rival(15)
+async def test_the_parts_of_a_stream_go_out_as_they_come_but_the_last_waits_for_the_record() -> None:
+    heard: asyncio.Queue[bytes] = asyncio.Queue()
+    go = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"one", "more_body": True})
+        await go.wait()
+        await send({"type": "http.response.body", "body": b"two"})
+
+    async with guarded(app) as middleware:
+        once = middleware.contract.engine
+
+        async def receive() -> Any:
+            return messages_of()[0]
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.body":
+                completed = once.bus.counts["completed"]
+                heard.put_nowait(message["body"] + (b" recorded" if completed else b""))
+
+        task = asyncio.create_task(middleware(scope_of(), receive, send))
+        assert await heard.get() == b"one"
+        go.set()
+        await task
+        assert await heard.get() == b"two recorded"
+        assert (await ask(middleware)).body == b"onetwo"
+
+
+async def test_what_was_announced_by_its_length_is_recorded_before_its_last_byte_goes_out() -> None:
+    """Middlewares between us and the handler often make a stream of one part, and then an empty one, of any answer."""
+    counts: list[int] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"3")]})
+        await send({"type": "http.response.body", "body": b"one", "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async with guarded(app) as middleware:
+
+        async def receive() -> Any:
+            return messages_of()[0]
+
+        async def send(message: Any) -> None:
+            counts.append(middleware.contract.engine.bus.counts["completed"])
+
+        await middleware(scope_of(), receive, send)
+        assert counts == [1, 1, 1]
+        assert (await ask(middleware)).body == b"one"
+
+
+async def test_background_tasks_delay_neither_the_answer_nor_the_record() -> None:
+    go = asyncio.Event()
+    answered = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"done"})
+        await go.wait()
+        raise LookupError("of the background task")
+
+    async with guarded(app) as middleware:
+
+        async def receive() -> Any:
+            return messages_of()[0]
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.body":
+                answered.set()
+
+        task = asyncio.create_task(middleware(scope_of(), receive, send))
+        await answered.wait()
+        assert (await ask(middleware)).body == b"done"
+        go.set()
+        with pytest.raises(LookupError):
+            await task
+        assert (await ask(middleware)).replayed, "what the background task raises changes nothing"
+
+
+async def test_an_application_that_ends_without_an_answer_has_failed() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async with guarded(app) as middleware:
+        for _ in range(2):
+            with pytest.raises(Exception, match="without completing its answer"):
+                await ask(middleware)
+
+
+async def test_ways_to_answer_that_would_go_past_us_are_hidden_and_others_are_not() -> None:
+    seen: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(scope["extensions"])
+        await Counting()(scope, receive, send)
+
+    extensions = {"http.response.pathsend": {}, "http.response.trailers": {}, "tls": {"version": 772}}
+    async with guarded(app) as middleware:
+        scope = scope_of(extensions=extensions)
+        await ask(middleware, scope)
+    assert seen == [{"tls": {"version": 772}}]
+    assert scope["extensions"] is extensions
+
+
+async def test_what_the_server_says_against_an_answer_is_raised_when_the_work_is_done() -> None:
+    app = Counting()
+
+    async def receive() -> Any:
+        return messages_of()[0]
+
+    async def send(message: Any) -> None:
+        raise ValueError("illegal header value")
+
+    async with guarded(app) as middleware:
+        with pytest.raises(ValueError, match="illegal header"):
+            await middleware(scope_of(), receive, send)
+        assert (await ask(middleware)).body == b"1"
+
+
+@pytest.mark.fault("F35")
+async def test_a_request_with_the_same_key_from_inside_of_the_handler_does_not_wait_for_itself() -> None:
+    inner: list[Reply] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        inner.append(await ask(middleware))
+        await Counting()(scope, receive, send)
+
+    async with guarded(app, wait="30s") as middleware:
+        assert (await ask(middleware)).status == 200
+    assert inner[0].status == 500
+    assert inner[0].problem["code"] == "reentrant"

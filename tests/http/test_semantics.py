@@ -1,0 +1,156 @@
+"""What HTTP makes of keys and requests, without any server: by examples, and for everything that can be thought of."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onceward import InvalidKey, calendar, errors, forever, lasting, sliding
+from onceward.http.semantics import (
+    NOT_KEPT,
+    Request,
+    frees_key,
+    kept,
+    kept_answer,
+    marks,
+    parse_key,
+    problem_of,
+    published,
+)
+
+PRINTABLE = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), min_size=1)
+TOKEN = st.text(st.sampled_from("abcXYZ019-._~+/=:@"), min_size=1).map(str.encode)
+
+
+def quoted(key: str) -> bytes:
+    return b'"%b"' % key.replace("\\", "\\\\").replace('"', '\\"').encode()
+
+
+@given(PRINTABLE, st.booleans(), st.integers(0, 2))
+def test_every_string_of_a_structured_field_is_a_key_and_comes_back(key: str, bare: bool, spaces: int) -> None:
+    assert parse_key(b" " * spaces + quoted(key) + b" " * spaces, bare=bare) == key
+
+
+@given(st.binary(max_size=20))
+def test_everything_else_is_refused_and_never_read_as_another_key(value: bytes) -> None:
+    try:
+        key = parse_key(value)
+    except InvalidKey:
+        return
+    assert quoted(key) == value.strip(b" ")
+
+
+@given(TOKEN)
+def test_a_bare_key_is_the_same_as_the_quoted_one(value: bytes) -> None:
+    assert parse_key(value, bare=True) == parse_key(b'"%b"' % value)
+    with pytest.raises(InvalidKey):
+        parse_key(value)
+
+
+@given(st.binary(max_size=20))
+def test_a_bare_key_never_holds_what_would_be_a_list_or_a_parameter(value: bytes) -> None:
+    try:
+        key = parse_key(value, bare=True)
+    except InvalidKey:
+        return
+    if not value.strip(b" ").startswith(b'"'):
+        assert not set(key) & set(' ",;\\\t')
+
+
+TEXT = st.binary(max_size=3)
+REQUESTS = st.builds(
+    lambda who, how, *rest: (Request(who.decode("latin-1"), how.decode("latin-1"), *rest[:3]), rest[3]),
+    TEXT, TEXT, TEXT, TEXT, TEXT, st.binary(min_size=1, max_size=2),
+)  # fmt: skip
+
+
+@pytest.mark.rival(16)
+@given(REQUESTS, REQUESTS)
+def test_two_requests_have_one_fingerprint_only_if_they_are_the_same(one: Any, other: Any) -> None:
+    same = one == other
+    assert (marks(one[0], one[1], b"id").fingerprint == marks(other[0], other[1], b"id").fingerprint) is same
+
+
+@pytest.mark.rival(16)
+def test_a_boundary_between_two_parts_of_a_request_cannot_move() -> None:
+    cases = [
+        Request("a", "POST", b"/x", b"y", b"z"),
+        Request("aP", "OST", b"/x", b"y", b"z"),
+        Request("a", "POST/", b"x", b"y", b"z"),
+        Request("a", "POST", b"/xy", b"", b"z"),
+        Request("a", "POST", b"/x", b"yz", b""),
+        Request("a", "POST", b"/", b"xy", b"z"),
+    ]
+    for one, other in combinations(cases, 2):
+        assert marks(one, b"body", b"id").fingerprint != marks(other, b"body", b"id").fingerprint
+
+
+def test_short_hashes_of_two_keys_do_not_show_that_their_requests_are_equal() -> None:
+    request = Request("a", "POST", b"/x", b"", b"")
+    one, other = marks(request, b"body", b"id 1"), marks(request, b"body", b"id 2")
+    assert one.fingerprint == other.fingerprint
+    assert not set(one.parts.values()) & set(other.parts.values())
+
+
+NAMES = st.text(st.sampled_from("abcXYZ-"), min_size=1, max_size=8).map(str.encode)
+VALUES = st.binary(max_size=12).filter(lambda value: not set(value) & set(b"\r\n\0"))
+
+
+@given(st.integers(200, 599), st.lists(st.tuples(NAMES, VALUES), max_size=6), st.binary(max_size=40))
+def test_an_answer_comes_back_as_it_was_but_for_the_case_of_its_headers(
+    status: int, headers: list[tuple[bytes, bytes]], body: bytes
+) -> None:
+    data = kept(status, headers, body)
+    assert data is not None
+    expected = [(name.lower(), value) for name, value in headers if name.lower() not in NOT_KEPT]
+    assert kept_answer(data) == (status, expected, body)
+
+
+PIECES = st.lists(
+    st.sampled_from([b"a", b"x", b": ", b"\r\n", b"\n", b"\r", b"\0", b" ", b"\xff", b":"]), max_size=5
+).map(b"".join)
+
+
+@given(st.lists(st.tuples(PIECES, PIECES), max_size=3), st.binary(max_size=10))
+def test_whatever_headers_an_application_makes_up_no_other_answer_comes_back(
+    headers: list[tuple[bytes, bytes]], body: bytes
+) -> None:
+    data = kept(200, headers, body)
+    if data is not None:
+        found = kept_answer(data)
+        assert found.body == body
+        assert all((name, value) in [(one.lower(), other) for one, other in headers] for name, value in found.headers)
+
+
+def test_401_403_408_425_429_and_every_5xx_free_the_key_and_nothing_else_does() -> None:
+    assert [status for status in range(100, 600) if frees_key(status)] == [401, 403, 408, 425, 429, *range(500, 600)]
+
+
+@pytest.mark.parametrize(
+    ("window", "told"),
+    [
+        (lasting("24h"), b"86400"),
+        (sliding("1500ms"), b"2"),
+        (forever, b"forever"),
+        (calendar("Europe/Berlin"), b"calendar day in Europe/Berlin"),
+    ],
+)
+def test_the_window_is_published_in_seconds_if_it_is_a_time(window: Any, told: bytes) -> None:
+    assert published(window) == (b"idempotency-window", told)
+
+
+def _every_error() -> list[type[errors.OncewardError]]:
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+    return [kind for kind in kinds if issubclass(kind, errors.OncewardError)]
+
+
+@pytest.mark.parametrize("kind", _every_error())
+def test_every_error_has_a_problem_of_its_status_and_code(kind: type[errors.OncewardError]) -> None:
+    problem = problem_of(kind)
+    assert (problem.status, problem.code) == (kind.http_status, kind.code)
+    assert problem.title
+    assert problem.detail

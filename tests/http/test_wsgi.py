@@ -1,0 +1,221 @@
+"""What only WSGI has: iterables that servers stop reading, `write`, `exc_info`, bodies without a length."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+from wsgiref.util import setup_testing_defaults
+from wsgiref.validate import validator
+
+import pytest
+
+from onceward import MemoryStore, Once
+from onceward.http.wsgi import IdempotencyMiddleware
+
+App = Callable[[dict[str, Any], Any], Iterable[bytes]]
+
+
+@pytest.fixture
+def once() -> Iterator[Once]:
+    with Once(MemoryStore()) as once:
+        yield once
+
+
+def guarded(app: App, once: Once, **choices: Any) -> IdempotencyMiddleware:
+    return IdempotencyMiddleware(app, once, principal=lambda environ: "alice", optional=["*"], **choices)
+
+
+def environ_of(body: bytes = b"{}", **more: Any) -> dict[str, Any]:
+    return {
+        "REQUEST_METHOD": "POST",
+        "PATH_INFO": "/pay",
+        "HTTP_IDEMPOTENCY_KEY": '"k1"',
+        "CONTENT_LENGTH": str(len(body)),
+        "wsgi.input": io.BytesIO(body),
+        **more,
+    }
+
+
+class Server:
+    """Reads as much of an answer as it wants to."""
+
+    def __init__(self) -> None:
+        self.status = ""
+        self.headers: list[tuple[str, str]] = []
+
+    def start(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
+        self.status, self.headers = status, headers
+        return None
+
+    def read(self, app: App, environ: dict[str, Any] | None = None, *, most: int = 1_000) -> list[bytes]:
+        answer = app(environ or environ_of(), self.start)
+        parts = []
+        try:
+            for part in answer:
+                parts.append(part)
+                if len(parts) == most:
+                    break
+        finally:
+            if hasattr(answer, "close"):
+                answer.close()
+        return parts
+
+    @property
+    def replayed(self) -> bool:
+        return ("idempotency-replayed", "true") in self.headers
+
+
+class Streaming:
+    """An answer in parts, with a `close` that has to be called once."""
+
+    def __init__(self, *parts: bytes | Exception) -> None:
+        self._parts = parts
+        self.runs = self.given = self.closed = 0
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Streaming:
+        self.runs += 1
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return self
+
+    def __iter__(self) -> Iterator[bytes]:
+        for part in self._parts:
+            if isinstance(part, Exception):
+                raise part
+            self.given += 1
+            yield part
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.mark.fault("F77")
+def test_a_stream_is_given_part_by_part_and_closed_once(once: Once) -> None:
+    app = Streaming(b"a", b"b", b"c", b"d")
+    middleware = guarded(app, once)
+    answer = iter(middleware(environ_of(), Server().start))
+    assert next(answer) == b"a"
+    assert app.given == 2, "one part is held back, and no more"
+    assert [*answer] == [b"b", b"c", b"d"]
+    answer.close()  # type: ignore[attr-defined]  # as every server does
+    assert app.closed == 1
+    assert Server().read(middleware) == [b"abcd"]
+    assert app.runs == 1
+
+
+@pytest.mark.fault("F76")
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_when_the_server_stops_reading_the_work_finishes_and_is_kept(once: Once, most: int) -> None:
+    app = Streaming(b"a", b"b", b"c", b"d")
+    middleware = guarded(app, once)
+    assert len(Server().read(middleware, most=most)) == most
+    server = Server()
+    assert server.read(middleware) == [b"abcd"]
+    assert server.replayed
+    assert (app.runs, app.closed) == (1, 1)
+
+
+@pytest.mark.rival(17)
+def test_a_stream_that_breaks_off_frees_the_key(once: Once) -> None:
+    app = Streaming(b"a", b"b", LookupError("gone"))
+    middleware = guarded(app, once)
+    for runs in (1, 2):
+        with pytest.raises(LookupError):
+            Server().read(middleware)
+        assert (app.runs, app.closed) == (runs, runs)
+
+
+def test_the_old_way_of_writing_is_part_of_the_answer(once: Once) -> None:
+    def app(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        write = start_response("201 Created", [])
+        write(b"old ")
+        write(b"way, ")
+        return [b"new way"]
+
+    middleware = guarded(app, once)
+    assert [b"".join(Server().read(middleware)) for _ in range(2)] == [b"old way, new way"] * 2
+
+
+def test_an_application_may_change_its_mind_about_the_status_before_anything_was_sent(once: Once) -> None:
+    def app(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        start_response("200 OK", [])
+        try:
+            raise LookupError("late")
+        except LookupError:
+            start_response("404 Not Found", [], sys.exc_info())
+        return [b"not here"]
+
+    server = Server()
+    assert server.read(guarded(app, once)) == [b"not here"]
+    assert server.status == "404 Not Found"
+
+
+def test_an_application_without_a_status_has_failed(once: Once) -> None:
+    with pytest.raises(Exception, match="no status"):
+        Server().read(guarded(lambda environ, start_response: [b"?"], once))
+
+
+def test_a_body_that_was_cut_off_is_a_400_and_asks_for_nothing(once: Once) -> None:
+    app = Streaming(b"a")
+    server = Server()
+    body = server.read(guarded(app, once), environ_of(b"ab", CONTENT_LENGTH="3"))
+    assert server.status.startswith("400")
+    assert b"body_cut_off" in body[0]
+    assert app.runs == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "seen"),
+    [
+        ({"CONTENT_LENGTH": "2"}, b"ab"),
+        ({"CONTENT_LENGTH": ""}, b""),
+        ({"CONTENT_LENGTH": "", "wsgi.input_terminated": True}, b"abcd"),
+        ({"CONTENT_LENGTH": "nonsense", "wsgi.input_terminated": True}, b"abcd"),
+    ],
+)
+def test_a_body_is_as_long_as_it_says_or_as_the_server_says(once: Once, more: dict[str, Any], seen: bytes) -> None:
+    def app(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        start_response("200 OK", [])
+        return [environ["wsgi.input"].read()]
+
+    assert Server().read(guarded(app, once), environ_of(b"abcd", **more)) == [seen]
+
+
+def test_a_path_that_is_not_ascii_is_compared_as_the_text_that_it_is(once: Once) -> None:
+    app = Streaming(b"a")
+    middleware = IdempotencyMiddleware(app, once, principal=lambda environ: "alice", optional=["/zahlung/für/{id}"])
+    path = "/zahlung/für/5".encode().decode("latin-1")
+    for _ in range(2):
+        Server().read(middleware, environ_of(PATH_INFO=path))
+    assert app.runs == 1
+
+
+def test_the_standard_librarys_validator_has_nothing_against_it_on_either_side(once: Once) -> None:
+    runs: list[bytes] = []
+
+    def app(environ: dict[str, Any], start_response: Any) -> Iterator[bytes]:
+        runs.append(environ["wsgi.input"].read(-1))
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        yield b"one, "
+        yield b"two"
+
+    middleware = validator(guarded(validator(app), once))
+    answers = []
+    for key in ('"k1"', '"k1"', "malformed", None):
+        environ: dict[str, Any] = {
+            "REQUEST_METHOD": "POST",
+            "SCRIPT_NAME": "",
+            "PATH_INFO": "/pay",
+            "CONTENT_LENGTH": "2",
+        }
+        environ["wsgi.input"] = io.BytesIO(b"{}")
+        environ["QUERY_STRING"] = ""
+        if key is not None:
+            environ["HTTP_IDEMPOTENCY_KEY"] = key
+        setup_testing_defaults(environ)
+        answers.append(b"".join(Server().read(middleware, environ)))
+    assert answers[:2] == [b"one, two"] * 2
+    assert b"invalid_key" in answers[2]
+    assert answers[3] == b"one, two"
+    assert runs == [b"{}", b"{}"], "once with the key, and once without any"
