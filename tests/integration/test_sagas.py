@@ -525,7 +525,8 @@ def test_a_journal_that_gets_no_answer_is_written_again(shop: Shop) -> None:
 def late_renewal(store: Any) -> Iterator[Callable[[], Any]]:
     """The first journal line gets no answer: it is under way still, and arrives when the given call is made."""
     kind: Any = type(store)
-    sound, late = kind.renew, []
+    sound = kind.renew
+    late: list[tuple[Any, Any, Any]] = []
 
     async def renew(store: Any, renewals: Any, **how: Any) -> Any:
         if late or not renewals[0].note:
