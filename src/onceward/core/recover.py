@@ -119,12 +119,9 @@ class Sweeper:
                 return
             outcome = await delivery
             told = Recovered(record.key, record.scope, outcome)
-            if (
-                isinstance(outcome, Failed) and outcome.attempt == record.attempt
-            ):  # nothing was tried, and never will be
-                told = Recovered(
-                    record.key, record.scope, error=f"no attempt is left as it is declared now: {outcome.error}"
-                )
+            if isinstance(outcome, Failed) and outcome.final and outcome.attempt == record.attempt:
+                why = f"no attempt is left as it is declared now: {outcome.error}"  # so that nothing was tried
+                told = Recovered(record.key, record.scope, error=why)
         except (Stopping, StoreError):
             raise
         except OncewardError as error:
