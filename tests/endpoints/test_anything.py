@@ -92,7 +92,12 @@ def blocking_endpoints() -> list[Any]:
     cloud = CloudEventsPush(once, "cloud", check=None)
     for one in (pubsub, cloud):
         one.on({"order"})(handled)
-    schemes = [stripe("s"), github("s"), slack("s"), signed("s", header="x-s", event_id="x-id", timestamp="x-t")]
+    schemes = [
+        stripe("s"),
+        github("s"),
+        slack("s"),
+        signed("s", name="acme", header="x-s", event_id="x-id", timestamp="x-t"),
+    ]
     schemes += [open_to_all(scheme) for scheme in schemes]
     return [pubsub, cloud, *(Webhook(once, scheme, handled) for scheme in schemes)]
 

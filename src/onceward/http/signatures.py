@@ -81,7 +81,7 @@ class Scheme(msgspec.Struct, frozen=True, kw_only=True):
         return mac.digest()
 
     def __repr__(self) -> str:  # never the secrets
-        return f"<Scheme {self.name}>"
+        return f"<Scheme {self.name or 'of your own'}>"
 
 
 def _is_recent(timestamp: str | None, now: float, tolerance: int) -> bool:
@@ -196,7 +196,7 @@ def signed(
     header: str,
     event_id: str | Callable[[Request], Any],
     event_type: str = "",
-    name: str = "signed",
+    name: str = "",
     prefix: str = "",
     encoding: str = "hex",
     digest: str = "sha256",
@@ -205,7 +205,7 @@ def signed(
     tolerance: Duration = TOLERANCE,
     retry_span: Duration | None = None,
 ) -> Scheme:
-    """A scheme of your own: the MAC, behind `prefix`, is in `header`.
+    """A scheme of your own: the MAC, behind `prefix`, is in `header`. `name` is the sender's.
 
     With `timestamp`, the name of the header that has it in seconds, `before` is what was signed in front of the body.
     `event_id` is a header, or what reads the id from a request; best from the body, for only that is signed.
