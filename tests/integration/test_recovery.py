@@ -22,7 +22,7 @@ from onceward import (
     applied,
     verify,
 )
-from onceward.model.record import AfterCrash, Record
+from onceward.model.record import AfterCrash, Fail, Record
 from onceward.model.recovery import LONGEST_REST, SECOND, Standing, belongs_to, next_attempt_at, standing_of
 from onceward.testing import FakeClock
 from tests.faces import Face, Place, place_of
@@ -224,6 +224,26 @@ def test_attempts_that_are_fewer_now_end_the_work_and_not_in_a_worker_that_never
     assert len(passes) == 1, "told once, and no pass after it"
     assert passes[0].error.startswith("no attempt is left")
     assert (found.unclear, found.again, found.needs_attention, limited.ran) == (1, 0, True, [])
+
+
+@pytest.mark.parametrize("colour", ["blocking"])  # on a loop, the owner would wait for the worker
+def test_what_a_late_owner_lets_fail_meanwhile_is_tried_again_later(face: Face) -> None:
+    """The worker has seen it lapsed; before it claims, the owner comes back, and says that it failed."""
+    work = Work(face)
+    work.die(1)
+    face.clock.advance("11m")
+    codec = work.fn.fn.operation.input
+    sound = codec.call
+
+    def call(id: bytes, note: Any) -> Any:
+        record = work.fn.read(1).record
+        failure = Fail(record.id, record.token, record.nonce, "OSError", "late", final=False, retry_in=3_600_000_000)
+        face.drive(face.once.store.settle([failure], timeout=5))
+        return sound(id, note)
+
+    codec.call = call
+    found = recover(face)
+    assert (found.again, found.unclear, work.ran) == (1, 0, [])
 
 
 def test_a_function_whose_parameters_have_changed_is_told_and_stops_no_other(face: Face) -> None:
