@@ -16,6 +16,7 @@ from onceward.bridge import run
 from onceward.cli import finding
 from onceward.cli.codes import Exit
 from onceward.cli.settings import VARIABLES
+from onceward.model.note import INPUT
 from onceward.model.record import Complete, Record, Renewal, State, Verdict
 from onceward.stores.sqlite import SQLiteStore
 from onceward.worlds.threads import Threads
@@ -326,6 +327,19 @@ def test_resolve_applied_makes_deliveries_replay_the_result() -> None:
         outcome: Any = once.using(fingerprint="none").outcome("parked", str)
     assert (outcome.replayed, outcome.value) == (True, {"paid": 7})
     assert read("parked").note == {}, "notes are those of the work"
+
+
+def test_resolve_applied_drops_the_input_that_was_kept() -> None:
+    with Once(STORE, app="shop") as once:
+
+        @once(key="wire:{number}", store_input=True, after_crash="park")
+        def wire(number: int) -> None:
+            raise TimeoutError
+
+        assert wire.outcome(7).kind == "parked"
+        assert call("resolve", "wire:7", "--applied", "--yes").exit_code == 0
+        entry: Any = wire.read(7)
+    assert entry.record.note == {INPUT: ""}
 
 
 def test_resolve_not_applied_lets_it_run_and_abandon_does_not() -> None:

@@ -303,6 +303,27 @@ def test_a_lease_that_its_owner_settled_meanwhile_is_not_lost(bench: Bench) -> N
     assert rung == []
 
 
+def test_a_lease_that_its_owner_claimed_anew_meanwhile_is_not_lost(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A saga does so after a line without an answer. The keeper's question about the old one is still under way."""
+    hold = bench.hold()
+    sound = bench.store.renew
+
+    async def renew(renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
+        bench.keeper.drop(hold)
+        bench.taken_over(hold)
+        hold.record, hold.nonce = bench.stored(hold), b"another"
+        bench.keeper.take(hold, bench.now())
+        return await sound(renewals, timeout=timeout)
+
+    bench.clock.advance(LEASE)
+    monkeypatch.setattr(bench.store, "renew", renew)
+    bench.keeper.tick()
+    assert not hold.lost
+    assert bench.keeper._holds == {b"another": hold}
+
+
 def test_one_lost_lease_does_not_stop_the_renewal_of_the_others(bench: Bench) -> None:
     lost, kept = bench.hold("lost"), bench.hold("kept")
     bench.clock.advance(LEASE)

@@ -141,8 +141,14 @@ async def settle_error(held: Held, error: BaseException, policy: Policy) -> Outc
     return _failed(held, error)
 
 
+class SettledNothing(Exception):
+    """The work has said that it settled nothing: no error, so that nothing is declared of it."""
+
+
 def classify(error: BaseException, policy: Policy) -> tuple[bool, bool]:
     """(final, known not to have happened). A timeout or a BaseException says nothing unless it is named itself."""
+    if isinstance(error, SettledNothing):
+        return False, False
     vague = TimeoutError if isinstance(error, TimeoutError) else None if isinstance(error, Exception) else BaseException
     final = _named(error, policy.final, vague)
     if not final and policy.retry is not None and vague is None:

@@ -8,7 +8,7 @@ from onceward.errors import AlreadyRunning, InvalidKey, NotAcquired, StoreBroken
 from onceward.model.audit import AuditEntry, AuditFilter, Signature
 from onceward.model.codec import Codec
 from onceward.model.key import Key
-from onceward.model.note import SAGA
+from onceward.model.note import SAGA, done_with
 from onceward.model.policy import Finding, Policy, applied, not_applied
 from onceward.model.record import Resolution, Resolve, Seen, State, Verdict
 from onceward.model.view import Entry
@@ -118,7 +118,14 @@ async def resolve(
     elif isinstance(finding, applied):
         encoded = await engine.encode(codec, finding.value, id)
         request = Resolve(
-            id, record.token, resolution, encoded.data, encoded.digest, encoded.data is not None, validity
+            id,
+            record.token,
+            resolution,
+            encoded.data,
+            encoded.digest,
+            encoded.data is not None,
+            validity,
+            done_with(record.note),
         )
     else:
         request = Resolve(id, record.token, resolution, validity=validity)

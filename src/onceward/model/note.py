@@ -32,6 +32,11 @@ def own_words(note: Mapping[str, str]) -> dict[str, str]:
     return {word: text for word, text in note.items() if not word.startswith(RESERVED)}
 
 
+def done_with(note: Mapping[str, str]) -> dict[str, str]:
+    """What is to be noted when the work turns out to be done: the input is no longer needed."""
+    return {INPUT: ""} if note.get(INPUT) else {}
+
+
 def checked_note(note: object, before: Mapping[str, str] = {}, *, key: str) -> dict[str, str]:
     """The note as plain text, if it can be kept on the record beside what was noted before."""
     if not isinstance(note, Mapping):

@@ -221,17 +221,15 @@ class Keeper:
         asked_at = self._monotonic()
         timeout = min(hold.lease for hold in due) / SECOND / 6
         try:
-            answers = run(
-                self._connected().renew(
-                    [Renewal(one.record.id, one.record.token, one.nonce, one.lease) for one in due], timeout=timeout
-                )
-            )
-            answered = list(zip(due, answers, strict=True))
+            renewals = [Renewal(one.record.id, one.record.token, one.nonce, one.lease) for one in due]
+            answered = list(zip(due, renewals, run(self._connected().renew(renewals, timeout=timeout)), strict=True))
         except Exception as error:  # noqa: BLE001 (whatever it is, the lease is not renewed yet and must be tried again)
             for hold in due:
                 self._not_renewed(hold, repr(error))
             return
-        for hold, answer in answered:
+        for hold, renewal, answer in answered:
+            if (hold.record.token, hold.nonce) != (renewal.token, renewal.nonce):  # claimed anew meanwhile
+                continue
             renewed = answer.verdict is Verdict.OK
             if renewed or _completed_by(hold, answer.record):
                 hold.renew_at = asked_at + interval(hold)
