@@ -108,6 +108,15 @@ async def test_paths_are_compared_without_the_root_path_of_the_application() -> 
         assert [(await ask(middleware, dict(mounted))).body for _ in range(2)] == [b"1", b"1"]
 
 
+@pytest.mark.rival(30)
+async def test_a_root_path_that_only_begins_like_the_path_does_not_hide_a_route_that_wants_keys() -> None:
+    app = Counting()
+    async with guarded(app, required=["/payments"], optional=[]) as middleware:
+        assert (await ask(middleware, scope_of(None, path="/payments", root_path="/pay"))).status == 400
+        assert (await ask(middleware, scope_of(None, path="/pay/payments", root_path="/pay"))).status == 400
+    assert app.runs == 0
+
+
 async def test_a_principal_may_be_found_by_a_coroutine() -> None:
     async def principal(scope: Any) -> str:
         await asyncio.sleep(0)

@@ -56,7 +56,7 @@ class IdempotencyMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and (routes := self._routes.get(scope["method"])) is not None:
             path, root = scope["path"], scope.get("root_path")
-            required = routes.required(path.removeprefix(root) if root else path)
+            required = routes.required(below(root, path) if root else path)
             if required is not None:
                 keys = [value for name, value in scope["headers"] if name == KEY_HEADER]
                 if keys or required:
@@ -136,6 +136,12 @@ async def read(receive: Receive, length: int | None, limit: int, world: World) -
         raise
     body.close()
     return None, b""
+
+
+def below(root: str, path: str) -> str:
+    """The path inside of an application that is mounted at `root`. Not every server puts the one before the other."""
+    rest = path.removeprefix(root)
+    return rest if rest.startswith("/") else path
 
 
 async def say(send: Send, answer: HttpAnswer) -> None:
