@@ -125,6 +125,20 @@ def test_a_key_that_comes_twice_is_a_400(site: Site) -> None:
     assert site.runs == []
 
 
+@pytest.mark.rival(30)
+def test_a_method_in_small_letters_which_some_frameworks_take_for_the_large_ones_needs_a_key_too(site: Site) -> None:
+    assert site.ask(None, method="post").status == 400
+    assert site.runs == []
+
+
+@pytest.mark.rival(30)
+@pytest.mark.parametrize("path", ["/files/", "/files/a", "/files/a/b"])
+def test_a_route_for_any_number_of_segments_means_none_of_them_too(make_site: MakeSite, path: str) -> None:
+    site = make_site(required=["/files/{rest:path}"])
+    assert site.ask(None, path=path).status == 400
+    assert site.runs == []
+
+
 def test_bare_keys_are_taken_if_that_is_declared_and_are_the_same_as_quoted_ones(make_site: MakeSite) -> None:
     site = make_site(bare_keys=True)
     assert site.ask("8e03978e-40d5").status == 201

@@ -54,7 +54,7 @@ class IdempotencyMiddleware:
         return self.contract.routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and (routes := self._routes.get(scope["method"])) is not None:
+        if scope["type"] == "http" and (routes := self._routes.get(scope["method"].upper())) is not None:
             path, root = scope["path"], scope.get("root_path")
             required = routes.required(below(root, path) if root else path)
             if required is not None:

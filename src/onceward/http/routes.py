@@ -9,7 +9,7 @@ from typing import Final
 from onceward.errors import ConfigurationError
 
 _HOLE: Final = re.compile(r"(\{[^{}]*\}|\*)")
-_MOST_SEGMENTS: Final = ":path}"
+_ANY_SEGMENTS: Final = ":path}"
 
 
 class Routes:
@@ -46,10 +46,10 @@ class Routes:
 def _expression(route: str) -> str:
     parts = []
     for piece in _HOLE.split(route):
-        if piece == "*":
+        if piece == "*" or piece.endswith(_ANY_SEGMENTS):
             parts.append(".*")
         elif piece.startswith("{"):
-            parts.append(".+" if piece.endswith(_MOST_SEGMENTS) else "[^/]+")
+            parts.append("[^/]+")
         else:
             parts.append(re.escape(piece))
     return "".join(parts)

@@ -52,7 +52,7 @@ class IdempotencyMiddleware:
         self._routes = contract.routes
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        routes = self._routes.get(environ["REQUEST_METHOD"])
+        routes = self._routes.get(environ["REQUEST_METHOD"].upper())
         if routes is not None:
             required = routes.required(_text(environ.get("PATH_INFO", "")))
             if required is not None:
