@@ -153,6 +153,23 @@ def test_a_payment_is_made_once_however_often_it_is_asked_for(case: str, request
     assert example.payments[before:] == [500, 500], "one of alice, one of bob"
 
 
+@pytest.mark.rival(30)
+@pytest.mark.parametrize("path", ["/payments", "//payments", "/payments/", "/payments//", ""])
+@pytest.mark.parametrize("case", CASES)
+def test_no_way_to_write_the_path_leads_past_the_key(case: str, path: str, request: pytest.FixtureRequest) -> None:
+    if case.startswith("django"):
+        request.getfixturevalue("django_settings")
+    module, name, kind = CASES[case]
+    example = importlib.import_module(f"examples.http.{module}")
+    ask = kind(getattr(example, name))
+    before = len(example.payments)
+    try:
+        assert ask(None, path=path).status >= 300
+    finally:
+        ask.close()
+    assert len(example.payments) == before
+
+
 def test_the_openapi_document_of_fastapi_shows_the_key_its_window_and_the_problems() -> None:
     from examples.http.fastapi_app import app
 

@@ -182,6 +182,18 @@ def test_a_body_is_as_long_as_it_says_or_as_the_server_says(once: Once, more: di
     assert Server().read(guarded(app, once), environ_of(b"abcd", **more)) == [seen]
 
 
+@pytest.mark.rival(30)
+@pytest.mark.parametrize("path", ["", "/", "//"])
+def test_the_root_of_an_application_has_one_slash_however_many_were_sent(once: Once, path: str) -> None:
+    app = Streaming(b"a")
+    server = Server()
+    middleware = IdempotencyMiddleware(app, once, principal=lambda environ: "alice", required=["/"])
+    environ = environ_of(SCRIPT_NAME="/mounted", PATH_INFO=path)
+    del environ["HTTP_IDEMPOTENCY_KEY"]
+    server.read(middleware, environ)
+    assert (server.status, app.runs) == ("400 Bad Request", 0)
+
+
 def test_a_path_that_is_not_ascii_is_compared_as_the_text_that_it_is(once: Once) -> None:
     app = Streaming(b"a")
     middleware = IdempotencyMiddleware(app, once, principal=lambda environ: "alice", optional=["/zahlung/für/{id}"])

@@ -54,7 +54,7 @@ class IdempotencyMiddleware:
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         routes = self._routes.get(environ["REQUEST_METHOD"].upper())
         if routes is not None:
-            required = routes.required(_text(environ.get("PATH_INFO", "")))
+            required = routes.required(_path(environ))
             if required is not None:
                 key = environ.get("HTTP_IDEMPOTENCY_KEY")
                 if key is not None or required:
@@ -135,5 +135,9 @@ def _bytes(text: str) -> bytes:
     return text.encode("latin-1", "backslashreplace")
 
 
-def _text(path: str) -> str:
-    return path if path.isascii() else _bytes(path).decode("utf-8", "replace")
+def _path(environ: Environ) -> str:
+    """As frameworks compare it: with one slash in front, of which Flask takes any number and none."""
+    path: str = environ.get("PATH_INFO", "")
+    if not path.isascii():
+        path = _bytes(path).decode("utf-8", "replace")
+    return f"/{path.lstrip('/')}"
