@@ -151,6 +151,36 @@ def test_an_application_may_change_its_mind_about_the_status_before_anything_was
     assert server.status == "404 Not Found"
 
 
+@pytest.mark.parametrize("before", [1, 2, 3])
+def test_an_application_that_changes_its_mind_when_a_part_was_given_breaks_off_as_without_us(
+    once: Once, before: int
+) -> None:
+    def app(environ: dict[str, Any], start_response: Any) -> Iterator[bytes]:
+        start_response("200 OK", [])
+        yield from [b"rows"] * before
+        try:
+            raise LookupError("late")
+        except LookupError:
+            start_response("500 Oops", [], sys.exc_info())
+        yield b"sorry"
+
+    with pytest.raises(LookupError, match="late"):
+        Server().read(guarded(app, once))
+
+
+def test_an_application_that_answers_twice_is_told_so_and_its_first_answer_is_not_kept_under_the_second_status(
+    once: Once,
+) -> None:
+    def app(environ: dict[str, Any], start_response: Any) -> Iterator[bytes]:
+        start_response("200 OK", [])
+        yield from [b"a"] * 3
+        start_response("201 Created", [])
+        yield b"b"
+
+    with pytest.raises(AssertionError, match="start_response"):
+        Server().read(guarded(app, once))
+
+
 def test_an_application_without_a_status_has_failed(once: Once) -> None:
     with pytest.raises(Exception, match="no status"):
         Server().read(guarded(lambda environ, start_response: [b"?"], once))

@@ -40,6 +40,7 @@ class WsgiAnswer:
         self._headers: list[tuple[str, str]] = []
         self._wire: list[tuple[bytes, bytes]] = []
         self._written: list[bytes] = []
+        self._given = False
         self._source: Iterable[bytes] = ()
         self._parts: Iterator[bytes] = iter(())
         self._ready: bytes | None = None
@@ -63,7 +64,7 @@ class WsgiAnswer:
         if trouble is not None:
             self._ready = say(self._start_response, trouble)[0]
             return
-        self._ready = first
+        self._ready, self._given = first, True
         name, value = self._contract.window
         self._start_response(self._status, [*self._headers, (name.decode(), value.decode())])
 
@@ -101,8 +102,10 @@ class WsgiAnswer:
     # ── what the application does ──
 
     def _started(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Callable[[bytes], object]:
-        if exc_info is not None and self._ready is not None:
-            raise exc_info[1]
+        if exc_info is None and self._code:
+            raise AssertionError("start_response was called before, and without exc_info")
+        if exc_info is not None and (self._given or self._written):
+            raise exc_info[1]  # it is too late for another answer
         self._code = int(status[:3])  # what no server would take, the application hears of
         self._wire = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
         self._status, self._headers = status, headers
@@ -118,10 +121,10 @@ class WsgiAnswer:
     def _pull(self) -> bytes | None:
         """The next part; what it wrote by the old way of `write` comes first."""
         part = next(self._parts, None)
-        if not self._written:
-            return part
-        parts, self._written = [*self._written, part or b""], []
-        return b"".join(parts)
+        if self._written:
+            part, self._written = b"".join([*self._written, part or b""]), []
+        self._given = self._given or bool(part)
+        return part
 
     def _keep(self, part: bytes) -> None:
         self._size += len(part)
