@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 from wsgiref.util import setup_testing_defaults
 from wsgiref.validate import validator
@@ -12,6 +14,7 @@ from wsgiref.validate import validator
 import pytest
 
 from onceward import MemoryStore, Once
+from onceward.http.body import IN_MEMORY
 from onceward.http.wsgi import IdempotencyMiddleware
 
 App = Callable[[dict[str, Any], Any], Iterable[bytes]]
@@ -222,6 +225,45 @@ def test_the_root_of_an_application_has_one_slash_however_many_were_sent(once: O
     del environ["HTTP_IDEMPOTENCY_KEY"]
     server.read(middleware, environ)
     assert (server.status, app.runs) == ("400 Bad Request", 0)
+
+
+def failing(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+    raise LookupError("crashed")
+
+
+LARGE = bytes(IN_MEMORY + 1)
+
+
+@pytest.mark.parametrize(
+    ("app", "environ"),
+    [
+        (Streaming(b"a", b"b"), environ_of(LARGE)),
+        (Streaming(LookupError("crashed")), environ_of(LARGE)),
+        (failing, environ_of(LARGE)),
+        (Streaming(b"a"), environ_of(LARGE, HTTP_IDEMPOTENCY_KEY='"done"')),
+        (Streaming(b"a"), environ_of(LARGE + b"!", HTTP_IDEMPOTENCY_KEY='"done"')),
+        (Streaming(b"a"), environ_of(LARGE, CONTENT_LENGTH=str(len(LARGE) + 1))),
+        (Streaming(b"a"), environ_of(LARGE, CONTENT_LENGTH="", **{"wsgi.input_terminated": True})),
+    ],
+    ids=["answered", "crashed in a part", "crashed", "replayed", "refused", "cut off", "too large"],
+)
+def test_the_file_of_a_large_body_is_closed_however_its_request_ends(
+    once: Once, app: App, environ: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files: list[Any] = []
+    make = tempfile.TemporaryFile
+
+    def noted(*args: Any, **options: Any) -> Any:
+        files.append(make(*args, **options))
+        return files[-1]
+
+    monkeypatch.setattr("onceward.http.body.tempfile.TemporaryFile", noted)
+    middleware = guarded(app, once, max_body=IN_MEMORY if environ.get("wsgi.input_terminated") else 10_000_000)
+    Server().read(guarded(Streaming(b"a"), once), environ_of(LARGE, HTTP_IDEMPOTENCY_KEY='"done"'))
+    with suppress(LookupError):
+        Server().read(middleware, environ)
+    assert files
+    assert all(file.closed for file in files)
 
 
 def test_a_path_that_is_not_ascii_is_compared_as_the_text_that_it_is(once: Once) -> None:

@@ -26,7 +26,7 @@ from onceward.errors import (
 
 from .body import PIECE, Body, BodyTooLarge
 from .contract import Contract, ContractChoices
-from .semantics import BODY_CUT_OFF, BODY_TOO_LARGE, Request
+from .semantics import BODY_CUT_OFF, BODY_TOO_LARGE, HttpAnswer, Request
 from .wsgi_answer import App, Environ, StartResponse, WsgiAnswer, say
 
 MOST_DIGITS = 19
@@ -88,23 +88,33 @@ class IdempotencyMiddleware:
         return self._work(job, environ, start_response, body)
 
     def _work(self, job: Job, environ: Environ, start_response: StartResponse, body: Body) -> Iterable[bytes]:
+        found = self._claim(job)
+        if found is None:
+            return self.app(environ, start_response)
+        if isinstance(found, HttpAnswer):
+            body.close()
+            return say(start_response, found)
+        answer = WsgiAnswer(self.contract, found, body, start_response)
+        answer.begin(self.app, environ)
+        return answer
+
+    def _claim(self, job: Job) -> ClaimBlock | HttpAnswer | None:
+        """The block of a key that is ours, or the answer to one that is not. None: run it unprotected."""
         contract = self.contract
         try:
             done = at_a_glance(contract.engine, job)
             if done is not None:
-                return say(start_response, contract.of_outcome(done))
+                return contract.of_outcome(done)
             block = ClaimBlock(contract.engine, job)
             block.__enter__()
         except AlreadyDone as error:
-            return say(start_response, contract.replay(error.value))
+            return contract.replay(error.value)
         except (NotAcquired, ClaimError, ResultError, StoreError) as error:
             if contract.policy.on_store_down != "run" or not isinstance(error, StoreError):
-                return say(start_response, contract.of_error(error))
+                return contract.of_error(error)
             contract.engine.tell("unprotected", job.key, reason=f"store down: {error}")
-            return self.app(environ, start_response)
-        answer = WsgiAnswer(contract, block, body, start_response)
-        answer.begin(self.app, environ)
-        return answer
+            return None
+        return block
 
 
 def read(environ: Environ, limit: int) -> Body | None:
@@ -127,7 +137,10 @@ def read(environ: Environ, limit: int) -> Body | None:
     except BaseException:
         body.close()
         raise
-    return None if left else body
+    if left:
+        body.close()
+        return None
+    return body
 
 
 def _bytes(text: str) -> bytes:

@@ -94,10 +94,13 @@ class WsgiAnswer:
             for _ in self:
                 pass
         finally:
-            close = getattr(self._source, "close", None)
-            if close is not None:
-                close()
-            self._body.close()
+            self._leave()
+
+    def _leave(self) -> None:
+        self._body.close()
+        close, self._source = getattr(self._source, "close", None), ()
+        if close is not None:
+            close()
 
     # ── what the application does ──
 
@@ -144,10 +147,10 @@ class WsgiAnswer:
 
     def _fail(self, error: BaseException) -> None:
         self._next = None
-        self._block.__exit__(type(error), error, error.__traceback__)
-        close, self._source = getattr(self._source, "close", None), ()
-        if close is not None:
-            close()
+        try:
+            self._block.__exit__(type(error), error, error.__traceback__)
+        finally:
+            self._leave()
 
 
 def say(start_response: StartResponse, answer: HttpAnswer) -> list[bytes]:
