@@ -431,6 +431,34 @@ async def test_background_tasks_delay_neither_the_answer_nor_the_record() -> Non
         assert (await ask(middleware)).replayed, "what the background task raises changes nothing"
 
 
+async def test_headers_that_can_be_read_only_once_reach_the_client_and_the_record() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": iter([JSON, (b"x-one", b"1")])})
+        await send({"type": "http.response.body", "body": b"a", "more_body": True})
+        await send({"type": "http.response.body", "body": b"b"})
+
+    async with guarded(app) as middleware:
+        for _ in range(2):
+            reply = await ask(middleware)
+            assert (reply.header("content-type"), reply.header("x-one")) == ("application/json", "1")
+
+
+@pytest.mark.rival(14)
+async def test_a_buffer_that_the_application_uses_again_is_kept_as_it_was_when_it_was_sent() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [JSON]})
+        buffer = bytearray(1)
+        for letter in b"abc":
+            buffer[0] = letter
+            await send({"type": "http.response.body", "body": memoryview(buffer), "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    async with guarded(app) as middleware:
+        await ask(middleware)
+        reply = await ask(middleware)
+        assert (reply.replayed, reply.body) == (True, b"abc")
+
+
 async def test_an_application_that_ends_without_an_answer_has_failed() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})

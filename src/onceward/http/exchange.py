@@ -8,7 +8,7 @@ that run behind the answer are not part of the claim any more.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from onceward.core.held import Held, current
@@ -124,7 +124,8 @@ class Exchange:
         if kind == "http.response.body" and self._start is not None:
             await self._part(message, self._start)
         elif kind == "http.response.start" and self._start is None:
-            self._start = message  # until it is known whether there is more than one part
+            # held back until it is known whether there is more than one part; its headers may be any iterable
+            self._start = {**message, "headers": [*message.get("headers", ())]}
         else:
             await self._forward(message)
 
@@ -139,7 +140,7 @@ class Exchange:
             return
         if not self.begun:
             self.begun = True
-            await self._forward({**start, "headers": [*start.get("headers", ()), self._contract.window]})
+            await self._forward({**start, "headers": [*start["headers"], self._contract.window]})
         await self._forward(message)
         if not more:
             self._end()
@@ -152,14 +153,14 @@ class Exchange:
     def _keep(self, chunk: bytes) -> None:
         self._size += len(chunk)
         if self._parts is not None:
-            self._parts.append(chunk)
+            self._parts.append(bytes(chunk))  # a copy of what its owner may write to
             if self._size > self._contract.max_answer:
                 self._parts = None
 
     def _is_whole(self) -> bool:
         """Whether the client has all that was announced, although more parts may come: empty ones."""
         if self._length is None:
-            headers: Iterable[tuple[bytes, bytes]] = self._start.get("headers", ()) if self._start else ()
+            headers = self._start["headers"] if self._start else ()
             found = [value for name, value in headers if name.lower() == b"content-length"]
             self._length = int(found[0]) if found and found[0].isdigit() else -1
         return 0 <= self._length <= self._size
@@ -168,7 +169,7 @@ class Exchange:
         held, start = self._held, self._start
         if held is None or start is None:
             return
-        trouble = await settle(held, start["status"], start.get("headers", ()), self._parts)
+        trouble = await settle(held, start["status"], start["headers"], self._parts)
         if trouble is None:
             return
         if self.begun:
