@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from onceward import AsyncOnce, MemoryStore
+from onceward import AsyncOnce, LeaseLost, MemoryStore
+from onceward.core.held import current
 from onceward.http.asgi import IdempotencyMiddleware
 from onceward.http.body import IN_MEMORY, Body
 from tests.sites import JSON, Reply, reply_to
@@ -68,6 +69,15 @@ class Counting:
             await step()
         await send({"type": "http.response.start", "status": 200, "headers": [JSON]})
         await send({"type": "http.response.body", "body": b"%d" % self.runs})
+
+
+def replaying(*messages: Any) -> Callable[[], Coroutine[Any, Any, Any]]:
+    left = list(messages)
+
+    async def receive() -> Any:
+        return left.pop(0)
+
+    return receive
 
 
 # ── what is not ours ──
@@ -457,6 +467,41 @@ async def test_a_buffer_that_the_application_uses_again_is_kept_as_it_was_when_i
         await ask(middleware)
         reply = await ask(middleware)
         assert (reply.replayed, reply.body) == (True, b"abc")
+
+
+async def test_an_application_that_begins_two_answers_is_told_so_and_none_is_kept() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [JSON]})
+        await send({"type": "http.response.start", "status": 201, "headers": [JSON]})
+        await send({"type": "http.response.body", "body": b"which?"})
+
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async with guarded(app) as middleware:
+        with pytest.raises(RuntimeError, match="begun before"):
+            await middleware(scope_of(), replaying(*messages_of()), send)
+    assert sent == []
+
+
+async def test_a_stream_whose_key_is_lost_on_the_way_is_visibly_not_whole() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [JSON]})
+        await send({"type": "http.response.body", "body": b"a", "more_body": True})
+        held = current()
+        assert held is not None
+        assert held.on_lost is not None
+        held.on_lost()  # as the keeper does when the store shows another owner
+        await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        """Takes everything."""
+
+    async with guarded(app, on_lost="cancel") as middleware:
+        with pytest.raises(LeaseLost):
+            await middleware(scope_of(), replaying(*messages_of()), send)
 
 
 async def test_an_application_that_ends_without_an_answer_has_failed() -> None:

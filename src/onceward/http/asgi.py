@@ -107,7 +107,9 @@ class IdempotencyMiddleware:
         if isinstance(outcome, Failed | Parked) and outcome.exception is not None:
             if not isinstance(outcome.exception, Unsettled) or exchange.broken:
                 raise outcome.exception
-        elif not isinstance(outcome, Executed) and not exchange.begun:
+        elif not isinstance(outcome, Executed):
+            if exchange.begun:
+                outcome.unwrap()  # the key was lost on the way: the answer breaks off
             await exchange.refuse(contract.of_outcome(outcome))
         if exchange.trouble is not None and not isinstance(exchange.trouble, OSError):
             raise exchange.trouble

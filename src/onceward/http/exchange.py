@@ -123,7 +123,9 @@ class Exchange:
         kind = message["type"]
         if kind == "http.response.body" and self._start is not None:
             await self._part(message, self._start)
-        elif kind == "http.response.start" and self._start is None:
+        elif kind == "http.response.start":
+            if self._start is not None:
+                raise RuntimeError("the answer was begun before")
             # held back until it is known whether there is more than one part; its headers may be any iterable
             self._start = {**message, "headers": [*message.get("headers", ())]}
         else:
