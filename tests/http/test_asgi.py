@@ -183,6 +183,38 @@ async def test_an_upload_is_handed_on_byte_for_byte_from_memory_or_from_a_file(s
     assert (seen, digest.digest()) == (size, hashlib.sha256(body[:size]).digest())
 
 
+@pytest.mark.fault("F77")
+async def test_who_stops_waiting_for_a_part_of_the_body_gets_it_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = bytes(range(256)) * (IN_MEMORY // 128)
+    reading, go_on = threading.Event(), threading.Event()
+    read = Body.read
+
+    def slow_read(body: Body) -> bytes:
+        reading.set()
+        go_on.wait()
+        return read(body)
+
+    monkeypatch.setattr(Body, "read", slow_read)
+    got: list[bytes] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        impatient = asyncio.ensure_future(receive())
+        await asyncio.to_thread(reading.wait)
+        impatient.cancel()
+        await asyncio.wait([impatient])
+        go_on.set()
+        while (message := await receive())["more_body"]:
+            got.append(message["body"])
+        got.append(message["body"])
+        await send({"type": "http.response.start", "status": 200, "headers": [JSON]})
+        await send({"type": "http.response.body", "body": b""})
+
+    async with guarded(app) as middleware:
+        reply = await asyncio.wait_for(ask(middleware, None, data), 30)
+    assert reply.status == 200
+    assert hashlib.sha256(b"".join(got)).digest() == hashlib.sha256(data).digest()
+
+
 async def test_a_large_body_is_hashed_written_and_read_where_it_keeps_no_loop_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -526,7 +558,19 @@ async def test_ways_to_answer_that_would_go_past_us_are_hidden_and_others_are_no
         scope = scope_of(extensions=extensions)
         await ask(middleware, scope)
     assert seen == [{"tls": {"version": 772}}]
-    assert scope["extensions"] is extensions
+    assert len(extensions) == 3, "the server's own"
+
+
+@pytest.mark.parametrize("extensions", [{}, {"http.response.pathsend": {}}])
+async def test_what_the_application_writes_into_its_scope_is_seen_in_front_of_us(extensions: dict[str, Any]) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        scope["route"] = "/pay"  # as routers do, for tracing and metrics
+        await Counting()(scope, receive, send)
+
+    async with guarded(app) as middleware:
+        scope = scope_of(extensions=extensions)
+        await ask(middleware, scope)
+    assert scope["route"] == "/pay"
 
 
 async def test_what_the_server_says_against_an_answer_is_raised_when_the_work_is_done() -> None:

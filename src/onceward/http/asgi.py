@@ -88,7 +88,8 @@ class IdempotencyMiddleware:
         path = scope.get("raw_path") or scope["path"].encode("utf-8", "surrogatepass")
         request = Request(principal, scope["method"], path, scope.get("query_string", b""), content_type)
         scope["onceward.key"] = key
-        exchange = Exchange(self.app, _without_ways_around(scope), send, contract, body)
+        _hide_ways_around(scope)
+        exchange = Exchange(self.app, scope, send, contract, body)
         exchange.job = contract.job(key, request, digest, exchange.work)
         await self._work(exchange)
 
@@ -163,11 +164,10 @@ def _described(headers: Any) -> tuple[bytes, int | None]:
     return content_type, length
 
 
-def _without_ways_around(scope: Scope) -> Scope:
+def _hide_ways_around(scope: Scope) -> None:
     extensions = scope.get("extensions")
-    if not extensions or _WAYS_AROUND.isdisjoint(extensions):
-        return scope
-    return {**scope, "extensions": {name: each for name, each in extensions.items() if name not in _WAYS_AROUND}}
+    if extensions and not _WAYS_AROUND.isdisjoint(extensions):
+        scope["extensions"] = {name: each for name, each in extensions.items() if name not in _WAYS_AROUND}
 
 
 def _awaited(once: AsyncOnce | Once) -> AsyncOnce:

@@ -44,6 +44,7 @@ class Exchange:
     job: Job
     _message: Message | None = None
     _body: Body | None = None
+    _reading: asyncio.Future[bytes] | None = None
     _left = 0
     _answered: asyncio.Event | None = None
     _held: Held | None = None
@@ -110,7 +111,13 @@ class Exchange:
         return {"type": "http.disconnect"}
 
     async def _piece(self, body: Body) -> Message:
-        piece = await self._contract.engine.world.think(body.read) if body.on_disk else body.read()
+        if body.on_disk:
+            if self._reading is None:
+                self._reading = asyncio.ensure_future(self._contract.engine.world.think(body.read))
+            piece = await shielded(self._reading)  # who stops waiting gets it the next time
+            self._reading = None
+        else:
+            piece = body.read()
         self._left -= len(piece)
         more = self._left > 0
         if not more:
