@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from typing import Any
 
 import pytest
 
-from onceward import ConfigurationError, MemoryStore, Once, StoreUnavailable, current_async_claim, current_claim
+from onceward import (
+    ConfigurationError,
+    MemoryStore,
+    Once,
+    StoreUnavailable,
+    current_async_claim,
+    current_claim,
+    not_applied,
+    verify,
+)
 from onceward.http import asgi, wsgi
 from onceward.testing import disabled
 from tests.http.conftest import MakeSite
@@ -235,6 +245,17 @@ def test_an_exception_is_the_servers_as_it_was_and_frees_the_key(site: Site) -> 
     assert len(site.runs) == 3
 
 
+@pytest.mark.rival(17)
+@pytest.mark.parametrize("client", [{"retry": ConnectionError}, {"final": Exception}], ids=["retry", "final"])
+@pytest.mark.parametrize("status", [429, 503])
+def test_what_a_client_says_about_exceptions_does_not_change_what_a_status_means(
+    make_site: MakeSite, client: dict[str, Any], status: int
+) -> None:
+    site = make_site(lambda asked: (status, [], b""), client=client)
+    assert [site.ask().status for _ in range(2)] == [status] * 2
+    assert len(site.runs) == 2
+
+
 def test_attempts_may_be_limited(make_site: MakeSite) -> None:
     site = make_site(lambda asked: (500, [], b""), max_attempts=2)
     assert [site.ask().status for _ in range(4)] == [500, 500, 409, 409]
@@ -272,6 +293,15 @@ def test_an_answer_that_is_too_large_is_given_once_and_then_told_to_be_gone(
     assert (reply.status, reply.problem["code"]) == (410, "result_not_stored")
     assert len(site.runs) == 1
     assert "result_not_stored" in site.events
+
+
+@pytest.mark.parametrize("client", [{}, {"max_result_bytes": 100}], ids=["default", "other results are small"])
+def test_the_limit_of_an_answer_is_the_one_that_was_declared(make_site: MakeSite, client: dict[str, Any]) -> None:
+    answer = random.Random(1).randbytes(2_000_000)
+    site = make_site(lambda asked: (200, [], answer), client=client, max_answer=len(answer))
+    assert site.ask().body == answer
+    again = site.ask()
+    assert (again.replayed, again.body == answer) == (True, True)
 
 
 def test_a_streamed_answer_is_kept_if_it_is_small_enough(make_site: MakeSite) -> None:
@@ -482,6 +512,12 @@ def test_in_the_test_mode_every_request_is_worked_on_and_nothing_is_kept(make_si
 def test_a_choice_that_cannot_work_is_refused_when_it_is_declared(make_site: MakeSite, choices: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         make_site(**choices)
+
+
+def test_a_client_that_looks_up_every_effect_is_refused_as_the_choice_itself_would_be(make_site: MakeSite) -> None:
+    with pytest.raises(ConfigurationError, match="verify"):
+        make_site(client={"after_crash": verify(lambda: not_applied)})
+    make_site(client={"after_crash": verify(lambda: not_applied)}, after_crash="rerun")
 
 
 def test_a_client_of_the_other_colour_is_refused_or_shown_its_async_face() -> None:
