@@ -44,9 +44,22 @@ Headers = Sequence[Header]
 
 # ── the key ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-# A String of RFC 9651: printable ASCII in quotes, of which only `"` and `\` are escaped. No parameters: the field has
-# none, and two keys that differ in one must not become the same.
-_quoted = re.compile(rb' *"((?:[ !#-\[\]-~]|\\["\\])*)" *').fullmatch
+# An Item of RFC 9651 that is a String: printable ASCII in quotes, of which only `"` and `\` are escaped. Its parameters
+# are read and ignored, because the field has none of its own (3.3 there): whoever adds one later must not lose others.
+_CHARACTERS: Final = rb'(?:[ !#-\[\]-~]|\\["\\])*'
+_VALUE: Final = b"|".join(
+    (
+        rb'"%b"' % _CHARACTERS,
+        rb"@?-?[0-9]{1,15}",  # a Date or an Integer
+        rb"-?[0-9]{1,12}\.[0-9]{1,3}",
+        rb"[A-Za-z*][!#$%&'*+\-.^_`|~0-9A-Za-z:/]*",
+        rb":[A-Za-z0-9+/=]*:",
+        rb"\?[01]",
+        rb'%"(?:[ !#$&-~]|%[0-9a-f]{2})*"',
+    )
+)
+_PARAMETER: Final = rb"; *[a-z*][a-z0-9_.*\-]*(?:=(?:%b))?" % _VALUE
+_quoted = re.compile(rb' *"(%b)"(?:%b)* *' % (_CHARACTERS, _PARAMETER)).fullmatch
 # What clients send that know the header but not its syntax: a UUID, base64, a ULID. No spaces, commas or quotes.
 _bare = re.compile(rb"[ \t]*([!#$%&'*+\-.^_`|~0-9A-Za-z:/=@]+)[ \t]*").fullmatch
 _unescape = re.compile(rb"\\(.)").sub
