@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import hashlib
+import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -213,6 +214,23 @@ async def test_who_stops_waiting_for_a_part_of_the_body_gets_it_the_next_time(mo
         reply = await asyncio.wait_for(ask(middleware, None, data), 30)
     assert reply.status == 200
     assert hashlib.sha256(b"".join(got)).digest() == hashlib.sha256(data).digest()
+
+
+def test_a_body_that_is_given_up_while_its_file_is_made_in_a_thread_leaves_no_file_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    body, files = Body(10 * IN_MEMORY), []
+    make = tempfile.TemporaryFile
+
+    def make_late(**options: Any) -> Any:
+        body.close()  # by the loop, whose request was cancelled
+        files.append(make(**options))
+        return files[-1]
+
+    monkeypatch.setattr("onceward.http.body.tempfile.TemporaryFile", make_late)
+    body.add(bytes(IN_MEMORY + 1))
+    body.flush()
+    assert [file.closed for file in files] == [True]
 
 
 async def test_a_large_body_is_hashed_written_and_read_where_it_keeps_no_loop_waiting(

@@ -27,7 +27,7 @@ class BodyTooLarge(Exception):
 class Body:
     """Chunks in, one digest and the same bytes out."""
 
-    __slots__ = ("_file", "_fresh", "_hash", "_kept", "_limit", "_waiting", "size")
+    __slots__ = ("_file", "_fresh", "_hash", "_kept", "_limit", "_over", "_waiting", "size")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -37,6 +37,7 @@ class Body:
         self._kept: list[bytes] = []  # hashed, and in memory
         self._hash = hashlib.sha256()
         self._file: IO[bytes] | None = None
+        self._over = False
 
     def add(self, chunk: bytes) -> None:
         self.size += len(chunk)
@@ -69,6 +70,8 @@ class Body:
                 self._file = tempfile.TemporaryFile(prefix="onceward-body-")  # noqa: SIM115 (closed by `close`)
             self._file.writelines(self._kept)
             self._kept = []
+            if self._over:  # given up meanwhile, by another thread
+                self._file.close()
 
     def end(self) -> bytes:
         """The SHA-256 of the whole, which can be read from now on."""
@@ -90,6 +93,7 @@ class Body:
         return self._file if self._file is not None else io.BytesIO(b"".join(reversed(self._kept)))
 
     def close(self) -> None:
+        self._over = True
         self._kept = []
         if self._file is not None:
             self._file.close()
