@@ -7,6 +7,7 @@ import gc
 import hashlib
 import tempfile
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
@@ -618,3 +619,27 @@ async def test_a_request_with_the_same_key_from_inside_of_the_handler_does_not_w
         assert (await ask(middleware)).status == 200
     assert inner[0].status == 500
     assert inner[0].problem["code"] == "reentrant"
+
+
+# ── what is left ──
+
+
+@pytest.mark.parametrize("status", [200, 503])
+async def test_nothing_of_a_request_waits_for_the_garbage_collector(status: int) -> None:
+    exchanges: list[weakref.ref[Any]] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        exchanges.append(weakref.ref(receive.__self__))
+        await send({"type": "http.response.start", "status": status, "headers": [JSON]})
+        await send({"type": "http.response.body", "body": b"large"})
+
+    async with guarded(app) as middleware:
+        gc.collect()
+        gc.disable()
+        try:
+            for number in range(3):
+                await ask(middleware, scope_of(f'"k{number}"'))
+            await asyncio.sleep(0)
+            assert [exchange() for exchange in exchanges] == [None] * 3
+        finally:
+            gc.enable()

@@ -15,6 +15,7 @@ from typing import Any, Unpack
 from onceward.aio import AsyncOnce
 from onceward.client import Once
 from onceward.core.apart import execute_apart
+from onceward.core.job import Job
 from onceward.errors import ClaimError, ConfigurationError, InvalidKey, NotAcquired, ResultError, StoreError
 from onceward.model.outcome import Executed, Failed, Parked
 from onceward.ports import World
@@ -90,13 +91,13 @@ class IdempotencyMiddleware:
         scope["onceward.key"] = key
         _hide_ways_around(scope)
         exchange = Exchange(self.app, scope, send, contract, body)
-        exchange.job = contract.job(key, request, digest, exchange.work)
-        await self._work(exchange)
+        exchange.job = job = contract.job(key, request, digest, exchange.work)
+        await self._work(exchange, job)
 
-    async def _work(self, exchange: Exchange) -> None:
+    async def _work(self, exchange: Exchange, job: Job) -> None:
         contract = self.contract
         try:
-            outcome = await execute_apart(contract.engine, exchange.job, exchange.start)
+            outcome = await execute_apart(contract.engine, job, exchange.start)
         except (NotAcquired, ClaimError, ResultError, StoreError) as error:
             if exchange.begun:
                 raise

@@ -41,7 +41,7 @@ class Exchange:
     over = False  # all of it was, or is not going to be
     broken = False  # its last part is not sent, because nobody could rely on it
     trouble: Exception | None = None  # of the server, when it was to send
-    job: Job
+    job: Job | None = None
     _message: Message | None = None
     _body: Body | None = None
     _reading: asyncio.Future[bytes] | None = None
@@ -81,17 +81,19 @@ class Exchange:
     async def work(self) -> None:
         """What the job calls. Without a claim (the store is down, and the policy says run) it only passes on."""
         held = current()
-        self._held = held if held is not None and held.job is self.job else None
+        self._held = held = held if held is not None and held.job is self.job else None
         try:
             await self._app(self._scope, self.receive, self.send)
             if not self._settled:
                 raise NoAnswer("the application returned without completing its answer")
         finally:
             self._leave()
-        if self._held is not None and self._held.unconfirmed:
+        if held is not None and held.unconfirmed:
             raise Unsettled("the claim could not be settled")
 
     def _leave(self) -> None:
+        """It is over: nothing leads round in a circle any more, in which the answer would wait to be collected."""
+        self.job = self._held = None
         if self._body is not None:
             self._body.close()
         self._end()
