@@ -221,6 +221,64 @@ def test_a_route_of_fastapi_that_wants_keys_and_is_not_guarded_is_an_error_and_n
     assert runs == []
 
 
+@pytest.mark.mission("B6")
+@pytest.mark.parametrize("deep", [False, True])
+def test_routes_of_included_routers_of_fastapi_are_guarded_as_any_other(deep: bool) -> None:
+    from fastapi import APIRouter, FastAPI
+
+    from onceward import AsyncOnce
+    from onceward.http.fastapi import Idempotency
+
+    runs: list[int] = []
+    app, shop, router = FastAPI(), APIRouter(prefix="/shop"), APIRouter(prefix="/payments")
+    idempotency = Idempotency(AsyncOnce("memory://"), principal=lambda scope: "alice")
+    idempotency.protect(app)
+
+    @router.post("/{kind}", dependencies=[idempotency.required])
+    async def pay(kind: str) -> int:
+        runs.append(1)
+        return len(runs)
+
+    if deep:
+        shop.include_router(router)
+    app.include_router(shop if deep else router)
+    path = "/shop/payments/card" if deep else "/payments/card"
+    ask = Awaited(app)
+    try:
+        assert ask(None, path=path).status == 400
+        assert [ask(path=path).body for _ in range(2)] == [b"1", b"1"]
+    finally:
+        ask.close()
+
+
+def test_the_first_route_of_fastapi_that_matches_says_whether_a_key_is_wanted() -> None:
+    from fastapi import FastAPI
+
+    from onceward import AsyncOnce
+    from onceward.http.fastapi import Idempotency
+
+    app = FastAPI()
+    idempotency = Idempotency(AsyncOnce("memory://"), principal=lambda scope: "alice")
+    idempotency.protect(app)
+    free: dict[str, Any] = {}
+    keyed: dict[str, Any] = {"dependencies": [idempotency.required]}
+    routes = [
+        ("/orders/mine", free, {"/orders/mine": 200}),
+        ("/orders/{number:int}", free, {"/orders/7": 200}),
+        ("/orders/{name}", keyed, {"/orders/book": 400, "/orders/8x": 400}),
+        ("/orders/late", free, {"/orders/late": 400}),
+        ("/files/{rest:path}", keyed, {"/files/": 400, "/files/a/b": 400}),
+    ]
+    for path, choices, _ in routes:
+        app.add_api_route(path, lambda: "ok", methods=["POST"], **choices)
+    ask = Awaited(app)
+    try:
+        for _, _, expected in routes:
+            assert {path: ask(None, path=path).status for path in expected} == expected
+    finally:
+        ask.close()
+
+
 @pytest.mark.parametrize("order", ["outside", "inside", "both"])
 def test_middlewares_that_make_a_stream_of_every_answer_and_background_tasks_get_on_with_it(order: str) -> None:
     from starlette.applications import Starlette

@@ -16,8 +16,8 @@ class Routes:
     """Paths, each with the answer to whether a key is required there."""
 
     def __init__(self, required: Iterable[str], optional: Iterable[str]) -> None:
-        self._exact: dict[str, bool] = {}
-        self._patterns: list[tuple[re.Pattern[str], bool]] = []
+        self._exact: dict[str, bool | None] = {}
+        self._patterns: list[tuple[re.Pattern[str], bool | None]] = []
         for route, is_required in (*((one, True) for one in required), *((one, False) for one in optional)):
             self._add(route, required=is_required)
 
@@ -34,9 +34,8 @@ class Routes:
 
     def required(self, path: str) -> bool | None:
         """True: with a key only. False: with a key if there is one. None: not our business."""
-        found = self._exact.get(path)
-        if found is not None or not self._patterns:
-            return found
+        if path in self._exact:
+            return self._exact[path]
         for pattern, required in self._patterns:
             if pattern.fullmatch(path) is not None:
                 return required
