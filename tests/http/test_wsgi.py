@@ -198,6 +198,14 @@ def test_a_body_that_was_cut_off_is_a_400_and_asks_for_nothing(once: Once) -> No
     assert app.runs == 0
 
 
+@pytest.mark.parametrize("length", ["1" + "0" * 30, "0" * 5_000 + "2"])
+def test_a_length_that_no_body_has_is_a_413_and_never_an_empty_body(once: Once, length: str) -> None:
+    app = Streaming(b"a")
+    server = Server()
+    server.read(guarded(app, once), environ_of(b"ab", CONTENT_LENGTH=length))
+    assert (server.status[:3], app.runs) == ("413", 0)
+
+
 @pytest.mark.parametrize(
     ("more", "seen"),
     [

@@ -20,7 +20,7 @@ from onceward.errors import ClaimError, ConfigurationError, InvalidKey, NotAcqui
 from onceward.model.outcome import Executed, Failed, Parked
 from onceward.ports import World
 
-from .body import LIGHT, Body, BodyTooLarge
+from .body import LIGHT, MOST_DIGITS, Body, BodyTooLarge
 from .contract import Contract, ContractChoices
 from .exchange import App, Exchange, Message, Receive, Scope, Send
 from .routes import Routes
@@ -29,10 +29,6 @@ from .settling import Unsettled
 
 # Ways to answer that would go past us. Who does not find them uses plain messages.
 _WAYS_AROUND = frozenset(("http.response.pathsend", "http.response.zerocopysend", "http.response.trailers"))
-
-
-MOST_DIGITS = 19
-"""Of a length: what is longer is no number of bytes."""
 
 
 class IdempotencyMiddleware:
@@ -160,7 +156,7 @@ def _described(headers: Any) -> tuple[bytes, int | None]:
     for name, value in headers:
         if name == b"content-type":
             content_type = value
-        elif name == b"content-length" and value.isdigit() and len(value) < MOST_DIGITS:
+        elif name == b"content-length" and value.isdigit() and len(value) <= MOST_DIGITS:
             length = int(value)
     return content_type, length
 

@@ -19,6 +19,9 @@ PIECE: Final = 1 << 18
 LIGHT: Final = 1 << 16
 """Bytes that are hashed in less time than it takes to hand them to a thread."""
 
+MOST_DIGITS: Final = 18
+"""Of a length that is announced: what has more is no number of bytes."""
+
 
 class BodyTooLarge(Exception):
     """More than the limit."""

@@ -24,13 +24,10 @@ from onceward.errors import (
     StoreError,
 )
 
-from .body import PIECE, Body, BodyTooLarge
+from .body import MOST_DIGITS, PIECE, Body, BodyTooLarge
 from .contract import Contract, ContractChoices
 from .semantics import BODY_CUT_OFF, BODY_TOO_LARGE, HttpAnswer, Request
 from .wsgi_answer import App, Environ, StartResponse, WsgiAnswer, say
-
-MOST_DIGITS = 19
-"""Of a length: what is longer is no number of bytes."""
 
 
 class IdempotencyMiddleware:
@@ -120,9 +117,10 @@ class IdempotencyMiddleware:
 def read(environ: Environ, limit: int) -> Body | None:
     """The body; None if the client has left before it was whole. Without a length there is none, unless it ends."""
     length = environ.get("CONTENT_LENGTH") or ""
-    left = int(length) if length.isdecimal() and length.isascii() and len(length) < MOST_DIGITS else None
-    if left is not None and left > limit:
+    counted = length.isdecimal() and length.isascii()
+    if counted and (len(length) > MOST_DIGITS or int(length) > limit):
         raise BodyTooLarge
+    left = int(length) if counted else None
     body = Body(limit)
     if left is None and not environ.get("wsgi.input_terminated"):
         return body
