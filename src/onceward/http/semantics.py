@@ -271,22 +271,32 @@ def problem_of(kind: type[OncewardError]) -> Problem:
     return Problem(kind.http_status, kind.code, title, detail)
 
 
-def problem_answer(
-    problem: Problem, *, documentation: str | None = None, retry_after: float | None = None, **members: Any
-) -> HttpAnswer:
-    """The problem as an answer. `documentation` is where your API says what it wants of keys."""
+def problem_body(problem: Problem, kind: str | None = None, **members: Any) -> bytes:
+    """The problem as JSON, for programs (`code`) and people. `kind` is an address that says more."""
     told = {
-        "type": documentation or "about:blank",
+        "type": kind or "about:blank",
         "title": problem.title,
         "status": problem.status,
         "detail": problem.detail,
         "code": problem.code,
         **members,
     }
-    body = msgspec.json.encode(told)
+    return msgspec.json.encode(told)
+
+
+def whole_seconds(seconds: float) -> int:
+    """For `Retry-After`. Never 0: at once is what the sender has just tried."""
+    return max(1, math.ceil(seconds))
+
+
+def problem_answer(
+    problem: Problem, *, documentation: str | None = None, retry_after: float | None = None, **members: Any
+) -> HttpAnswer:
+    """The problem as an answer. `documentation` is where your API says what it wants of keys."""
+    body = problem_body(problem, documentation, **members)
     headers = [(b"content-type", PROBLEM), (b"content-length", b"%d" % len(body)), (b"cache-control", b"no-store")]
     if retry_after is not None:
-        headers.append((b"retry-after", b"%d" % max(1, math.ceil(retry_after))))
+        headers.append((b"retry-after", b"%d" % whole_seconds(retry_after)))
     if documentation:
         headers.append((b"link", b'<%b>; rel="describedby"' % documentation.encode("ascii")))
     return HttpAnswer(problem.status, headers, body)
