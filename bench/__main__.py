@@ -1,4 +1,4 @@
-"""Measure: `python -m bench [--quick] [-o json] [--only WORDS]`. Not in pairs: `--only import`, `--only loop`."""
+"""Measure: `python -m bench [--quick] [-o json] [--only WORDS]`. Not in pairs: `--only import`, `loop`, `identity`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 from bench import (
+    cases_counting,
     cases_crowd,
     cases_keys,
     cases_many,
@@ -16,12 +17,15 @@ from bench import (
     cases_postgres,
     cases_redis,
     cases_sqlite,
+    files,
     http,
+    identity,
     imports,
     loop,
     newest,
     newest_postgres,
     newest_redis,
+    queues,
 )
 from bench.case import QUICK, THOROUGH, Case, Cases, Plan
 from bench.paired import compare
@@ -38,10 +42,12 @@ SUBJECTS = (
     newest_redis,
     cases_postgres,
     cases_redis,
+    queues,
     http,
+    cases_counting,
 )
 
-ALONE = {"import": imports.main, "loop": loop.main}
+ALONE = {"import": imports.main, "loop": loop.main, "identity": identity.main, "files": files.main}
 """What is compared with nothing: run by its name only."""
 
 

@@ -18,7 +18,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,6 +36,7 @@ from tests.chaos.test_redis_kill import disturbed_run
 from tests.evidence import histories
 from tests.evidence.races import RACES
 from tests.evidence.schedules import BOUND, explore
+from tests.imports.large import large
 from tests.proof import report as model
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -53,6 +56,8 @@ HISTORIES = (
 )
 ON_A_SERVER = ("-k", "valkey", "tests/integration", "tests/unit", "tests/endpoints")
 """What both faces promise, on a server too: the usual run has it on memory and SQLite."""
+QUEUES = ("tests/queues/test_storm.py", "tests/queues/test_cloud.py")
+COUNTERS = ("tests/chaos/test_counters.py",)
 ON_POSTGRESQL = ("-k", "random_histories or crew", "tests/conformance/test_postgres.py", "tests/chaos")
 
 
@@ -178,6 +183,12 @@ def killed_server(*, small: bool) -> Section:
     return Section("A server killed under its workers", "tests/chaos/test_redis_kill.py", not wrong, figures)
 
 
+def queues(profile: str, messages: str, kills: str) -> Section:
+    """Messages through every broker, 30 % of them duplicates, while workers and the broker are killed."""
+    size = {"ONCEWARD_STORM_MESSAGES": messages, "ONCEWARD_STORM_KILLS": kills}
+    return suite("Queues, their workers and brokers killed", QUEUES, profile, **size)
+
+
 def schedules(*, small: bool) -> Section:
     """Every order of the steps of each race, and the same search on stores that are broken."""
     bound = 1 if small else BOUND
@@ -231,6 +242,20 @@ def runners(*, small: bool) -> Section:
     return Section("Schedules", f"python -m tests.chaos.year '{in_words(plan)}'", not wrong, figures)
 
 
+def large_import(*, small: bool) -> Section:
+    """A million rows in constant memory, the importer killed on its way; then killed at every statement."""
+    rows, deaths = (2_000, 1) if small else (1_000_000, 9)
+    done = large(rows, deaths)
+    figures: list[tuple[str, object]] = [(name.replace("_", " "), figure) for name, figure in done._asdict().items()]
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "tests.imports.victims", folder, "7" if small else "1"]
+        victims = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    figures += [("at each statement", (victims.stdout.strip().splitlines() or [victims.stderr])[-1])]
+    print(*done.wrong, sep="\n", file=sys.stderr, end="\n" if done.wrong else "")
+    passed = not done.wrong and victims.returncode == 0
+    return Section("A large import", f"python -m tests.imports.large {rows} {deaths}", passed, figures)
+
+
 def commit() -> str:
     """The commit that is checked out; `-changed` if there is more in the folder than that."""
     name = _git("rev-parse", "--short=12", "HEAD").strip() or "unknown"
@@ -259,6 +284,43 @@ def report(sections: list[Section], name: str, command: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+class Chosen(argparse.Namespace):
+    """What was asked for."""
+
+    small: bool
+    minutes: float
+    only: str
+    into: Path | None
+
+
+def parts(small: bool, minutes: float) -> dict[str, Callable[[], Section]]:
+    """Every part of a soak, by its name."""
+    profile = "ci" if small else "soak"
+    plan = Plan(600, 3, 6, SEED) if small else Plan(20_000, 4, 120, SEED)
+    suites = {
+        "Properties": PROPERTIES,
+        "Random histories of every store": HISTORIES,
+        "PostgreSQL: histories, and eight workers through kills and pauses": ON_POSTGRESQL,
+        "Counters of eight processes that are killed, on every store": COUNTERS,
+    }
+    return {
+        **{title: partial(suite, title, tests, profile) for title, tests in suites.items()},
+        "Killed at every call": partial(kills, small=small, minutes=minutes / 2),
+        "Every promise on a server": partial(
+            suite, "Every promise on a server", ON_A_SERVER, profile, ONCEWARD_TEST_PLACES="valkey"
+        ),
+        "A server that is killed": partial(killed_server, small=small),
+        "Queues": partial(queues, profile, *(("400", "2") if small else ("20000", "40"))),
+        "Every order of a race": partial(schedules, small=small),
+        "Sagas": partial(sagas, small=small),
+        "Schedules": partial(runners, small=small),
+        "A large import": partial(large_import, small=small),
+        "The protocol as a model": partial(modelled, deep=not small),
+        "Workers killed at random": partial(demos, plan, 0 if small else minutes),
+        "Recorded histories": partial(recorded_histories, small=small, minutes=minutes / 4),
+    }
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description="The long, random tests.")
     parser.add_argument("--small", action="store_true", help="to see that it works: few examples, one quick demo")
@@ -268,38 +330,19 @@ def main(arguments: list[str]) -> int:
         default=20.0,
         help="of demos, default 20; half as many of kills, a quarter of histories",
     )
+    parser.add_argument("--only", default="", help="parts whose names contain this; the report names what was run")
     parser.add_argument(
         "--into", type=Path, help="folder of the report, default docs/evidence (small: none, it is printed)"
     )
-    chosen = parser.parse_args(arguments)
-    profile = "ci" if chosen.small else "soak"
+    chosen = parser.parse_args(arguments, Chosen())
+    wanted = {title: part for title, part in parts(chosen.small, chosen.minutes).items() if chosen.only in title}
+    if not wanted:
+        parser.error(f"no part is named like {chosen.only!r}")
     name = commit()
     sections = []
-    for title, tests in (
-        ("Properties", PROPERTIES),
-        ("Random histories of every store", HISTORIES),
-        ("PostgreSQL: histories, and eight workers through kills and pauses", ON_POSTGRESQL),
-    ):
+    for title, part in wanted.items():
         print(f"{title} …", flush=True)
-        sections.append(suite(title, tests, profile))
-    print("Killed at every call …", flush=True)
-    sections.append(kills(small=chosen.small, minutes=chosen.minutes / 2))
-    print("On a server …", flush=True)
-    sections.append(suite("Every promise on a server", ON_A_SERVER, profile, ONCEWARD_TEST_PLACES="valkey"))
-    sections.append(killed_server(small=chosen.small))
-    print("Every order of a race …", flush=True)
-    sections.append(schedules(small=chosen.small))
-    print("Sagas …", flush=True)
-    sections.append(sagas(small=chosen.small))
-    print("Schedules …", flush=True)
-    sections.append(runners(small=chosen.small))
-    print("The protocol as a model …", flush=True)
-    sections.append(modelled(deep=not chosen.small))
-    print("Workers killed at random …", flush=True)
-    plan = Plan(600, 3, 6, SEED) if chosen.small else Plan(20_000, 4, 120, SEED)
-    sections.append(demos(plan, 0 if chosen.small else chosen.minutes))
-    print("Recorded histories …", flush=True)
-    sections.append(recorded_histories(small=chosen.small, minutes=chosen.minutes / 4))
+        sections.append(part())
     text = report(sections, name, shlex.join(["python", "-m", "tests.soak", *arguments]))
     folder = chosen.into or (None if chosen.small else EVIDENCE)
     if folder is None:

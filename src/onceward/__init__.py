@@ -29,6 +29,8 @@ from .errors import (
     ResultError,
     ResultNotStored,
     RetryTransaction,
+    SourceEdited,
+    SourceError,
     StillRunning,
     Stopping,
     StoreBroken,
@@ -57,11 +59,13 @@ if TYPE_CHECKING:
     from .async_function import AsyncFunction
     from .core.step_run import StepRun
     from .locks import AsyncHeldLock, AsyncLock, HeldLock, Lock
+    from .model.counts import Tally
     from .model.ordering import Ordering
     from .model.recovery import Recovered, Recovery
     from .model.saga import Step
     from .model.schedule import Missed, Ran
     from .model.state_event import Current, StateEvent, deleted
+    from .observe.rules import Broken
     from .operations import Operations
     from .sagas import AsyncSaga, Saga
     from .schedules import AsyncScheduled, Scheduled
@@ -74,6 +78,7 @@ _LATER = {
 }
 _LATER |= dict.fromkeys(("AsyncHeldLock", "AsyncLock", "HeldLock", "Lock"), "onceward.locks")
 _LATER["Operations"] = "onceward.operations"
+_LATER |= {"Broken": "onceward.observe.rules", "Tally": "onceward.model.counts"}
 _LATER |= dict.fromkeys(("Current", "StateEvent", "deleted"), "onceward.model.state_event")
 _LATER["Ordering"] = "onceward.model.ordering"
 _LATER |= dict.fromkeys(("AsyncScheduled", "Scheduled"), "onceward.schedules")
@@ -104,6 +109,7 @@ __all__ = [
     "AsyncSaga",
     "AsyncScheduled",
     "AuditEntry",
+    "Broken",
     "Claim",
     "ClaimError",
     "ConfigurationError",
@@ -153,6 +159,8 @@ __all__ = [
     "Saga",
     "Scheduled",
     "Scope",
+    "SourceEdited",
+    "SourceError",
     "Stale",
     "State",
     "StateEvent",
@@ -164,6 +172,7 @@ __all__ = [
     "StoreError",
     "StoreFull",
     "StoreUnavailable",
+    "Tally",
     "Unknown",
     "UnknownCodec",
     "VersionSkew",

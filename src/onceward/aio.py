@@ -5,25 +5,28 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Literal, Self, Unpack, overload
 
+from .alerts import AsyncAlert, alert_jobs, send_all
 from .async_function import AsyncDecorator, AsyncFunction, SkippingAsyncDecorator
 from .blocks import AsyncClaimBlock
 from .bridge import run
 from .core import inspect as records
 from .core.bulk import execute_all
+from .core.counting import broken_rules, stats
 from .core.engine import Engine
 from .core.execute import execute
 from .core.recover import Tell
 from .core.schedule import Watcher, keep
-from .decorator import Item, P, T, answer_of
+from .decorator import Item, P, T, answer_of, refuse_task
 from .errors import ConfigurationError
 from .face import Face, by_text
 from .locks import AsyncHeldLock, AsyncLock, lock_job, tried_async
 from .model.audit import AuditEntry
 from .model.cipher import Cipher
+from .model.counts import Tally
 from .model.duration import Duration, microseconds
 from .model.newest import StateChoices
 from .model.outcome import Outcome
@@ -33,6 +36,7 @@ from .model.saga import Step
 from .model.schedule import TickChoices
 from .model.view import Entry
 from .model.weight import is_light
+from .observe.rules import Broken, thresholds_of
 from .operation import KeySource, TenantSource
 from .operations import OperationsSource, declared
 from .person import signed
@@ -62,6 +66,7 @@ class AsyncOnce(Face):
         cipher: Cipher | None = None,
         accept_plain: bool = False,
         cache: int = 0,
+        counters: bool = False,
         operations: OperationsSource | None = None,
         **defaults: Unpack[Defaults],
     ) -> None:
@@ -72,6 +77,7 @@ class AsyncOnce(Face):
             cipher=cipher,
             accept_plain=accept_plain,
             cache=cache,
+            counters=counters,
             operations=operations,
             **defaults,
         )
@@ -347,12 +353,26 @@ class AsyncOnce(Face):
             by_text=by_text(key, name),
         )
 
+    async def stats(self, since: Duration = "24h") -> Tally:
+        """What all processes counted in the last hours, by scope: for clients that were made with `counters=True`."""
+        return await stats(self.engine, microseconds(since, "since"))
+
+    async def check(self, *, rules: Mapping[str, Any] | None = None, alert: AsyncAlert | None = None) -> list[Broken]:
+        """The rules that are broken now; `rules` has other thresholds. `alert` is called for each, once in 24 h."""
+        thresholds = thresholds_of(rules or {})
+        found = await broken_rules(self.engine, thresholds)
+        if alert is not None:
+            await send_all(self, alert_jobs(self, found, alert, thresholds))
+        return found
+
     async def close(self, timeout: float = 10.0) -> None:
         """Stop claiming, let running work finish (up to `timeout` seconds), join the keeper, close the store."""
         self.stop()
         await asyncio.to_thread(self.keeper.drain, timeout)
         self.engine.closed = True
         await asyncio.to_thread(self.keeper.close)
+        if self.counters is not None:
+            await asyncio.to_thread(self.counters.close)
         await self.engine.store.close()
         close_loop(self.engine)
 
@@ -384,6 +404,7 @@ def recover_until_stopped(once: AsyncOnce, every: Duration | None, tell: Tell | 
 
 
 def refuse_plain(fn: Any) -> None:
+    refuse_task(fn)
     if not inspect.iscoroutinefunction(fn):
         raise ConfigurationError(
             f"AsyncOnce decorates async functions, and {fn!r} is none", hint="make it async def, or use Once"

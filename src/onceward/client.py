@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from .blocks import ClaimBlock
 from .bridge import run
 from .core import inspect as records
 from .core.engine import Engine
-from .decorator import Item, P, T, answer_of
+from .decorator import Item, P, T, answer_of, refuse_task
 from .errors import ConfigurationError
 from .face import Face, by_text
 from .function import Decorator, Function, SkippingDecorator, do
@@ -29,14 +29,17 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from .aio import AsyncOnce
+    from .alerts import Alert
     from .async_function import AsyncFunction
     from .core.recover import Tell
     from .core.schedule import Watcher
     from .locks import HeldLock, Lock
+    from .model.counts import Tally
     from .model.newest import StateChoices
     from .model.recovery import Recovery
     from .model.saga import Step
     from .model.schedule import TickChoices
+    from .observe.rules import Broken
     from .operations import OperationsSource
     from .sagas import Saga, SagaChoices
     from .schedules import ScheduleDecorator, TickBlock
@@ -48,7 +51,8 @@ class Once(Face):
     """Gives blocking work an effect once per key.
 
     `store` is a URL or a store (default: $ONCEWARD_STORE_URL, else sqlite:///onceward.db); `app` and `tenant` are part
-    of every key; `cache` keeps that many completed results in this process; the rest are default choices.
+    of every key; `cache` keeps that many completed results in this process; `counters` counts outcomes, by scope and
+    hour, in the store; the rest are default choices.
     """
 
     def __init__(
@@ -60,6 +64,7 @@ class Once(Face):
         cipher: Cipher | None = None,
         accept_plain: bool = False,
         cache: int = 0,
+        counters: bool = False,
         operations: OperationsSource | None = None,
         **defaults: Unpack[Defaults],
     ) -> None:
@@ -70,6 +75,7 @@ class Once(Face):
             cipher=cipher,
             accept_plain=accept_plain,
             cache=cache,
+            counters=counters,
             operations=operations,
             **defaults,
         )
@@ -132,6 +138,7 @@ class Once(Face):
         """Decorate a function: `@once`, or `@once(key="charge:{order_id}", …)`. Async ones get the async face."""
 
         def decorate(fn: Callable[..., Any]) -> Any:
+            refuse_task(fn)
             if inspect.iscoroutinefunction(fn):
                 return self.aio(key=key, name=name, version=version, tenant=tenant, **settings)(fn)
             refuse_undecoratable(fn)
@@ -173,6 +180,7 @@ class Once(Face):
         self.operations[name].adding(choices)  # refused here, where the name is written
 
         def decorate(fn: Callable[..., Any]) -> Any:
+            refuse_task(fn)
             if inspect.iscoroutinefunction(fn):
                 return self.aio.operation(name, **choices)(fn)
             refuse_undecoratable(fn)
@@ -389,6 +397,24 @@ class Once(Face):
             )
         )
 
+    def stats(self, since: Duration = "24h") -> Tally:
+        """What all processes counted in the last hours, by scope: for clients that were made with `counters=True`."""
+        from .core.counting import stats  # not at the top, for the same reason as in `map`
+
+        return run(stats(self.engine, microseconds(since, "since")))
+
+    def check(self, *, rules: Mapping[str, Any] | None = None, alert: Alert | None = None) -> list[Broken]:
+        """The rules that are broken now; `rules` has other thresholds. `alert` is called for each, once in 24 h."""
+        from .alerts import alert_jobs, send_all
+        from .core.counting import broken_rules
+        from .observe.rules import thresholds_of
+
+        thresholds = thresholds_of(rules or {})
+        found = run(broken_rules(self.engine, thresholds))
+        if alert is not None:
+            run(send_all(self, alert_jobs(self, found, alert, thresholds)))
+        return found
+
     def close(self, timeout: float = 10.0) -> None:
         """Stop claiming, let running work finish (up to `timeout` seconds), join the keeper, close the store."""
         self.stop()
@@ -396,6 +422,8 @@ class Once(Face):
         for engine in (self.engine, *self._beside):
             engine.closed = True
         self.keeper.close()
+        if self.counters is not None:
+            self.counters.close()
         if self._beside:
             from .aio import close_beside
 

@@ -25,6 +25,8 @@
     │   ├── ResultNotStored     the effect is done, its result was not kept
     │   ├── ResultCorrupt       checksum or decryption failed; never a reason to run again
     │   └── UnknownCodec        written by a codec that this version does not know
+    ├── SourceError             a file or a load that cannot be taken in as it is; says where and why
+    │   └── SourceEdited        it is not the file whose import was begun
     └── StoreError              about the store itself
         ├── StoreUnavailable    down, locked, unreachable, over its deadline
         │   └── RetryTransaction  the caller's own transaction must be rolled back and repeated
@@ -242,6 +244,20 @@ class UnknownCodec(ResultError):
     """The stored result was written by a codec that this version does not know."""
 
     code = "unknown_codec"
+
+
+class SourceError(OncewardError):
+    """A file or a load cannot be taken in as it is."""
+
+    code = "source_error"
+    http_status = 422
+
+
+class SourceEdited(SourceError):
+    """The file was edited since its import was begun."""
+
+    code = "source_edited"
+    http_status = 409
 
 
 class StoreError(OncewardError):

@@ -30,7 +30,9 @@ from .worlds.keeper import Keeper
 from .worlds.ourselves import OURSELVES
 
 if TYPE_CHECKING:
+    from .observe.events import Bus
     from .operations import Operations, OperationsSource
+    from .worlds.counters import Counters
 
 FUNCTION = "function()"
 """Under this name, which no parameter can have, the fingerprint of `run` holds the function."""
@@ -66,6 +68,7 @@ class Face:
         cipher: Cipher | None = None,
         accept_plain: bool = False,
         cache: int = 0,
+        counters: bool = False,
         operations: OperationsSource | None = None,
         **defaults: Any,
     ) -> None:
@@ -85,6 +88,7 @@ class Face:
         self._cipher = cipher
         self._accept_plain = accept_plain
         self._cache = cache
+        self._counts = counters
         self.policy = Policy().with_settings(defaults)  # type: ignore[arg-type]  # checked there, name by name
         self._defaults = dict(defaults)
         self._table = None if operations is None else _table_of(operations)
@@ -102,6 +106,7 @@ class Face:
         from .observe.log import logging_bus  # logging is a twentieth of our import time
 
         bus = logging_bus()
+        self.counters = _counters(store, bus) if self._counts else None
         self.keeper = Keeper(store, bus)
         self.engine = Engine(store, self._world(), self.keeper, bus, OURSELVES)
 
@@ -290,6 +295,8 @@ class Face:
                 f"a {type(self).__name__} on a store object cannot be pickled; make it from a URL: {type(self).__name__}('sqlite:///…')"
             )
         settings = {"app": self._app, "tenant": self._tenant, "cache": self._cache, **self._defaults}
+        if self._counts:
+            settings["counters"] = True
         if self._table is not None:
             settings["operations"] = self._table
         if self._cipher is not None:
@@ -357,6 +364,12 @@ def _table_of(given: OperationsSource | None) -> Operations:
     from .operations import operations_of  # for those who declare any
 
     return operations_of(given)
+
+
+def _counters(store: Store, bus: Bus) -> Counters:
+    from .worlds.counters import Counters  # for those who ask for them
+
+    return Counters(store, bus)
 
 
 def _cached(store: Store, most: int) -> Store:

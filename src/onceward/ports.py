@@ -25,6 +25,7 @@ from .model.record import (
 )
 
 if TYPE_CHECKING:
+    from .model.counts import Counted, Sheet  # only for those who keep counts
     from .model.newest import Delivery, Keep, Ruled, Standing  # only for those who keep the newest
 
 T = TypeVar("T")
@@ -346,6 +347,27 @@ class KeepsNewest(AppliesNewest, Protocol):
 @runtime_checkable
 class JoinsNewest(AppliesNewest, Protocol):
     """A `JoinedStore` that does so inside the caller's transaction."""
+
+
+@runtime_checkable
+class KeepsCounts(Protocol):
+    """A store that keeps what processes have counted, by hour, for KEEP_COUNTS."""
+
+    async def keep_counts(self, sheets: Sequence[Sheet], *, timeout: float) -> int:
+        """Write these sheets, each in the place of an earlier one of its process and hour; tells the store's time.
+
+        All in one call, however many scopes they have. A sheet with a lower number than the one that is there changes
+        nothing: it was overtaken on its way. Without sheets it only tells the time. By the way, old sheets are deleted.
+        """
+        ...
+
+    async def counted(self, since: int, *, timeout: float) -> Counted:
+        """The sheets of this hour (since 1970) and of later ones, of all processes. None that is older than kept."""
+        ...
+
+    async def expire_counts(self, limit: int, *, timeout: float) -> int:
+        """Delete up to `limit` sheets that are older than KEEP_COUNTS; tells how many went."""
+        ...
 
 
 class Remark(Struct, frozen=True):

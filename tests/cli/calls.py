@@ -19,13 +19,17 @@ from onceward.cli import (
     acting,
     auditing,
     checkup,
+    consuming,
     declaring,
+    imports,
     migrating,
     reading,
     recovering,
+    reviewing,
     running,
     saga_listing,
     scheduling,
+    watching,
 )
 from onceward.cli.program import program
 
@@ -33,11 +37,15 @@ COMMANDS = (
     acting,
     auditing,
     checkup,
+    consuming,
     declaring,
+    imports,
     migrating,
     reading,
+    reviewing,
     running,
     scheduling,
+    watching,
     recovering,
     saga_listing,
 )  # importing is what adds them

@@ -200,7 +200,7 @@ def test_a_locked_store_is_not_changed_and_that_is_one_line(
 
 AS_NOBODY = """
 import getpass, os, pwd, socket, sqlite3
-from onceward.cli import acting, auditing, checkup, migrating, program, reading, running
+from onceward.cli import acting, auditing, checkup, migrating, program, reading, running, watching
 from onceward.stores import sqlite
 if os.geteuid() == 0:  # who may write to everything
     os.seteuid(65534)

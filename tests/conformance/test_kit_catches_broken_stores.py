@@ -11,7 +11,15 @@ from hypothesis import Phase, settings
 
 from onceward.ports import Clock
 from onceward.stores.memory import MemoryStore
-from tests.conformance import broken, broken_glances, broken_newest, broken_trails, broken_ways, broken_windows
+from tests.conformance import (
+    broken,
+    broken_counts,
+    broken_glances,
+    broken_newest,
+    broken_trails,
+    broken_ways,
+    broken_windows,
+)
 from tests.conformance.in_memory import InMemory
 
 CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
@@ -210,6 +218,21 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
         "of_many_who_bring_the_same_message_one_applies_it",
         "of_different_events_at_once_the_newest_stays",
     ),
+    broken_counts.AddsUp: (
+        "a_sheet_that_is_written_twice_counts_once",
+        "a_later_sheet_of_an_hour_takes_the_place_of_the_earlier_one",
+        "many_write_at_once_and_nothing_is_lost",
+    ),
+    broken_counts.TakesTheLastArrival: ("a_sheet_that_was_overtaken_on_its_way_changes_nothing",),
+    broken_counts.KeepsTheFirst: ("a_later_sheet_of_an_hour_takes_the_place_of_the_earlier_one",),
+    broken_counts.OneRowAnHour: (
+        "processes_and_hours_do_not_write_over_each_other",
+        "many_write_at_once_and_nothing_is_lost",
+    ),
+    broken_counts.BorrowsTheCounts: ("what_was_counted_is_there_as_it_was_written",),
+    broken_counts.SignsTheVisitorsBook: ("without_sheets_only_the_time_is_told",),
+    broken_counts.TellsItsOwnTime: ("the_time_is_the_stores",),
+    broken_counts.ShowsCountsForEver: ("old_sheets_are_not_shown_and_go",),
 }
 
 NEED_ANOTHER_FACTORY = {
@@ -219,6 +242,7 @@ NEED_ANOTHER_FACTORY = {
     "processes_on_one_place_never_own_a_key_at_the_same_time",
     "states_and_marks_outlive_the_store",
     "processes_that_deliver_a_history_end_in_the_same_state",
+    "counters_outlive_the_store",
 }
 """Caught further down: what is broken there is not one store, but how several share a place."""
 
@@ -263,7 +287,15 @@ def test_every_broken_store_is_shown_to_the_kit_and_every_check_is_shown_a_broke
     checks = {name.removeprefix("test_") for name in dir(InMemory) if name.startswith("test_")}
     stores = {
         kind
-        for module in (broken, broken_glances, broken_newest, broken_trails, broken_ways, broken_windows)
+        for module in (
+            broken,
+            broken_counts,
+            broken_glances,
+            broken_newest,
+            broken_trails,
+            broken_ways,
+            broken_windows,
+        )
         for kind in vars(module).values()
         if isinstance(kind, type)
     }
@@ -291,6 +323,7 @@ class Strangers(InMemory):
         "what_was_written_outlives_the_store",
         "the_trail_outlives_the_store",
         "states_and_marks_outlive_the_store",
+        "counters_outlive_the_store",
     ],
 )
 def test_the_kit_catches_stores_that_share_nothing(name: str, colour: str, tmp_path: Path) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psycopg
@@ -166,7 +168,7 @@ def test_the_command_shows_prints_and_makes_the_tables(name: str) -> None:
     assert (shown["version"], shown["done"]) == (0, False)
     assert execute("SELECT to_regnamespace(%s)", name) == [(None,)], "it only looked"
     script = call("--store", url, "migrate", "--sql").stdout
-    assert script.count("CREATE TABLE") == 5
+    assert script.count("CREATE TABLE") == 6
     made = json.loads(call("--store", url, "migrate", "--yes").stdout)
     assert (made["version"], made["done"]) == (schema.LATEST, True)
     with Once(url) as once:
@@ -181,3 +183,23 @@ def test_what_the_command_prints_can_be_executed_by_somebody_else(name: str) -> 
     with psycopg.connect(os.environ[URL], autocommit=True) as theirs:
         theirs.execute(script.encode())
     assert as_json("--store", url, "migrate", "--dry-run")["statements"] == []
+
+
+def test_whoever_waited_for_another_to_migrate_sees_what_that_one_has_made(name: str) -> None:
+    """The server may answer from memory whether a table is there, and what it remembers is older than the wait."""
+    store = PostgresStore(os.environ[URL], schema=name, migrate=True)
+    statements = run(store.schema(Threads(), timeout=10)).statements
+    with psycopg.connect(os.environ[URL]) as first, ThreadPoolExecutor(1) as pool:
+        first.execute(f"SELECT pg_advisory_xact_lock({schema._LOCK})")
+        second = pool.submit(lambda: run(store.open(Threads())))
+        waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        deadline = time.monotonic() + 30
+        while not execute(waiting)[0][0]:
+            assert time.monotonic() < deadline, "nobody waits"
+            time.sleep(0.01)
+        for statement in statements:
+            first.execute(statement.encode())
+        first.commit()
+        second.result(30)
+    assert run(store.schema(Threads(), timeout=10)).statements == ()
+    run(store.close())

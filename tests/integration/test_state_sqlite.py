@@ -361,7 +361,7 @@ def test_a_file_of_the_second_version_gets_the_tables_and_keeps_its_records(tmp_
         raw.execute("INSERT INTO onceward_records (id, scope, key, state, token) VALUES (x'01', 's', 'k', 'PARKED', 7)")
     lacking = run(SQLiteStore(path).schema(Threads(), timeout=5))
     assert (lacking.version, lacking.latest) == (2, schema.LATEST)
-    assert [one.split("(")[0].strip() for one in lacking.statements if "CREATE" in one] == [
+    assert [one.split("(")[0].strip() for one in lacking.statements if "CREATE" in one][:4] == [
         "CREATE TABLE onceward_newest",
         "CREATE INDEX onceward_newest_expiring ON onceward_newest",
         "CREATE TABLE onceward_marks",
@@ -371,7 +371,10 @@ def test_a_file_of_the_second_version_gets_the_tables_and_keeps_its_records(tmp_
         assert once.state("trucks").apply("truck", at(1), 1).executed
     with closing(sqlite3.connect(path)) as raw:
         assert raw.execute("SELECT token FROM onceward_records").fetchall() == [(7,)]
-        assert dict(raw.execute("SELECT name, value FROM onceward_meta")) == {"schema_version": 3, "min_reader": 1}
+        assert dict(raw.execute("SELECT name, value FROM onceward_meta")) == {
+            "schema_version": schema.LATEST,
+            "min_reader": 1,
+        }
 
 
 @pytest.mark.fault("F67")

@@ -21,7 +21,7 @@ HOW = "apt-get install postgresql (any version from 13 on; its server need not r
 URL = "ONCEWARD_TEST_POSTGRES"
 """Where child processes of a test find the server that its worker has started."""
 
-TABLES = ("records", "audit", "newest", "marks")
+TABLES = ("records", "audit", "newest", "marks", "counters")
 """All that have rows of a test in them."""
 
 

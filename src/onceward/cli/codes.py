@@ -28,7 +28,7 @@ class Exit(IntEnum):
 
 MEANINGS = {
     Exit.OK: "done",
-    Exit.ATTENTION: "doctor, operations, recover: something needs a person; elsewhere: not confirmed",
+    Exit.ATTENTION: "doctor, check, operations, recover, import: something needs a person; elsewhere: not confirmed",
     Exit.USAGE: "a flag, a setting or a key that cannot work; nothing was done",
     Exit.MISMATCH: "run: the key was used before with another command; nothing was run",
     Exit.ABSENT: "there is no such record",

@@ -34,10 +34,13 @@ Examples:
   onceward audit --since 24h                             who changed records by hand, and why
   onceward operations                                    what is declared: keys, windows, leases
   onceward schedule shop.jobs:once                       run its schedules; on ten machines, each slot once
+  onceward consume shop.orders:app                       work on the messages of a queue, each once
   onceward recover shop.jobs:once                        finish what nobody delivers again
   onceward sagas                                         how far each of their steps has come
   onceward stats -o json | jq                            tables for people, JSON for programs
+  onceward stats --since 24h                             what was executed, replayed, refused, with a chart
   onceward doctor                                        for cron: exit code 1 if somebody should look
+  onceward check --alert "mail -s Onceward ops@shop"     as above, by rates and thresholds; each alert once
 
 \b
 Settings come from the nearest place that has them:
@@ -164,17 +167,21 @@ def program() -> None: ...
 
 
 def start(arguments: Sequence[str] | None = None) -> NoReturn:
-    from . import (  # noqa: F401 (each adds its commands)  # noqa: F401 (as above)
+    from . import (  # noqa: F401 (each adds its commands)
         acting,
         auditing,
         checkup,
+        consuming,
         declaring,
+        imports,
         migrating,
         reading,
         recovering,
+        reviewing,
         running,
         saga_listing,
         scheduling,
+        watching,
     )
 
     program.main(args=arguments, prog_name="onceward")

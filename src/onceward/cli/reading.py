@@ -17,7 +17,7 @@ from onceward.model.record import AfterCrash, Record, State
 from onceward.model.transitions import Row, row_of
 from onceward.ports import Filter, Order
 
-from . import auditing, display
+from . import auditing, charts, display
 from .finding import WORK, first, the_one
 from .place import SEARCH, opened
 from .program import APP, SCOPE, TENANT, chosen, common, program, scope, store_url, wants_json
@@ -203,12 +203,25 @@ def words_of(record: Record) -> Reasons:
 
 
 @program.command()
+@click.option("--since", metavar="DURATION", help="What was counted in the last hours instead, such as 24h or 7d.")
+@SCOPE
 @common
-def stats() -> None:
-    """Count records by scope and state."""
+def stats(since: str | None) -> None:
+    r"""Count records by scope and state; or, with --since, what was done, hour by hour.
+
+    \b
+    Examples:
+      onceward stats
+      onceward stats --since 24h
+      onceward stats --since 7d --scope shop/charge -o json
+    """
+    if since is not None:
+        charts.show(store_url(), microseconds(since, "--since"), scope())
+        return
+    wanted = scope()
     with opened(store_url()) as store:
         counts = run(store.counts(timeout=SEARCH))
-    scopes = sorted({scope for scope, _ in counts})
+    scopes = sorted({one for one, _ in counts if wanted in (None, one)})
     if wants_json():
         display.print_json({scope: {state.value: counts.get((scope, state), 0) for state in State} for scope in scopes})
         return

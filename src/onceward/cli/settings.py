@@ -12,6 +12,7 @@ from onceward.configured import OPERATIONS, found_in, operations_in
 from onceward.errors import ConfigurationError
 from onceward.model.duration import microseconds
 from onceward.model.nearest import did_you_mean
+from onceward.observe.rules import Thresholds, thresholds_of
 from onceward.operations import Operations
 from onceward.stores.registry import DEFAULT, ENVIRONMENT
 
@@ -29,6 +30,9 @@ DEFAULTS: dict[str, str] = {
 VARIABLES = {name: ENVIRONMENT if name == "store" else f"ONCEWARD_{name.upper()}" for name in DEFAULTS}
 SPANS = "retry_spans"
 """A table, so it lives in a file only: for each scope or operation, how long its sender redelivers."""
+
+RULES = "rules"
+"""As above: the thresholds of `onceward check`, each with a default."""
 
 MAY_BE_EMPTY = ("tenant", "scope")  # which then mean: none, and all
 CHOICES = {"output": ("auto", "table", "json"), "after_crash": ("rerun", "park")}
@@ -82,6 +86,16 @@ def retry_spans(flags: Mapping[str, str]) -> dict[str, Setting]:
     return spans | {name: Setting(value, "--retry-span") for name, value in flags.items()}
 
 
+def thresholds() -> Thresholds:
+    """The thresholds that the file of the current directory declares."""
+    table, file = found_in(Path.cwd())
+    _checked_table(table, file)  # a mistyped heading must not look like a file without rules
+    rules = table.get(RULES, {})
+    if not isinstance(rules, dict):
+        raise ConfigurationError(f"{file}: {RULES} is no table", hint=f"write [{RULES}] and claim_errors = 10")
+    return thresholds_of(rules, f"{file} [{RULES}]" if file else RULES)
+
+
 def declared() -> Operations:
     """The operations that the file of the current directory declares."""
     table, file = found_in(Path.cwd())
@@ -99,12 +113,12 @@ def _checked_table(table: Mapping[str, Any], file: str) -> dict[str, str]:
     settings = {}
     for written, value in table.items():
         name = written.replace("-", "_")
-        if name in (SPANS, OPERATIONS):
+        if name in (SPANS, OPERATIONS, RULES):
             continue
         if name not in DEFAULTS:
             raise ConfigurationError(
                 f"{file}: there is no setting {written!r}",
-                hint=did_you_mean(name, [*DEFAULTS, SPANS, OPERATIONS], "settings are"),
+                hint=did_you_mean(name, [*DEFAULTS, SPANS, OPERATIONS, RULES], "settings are"),
             )
         if not isinstance(value, str):
             raise ConfigurationError(f"{file}: {written} must be text, not {value!r}", hint=f'write {written} = "…"')

@@ -12,7 +12,7 @@ from onceward.model.key import Key
 from onceward.model.policy import SECOND
 from onceward.model.record import Answer, Done, Record, Renewal
 from onceward.model.weight import LIGHT_BYTES, is_light
-from onceward.observe.events import Bus, Event
+from onceward.observe.events import Bus, Emit, Event
 from onceward.ports import AnyRequest, Glances, Immediate, JoinedStore, Store, World
 
 from .lease import Lease
@@ -21,6 +21,10 @@ T = TypeVar("T")
 
 AT_A_TIME = 32
 """Small steps without a pause: together about a millisecond."""
+
+
+ALL: Callable[[str], bool] = bool
+"""Wants every event, for no name is empty. Without a call of ours: each event comes by here."""
 
 
 class LeaseKeeper(Protocol):
@@ -54,7 +58,10 @@ class Engine:
             self.glance = store.glance
         self.answer: Callable[[AnyRequest], Answer] | None = store.answer if isinstance(store, Immediate) else None
         self.opened = False
-        self.wants = bus.wants  # one step less on every call's way
+        self.wants: Callable[[str], bool] = bus.wants  # one step less on every call's way
+        self.emit: Emit = self._emit
+        if bus.totals is not None:  # only those who count by scope pay for it
+            self.wants, self.emit = ALL, bus.totals.emitter(bus, self._emit)
 
     def is_ready(self) -> bool:
         """Before every flow: right world, still claiming. False: the store must be opened first."""
@@ -98,7 +105,7 @@ class Engine:
         if self.wants(name):
             self.emit(name, key, record, reason=reason, error=error)
 
-    def emit(
+    def _emit(
         self, name: str, key: Key, record: Record | Done | None = None, *, reason: str = "", error: str = ""
     ) -> None:
         """Behind `wants`: where every call comes by, nothing is put together that nobody hears."""

@@ -12,7 +12,7 @@ from onceward.model.note import SAGA
 from onceward.model.policy import Finding, Policy, applied, not_applied
 from onceward.model.record import Resolution, Resolve, Seen, State, Verdict
 from onceward.model.view import Entry
-from onceward.ports import Filter, KeepsNewest
+from onceward.ports import Filter, KeepsCounts, KeepsNewest
 
 from .acquire import lease_left
 from .engine import Engine
@@ -136,6 +136,8 @@ async def purge(engine: Engine, limit: int, signed: Signature | None = None) -> 
     gone = await engine.store.purge(limit, timeout=SEARCH, signed=signed)
     if gone < limit and isinstance(engine.store, KeepsNewest):
         gone += await engine.store.expire_newest(limit - gone, timeout=SEARCH)
+    if isinstance(engine.store, KeepsCounts):
+        await engine.store.expire_counts(limit, timeout=SEARCH)  # no records: as audit entries, not counted among them
     return gone
 
 

@@ -24,6 +24,8 @@ async def recover(engine: Engine, asked: Sequence[Held], error: BaseException) -
     """Leave no key locked. Raises nothing of its own: the caller goes on to raise `error`."""
     for one in asked:
         one.leave()
+        if isinstance(error, StoreError) and not one.granted:
+            engine.tell("claim_failed", one.key, reason="no answer", error=type(error).__name__)
     if engine.world.cancels and isinstance(error, GeneratorExit):
         return
     unused = [one for one in asked if not (one.begun or one.over)]

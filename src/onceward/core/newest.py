@@ -266,6 +266,9 @@ def _emit(
     engine: Engine, deliveries: Sequence[Delivery], answers: Sequence[Ruled], outcomes: Sequence[Outcome[Any]]
 ) -> None:
     tally = Counter([ruled.ruling for ruled in answers])
+    if engine.bus.totals is not None:
+        for ruling, times in tally.items():
+            engine.bus.count(EVENTS[ruling], deliveries[0].scope, times)
     heard = {ruling for ruling, times in tally.items() if engine.bus.wants(EVENTS[ruling], times)}
     if not heard:
         return

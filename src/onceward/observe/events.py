@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
 from onceward.model.signals import came_by_signal
+
+if TYPE_CHECKING:
+    from onceward.model.key import Key
+    from onceward.model.record import Done, Record
+
+    from .counting import Totals
 
 
 class Level(IntEnum):
@@ -38,6 +45,11 @@ LEVELS: dict[str, Level] = {
     "missed": Level.WARNING,
     "rejected": Level.WARNING,
     "schedule_delayed": Level.WARNING,
+    "delivered_later": Level.INFO,
+    "queue_failed": Level.WARNING,
+    "dead_lettered": Level.ERROR,
+    "claim_failed": Level.WARNING,
+    "counting_failed": Level.WARNING,
     "mismatch": Level.ERROR,
     "lost": Level.ERROR,
     "parked": Level.ERROR,
@@ -51,7 +63,8 @@ LEVELS: dict[str, Level] = {
 }
 """Every event there is, and how loud it is."""
 
-_LEVELS = {name: int(level) for name, level in LEVELS.items()}
+NUMBERS = {name: int(level) for name, level in LEVELS.items()}
+"""The same as plain numbers, which are quicker to compare."""
 
 
 class Event(Struct, frozen=True, kw_only=True):
@@ -75,37 +88,52 @@ class Event(Struct, frozen=True, kw_only=True):
 Listener = Callable[[Event], None]
 
 
+class Emit(Protocol):
+    """Makes an event of what happened to a key, for those who listen."""
+
+    def __call__(
+        self, name: str, key: Key, record: Record | Done | None = None, *, reason: str = "", error: str = ""
+    ) -> None: ...
+
+
 class Bus:
     """Carries events to the listeners. `loud(level)` tells whether the default listener (logging) wants it.
 
-    `counts` has every event by its name, heard or not.
+    `counts` has every event by its name, heard or not. `totals` has them by scope too, for those who count them.
     """
+
+    totals: Totals | None = None
 
     def __init__(
         self, default: Listener, loud: Callable[[int], bool], complain: Callable[[Event, Exception], None]
     ) -> None:
         self._default = default
-        self._loud = loud
+        self.loud = loud
         self._complain = complain
-        self._listeners: tuple[Listener, ...] = ()
+        self.listeners: tuple[Listener, ...] = ()
         self.counts: dict[str, int] = dict.fromkeys(LEVELS, 0)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Hear every event; returns how to stop. A listener that raises is reported and disturbs nobody."""
-        self._listeners = (*self._listeners, listener)
+        self.listeners = (*self.listeners, listener)
 
         def unsubscribe() -> None:
-            self._listeners = tuple(one for one in self._listeners if one is not listener)
+            self.listeners = tuple(one for one in self.listeners if one is not listener)
 
         return unsubscribe
 
     def wants(self, name: str, times: int = 1) -> bool:
         """Count the event; tells whether anybody listens, so that it has to be made."""
         self.counts[name] += times
-        return self._loud(_LEVELS[name]) or bool(self._listeners)
+        return self.loud(NUMBERS[name]) or bool(self.listeners)
+
+    def count(self, name: str, scope: str, times: int = 1) -> None:
+        """By its scope, if anybody counts: for what is told past the engine."""
+        if self.totals is not None:
+            self.totals.add(scope, name, times)
 
     def emit(self, event: Event) -> None:
-        for listener in (self._default, *self._listeners):
+        for listener in (self._default, *self.listeners):
             try:
                 listener(event)
             except Exception as error:  # a listener must never change what the work does

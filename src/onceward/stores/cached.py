@@ -9,6 +9,7 @@ from typing import Any
 from onceward.errors import ConfigurationError
 from onceward.model import transitions
 from onceward.model.audit import AuditEntry, AuditFilter, Signature
+from onceward.model.counts import Counted, Sheet
 from onceward.model.newest import Delivery, Keep, Ruled, Standing
 from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Seen, State, Verdict
 from onceward.ports import (
@@ -17,6 +18,7 @@ from onceward.ports import (
     Filter,
     JoinedStore,
     JoinsTransaction,
+    KeepsCounts,
     KeepsNewest,
     Notifies,
     Page,
@@ -133,6 +135,20 @@ class CachedStore:
     def _newest_behind(self) -> KeepsNewest:
         if not isinstance(self._store, KeepsNewest):
             raise ConfigurationError(f"{self._store.name} cannot keep the newest state of entities")
+        return self._store
+
+    async def keep_counts(self, sheets: Sequence[Sheet], *, timeout: float) -> int:
+        return await self._counts_behind().keep_counts(sheets, timeout=timeout)
+
+    async def counted(self, since: int, *, timeout: float) -> Counted:
+        return await self._counts_behind().counted(since, timeout=timeout)
+
+    async def expire_counts(self, limit: int, *, timeout: float) -> int:
+        return await self._store.expire_counts(limit, timeout=timeout) if isinstance(self._store, KeepsCounts) else 0
+
+    def _counts_behind(self) -> KeepsCounts:
+        if not isinstance(self._store, KeepsCounts):
+            raise ConfigurationError(f"{self._store.name} cannot keep counts")
         return self._store
 
 

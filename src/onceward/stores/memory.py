@@ -18,6 +18,7 @@ from onceward.ports import PLACES, AnyRequest, AnySettlement, Clock, Filter, Ord
 
 from .alone import Alone
 from .clock import SteadyClock
+from .memory_counts import MemoryCounts
 from .memory_newest import MemoryNewest
 from .trail import Trail
 from .watchers import Watchers
@@ -28,7 +29,7 @@ SWEEP = 2  # records purged by the way a claim: twice what a claim can add, so t
 SLACK = 64  # entries of the past that a small store may keep, so that it does not compact all the time
 
 
-class MemoryStore(MemoryNewest, Watchers):
+class MemoryStore(MemoryNewest, MemoryCounts, Watchers):
     """Records in a dict; O(1) a call at any size (O(log n) for what expires). `max_records` bounds it.
 
     A full store raises StoreFull and claims nothing: only keys that answer for nothing any more are evicted.
@@ -237,6 +238,7 @@ class MemoryStore(MemoryNewest, Watchers):
         self._records = {}
         self._standings = {}
         self._marks = {}
+        self._sheets = {}
 
     def _compact(self) -> None:
         """One entry a record: a key that is tried again and again leaves an entry behind each time."""

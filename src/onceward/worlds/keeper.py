@@ -219,6 +219,8 @@ class Keeper:
         return self._twin
 
     def _tell(self, name: str, hold: Lease, error: str = "") -> None:
+        if name == "renewal_failed":
+            self._bus.count(name, hold.record.scope)
         if self._bus.wants(name):
             record = hold.record
             self._bus.emit(

@@ -24,6 +24,7 @@ from onceward.stores.grouping import Grouping
 from onceward.stores.watchers import Watchers
 
 from . import schema, upkeep
+from .counts import PostgresCounts
 from .faults import RETRIED, UNPREPARED, Refused, explain
 from .joined import WHERE, PostgresJoined
 from .listener import Listener
@@ -41,7 +42,7 @@ FIRST_LOOK = 0.02  # seconds between looks at a transaction that is not decided 
 AGAIN = 0.005  # seconds before a transaction of ours that the server refused is tried again
 
 
-class PostgresStore(PostgresNewest, Grouping, Watchers):
+class PostgresStore(PostgresNewest, PostgresCounts, Grouping, Watchers):
     """A PostgreSQL database. `clock` replaces the server's own, for tests."""
 
     inline = False

@@ -45,6 +45,7 @@ class Calls(Grouping, Watchers):
         self._record = base + b"r:"
         self._state = base + b"n:"
         self._mark = base + b"m:"
+        self._hour = base + b"c:"
         self._ids = base + b"ids"
         self._both = (self._ids, base + b"audit")
         self._channels = base + b"w:"

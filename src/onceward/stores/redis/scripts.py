@@ -20,6 +20,8 @@ PARTS: Final = {
     "apply": ("record", "cells", "audit", "apply"),
     "look": ("record", "look"),
     "newest": ("record", "newest"),
+    "count": ("record", "count"),
+    "counted": ("record", "counted"),
     "walk": ("record", "walk"),
     "purge": ("record", "audit", "purge"),
     "trail": ("record", "audit", "trail"),

@@ -117,7 +117,21 @@ Marks are narrow, and most come in about the order of their ids, so they are the
 was deleted; its order stays until it expires, so that older events do not bring it back.
 """
 
-MIGRATIONS: tuple[str, ...] = (TABLES, AUDIT, NEWEST)
+COUNTERS = """
+CREATE TABLE onceward_counters (
+    hour         INTEGER NOT NULL,
+    process      BLOB    NOT NULL,
+    number       INTEGER NOT NULL,
+    counts       TEXT    NOT NULL,
+    PRIMARY KEY (hour, process)
+) STRICT, WITHOUT ROWID
+"""
+"""What processes have counted: a row for each hour of each process, written over as it goes on counting.
+
+`hour` counts from 1970; `counts` is JSON, by scope and name.
+"""
+
+MIGRATIONS: tuple[str, ...] = (TABLES, AUDIT, NEWEST, COUNTERS)
 """Number n leads from version n to n + 1. Never edit one that was released."""
 
 LATEST = len(MIGRATIONS)

@@ -23,6 +23,7 @@ from onceward.stores.grouping import Grouping
 from onceward.stores.watchers import Watchers
 
 from . import audit, faults, upkeep
+from .counts import SQLiteCounts
 from .joined import SQLiteJoined, check_connection
 from .link import MEMORY, Allowance, Cursor, Link
 from .newest import SQLiteNewest
@@ -35,7 +36,7 @@ from .url import absolute, checked_synchronous, name_of
 T = TypeVar("T")
 
 
-class SQLiteStore(SQLiteNewest, Grouping, Watchers):
+class SQLiteStore(SQLiteNewest, SQLiteCounts, Grouping, Watchers):
     """A SQLite file, in WAL mode. `synchronous="FULL"` keeps what was acknowledged through a power cut.
 
     `":memory:"` is one shared connection for one process, without joining.

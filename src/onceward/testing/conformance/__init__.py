@@ -17,6 +17,7 @@ from __future__ import annotations
 from onceward.errors import ConfigurationError
 
 from .auditing import AuditChecks
+from .counting import CountChecks
 from .factory import StoreFactory, check
 from .fencing import FencingChecks
 from .glancing import GlanceChecks
@@ -53,6 +54,7 @@ class StoreConformance(
     AuditChecks,
     NewestChecks,
     NewestHistoryChecks,
+    CountChecks,
     RawChecks,
     RaceChecks,
     ProcessChecks,

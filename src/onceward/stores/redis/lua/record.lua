@@ -8,6 +8,7 @@
 --   {onceward}:w:<id>   channel, told when somebody settles the record
 --   {onceward}:n:<id>   the newest state of an entity, see newest.lua; what is left of a deleted one expires by itself
 --   {onceward}:m:<mark> a message or an event that is known, see newest.lua; expires by itself
+--   {onceward}:c:<hour> what processes have counted in that hour, see count.lua; expires by itself
 --
 -- A record is a head of fixed size, then texts whose lengths are in the head (little-endian, times in µs):
 --   min_reader state after_crash flags   4 x 1 byte

@@ -1,0 +1,195 @@
+"""How well people are told apart, and how fast: `python -m bench --only identity [--quick] [-o json]`.
+
+One preset, `onceward.identity.PERSON`, as it is shipped. The records of a set come one after the other, as an importer
+would bring them, and are decided at once. Then all pairs of records are counted: those that are one person in truth,
+and those that are one person here. Beside it what the confidence of each decision promised, and how often it was so.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from statistics import quantiles
+from typing import Any, NamedTuple
+
+from bench import identity_peers
+from bench.identity_data import FEBRL, HOW, Known, Maker, febrl
+from onceward.identity import Decision, People, SourceRecord
+
+EDGES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 0.999, 1.0000001)
+AT_ONCE = 1000
+
+
+class Quality(NamedTuple):
+    """Of one set. `accepted` and `right`: matches by likeness at 0.9 or above, and how many of them are true."""
+
+    name: str
+    records: int
+    entities: int
+    people: int
+    precision: float
+    recall: float
+    f1: float
+    accepted: int
+    right: int
+    asked: int
+    reliability: list[tuple[float, float, int, float, float]]
+    """From, to, decisions, mean confidence, share that was true."""
+
+
+def main(*, quick: bool, as_json: bool) -> int:
+    found = [measured(name, records) for name, records in sets(quick=quick)]
+    peers = [] if quick else identity_peers.measured([name for name in FEBRL if febrl(name) is not None])
+    speed = speeds(2_000 if quick else 50_000, 5_000 if quick else 200_000)
+    if as_json:
+        document = {
+            "python": platform.python_version(),
+            "quality": [one._asdict() for one in found],
+            "peers": [one._asdict() for one in peers],
+            "speed": speed,
+            "quick": quick,
+        }
+        print(json.dumps(document, indent=2))
+        return 0
+    _tell(found, peers, speed)
+    return 0
+
+
+def sets(*, quick: bool) -> list[tuple[str, list[Known]]]:
+    """Those of febrl, if they are there, and those that were made up: usual, worse, hardly any slips, few names."""
+    names = ["febrl1"] if quick else list(FEBRL)
+    found = [(name, records) for name in names if (records := febrl(name)) is not None]
+    size = 300 if quick else 3_000
+    found.append(("made up", Maker(1).records(size)))
+    if not quick:
+        found.append(("made up, worse", Maker(2, trouble=2.0).records(size)))
+        found.append(("made up, clean", Maker(3, trouble=0.2).records(size)))
+        found.append(("few names", Maker(5, few_names=True).records(size)))
+    return found
+
+
+def measured(name: str, records: Sequence[Known]) -> Quality:
+    with People("sqlite://:memory:") as people:
+        decisions: list[Decision] = []
+        for start in range(0, len(records), AT_ONCE):
+            decisions += people.add_many(one.record for one in records[start : start + AT_ONCE])
+        clusters = [[(part.source, part.record) for part in person.contributions] for person in people]
+    entity_of = {(one.record.source, one.record.id): one.entity for one in records}
+    together = Counter(len(cluster) for cluster in clusters)
+    truly = Counter(Counter(one.entity for one in records).values())
+    hits = sum(_pairs(count) for cluster in clusters for count in Counter(entity_of[one] for one in cluster).values())
+    claimed, real = (sum(_pairs(size) * times for size, times in sizes.items()) for sizes in (together, truly))
+    judged = list(_judged(records, decisions))
+    accepted = [true for confidence, true in judged if confidence >= 0.9]
+    return Quality(
+        name=name,
+        records=len(records),
+        entities=sum(truly.values()),
+        people=len(clusters),
+        precision=hits / claimed if claimed else 1.0,
+        recall=hits / real if real else 1.0,
+        f1=2 * hits / (claimed + real),
+        accepted=len(accepted),
+        right=sum(accepted),
+        asked=sum(one.action == "to_review" for one in decisions),
+        reliability=_reliability(judged),
+    )
+
+
+def _pairs(size: int) -> int:
+    return size * (size - 1) // 2
+
+
+def _judged(records: Sequence[Known], decisions: Sequence[Decision]) -> list[tuple[float, bool]]:
+    """How sure it was that the record is the nearest person's, and whether it is."""
+    entities: dict[str, set[str]] = defaultdict(set)
+    judged = []
+    for one, decision in zip(records, decisions, strict=True):
+        if decision.rule == "likeness" or decision.candidate is not None:
+            candidate = decision.candidate or decision.person or ""
+            sure = 1 - decision.confidence if decision.action == "created" else decision.confidence
+            judged.append((sure, one.entity in entities[candidate]))
+        entities[decision.person or ""].add(one.entity)
+    return judged
+
+
+def _reliability(judged: Sequence[tuple[float, bool]]) -> list[tuple[float, float, int, float, float]]:
+    rows = []
+    for low, high in pairwise(EDGES):
+        inside = [(sure, true) for sure, true in judged if low <= sure < high]
+        if inside:
+            mean = sum(sure for sure, _ in inside) / len(inside)
+            share = sum(true for _, true in inside) / len(inside)
+            rows.append((low, min(high, 1.0), len(inside), mean, share))
+    return rows
+
+
+# ── speed ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def speeds(size: int, rows: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="onceward-bench-") as folder:
+        return _resolution(Path(folder), size) | _exact(Path(folder), rows)
+
+
+def _resolution(folder: Path, size: int) -> dict[str, Any]:
+    """One record at a time among so many, without the commit."""
+    known = Maker(4).records(size // 2)[: size + 2_000]
+    held, asked = known[:-2_000], known[-2_000:]
+    with People(f"sqlite:///{folder}/likeness.db") as people:
+        for start in range(0, len(held), AT_ONCE):
+            people.add_many(one.record for one in held[start : start + AT_ONCE])
+        took = []
+        with people.transaction(trial=True) as tx:
+            for one in asked:
+                began = time.perf_counter()
+                tx.add_many([one.record])
+                took.append((time.perf_counter() - began) * 1000)
+    cuts = quantiles(took, n=100)
+    return {"resolution_among": len(held), "resolution_p50_ms": cuts[49], "resolution_p95_ms": cuts[94]}
+
+
+def _exact(folder: Path, size: int) -> dict[str, Any]:
+    rows = [SourceRecord("csv", {"email": f"user{n}@example.com", "Team": f"T{n % 50}"}, str(n)) for n in range(size)]
+
+    def imported(people: People) -> float:
+        began = time.perf_counter()
+        for start in range(0, size, AT_ONCE):
+            people.add_many(rows[start : start + AT_ONCE])
+        return size / (time.perf_counter() - began)
+
+    with People(f"sqlite:///{folder}/exact.db") as people:
+        first, again = imported(people), imported(people)
+    return {"exact_rows": size, "exact_rows_per_s": first, "unchanged_rows_per_s": again}
+
+
+# ── telling ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _tell(found: Sequence[Quality], peers: Sequence[identity_peers.Peer], speed: dict[str, Any]) -> None:
+    if not any(one.name in FEBRL for one in found):
+        print(f"the sets of febrl are missing: {HOW}")
+    print(f"{'set':<18}{'records':>9}{'people':>8}{'found':>8}{'precision':>11}{'recall':>9}{'F1':>9}"
+          f"{'accepted':>10}{'true':>9}{'asked':>7}")  # fmt: skip
+    for one in found:
+        share = one.right / one.accepted if one.accepted else 1.0
+        print(f"{one.name:<18}{one.records:>9}{one.entities:>8}{one.people:>8}{one.precision:>11.4f}{one.recall:>9.4f}"
+              f"{one.f1:>9.4f}{one.accepted:>10}{share:>9.4f}{one.asked:>7}")  # fmt: skip
+    print("\nreliability: what the confidence said, and how often it was so")
+    for one in found:
+        print(
+            f"{one.name}: "
+            + ", ".join(f"{row[0]:g}–{row[1]:g}: {row[3]:.3f} → {row[4]:.3f} ({row[2]})" for row in one.reliability)
+        )
+    for peer in peers:
+        print(f"{peer.name} on {peer.set}: F1 {peer.f1:.4f} (precision {peer.precision:.4f}, recall {peer.recall:.4f})")
+    print(f"\none record among {speed['resolution_among']:,}: p50 {speed['resolution_p50_ms']:.2f} ms,"
+          f" p95 {speed['resolution_p95_ms']:.2f} ms")  # fmt: skip
+    print(f"{speed['exact_rows']:,} rows by address: {speed['exact_rows_per_s']:,.0f} rows/s;"
+          f" again, unchanged: {speed['unchanged_rows_per_s']:,.0f} rows/s")  # fmt: skip

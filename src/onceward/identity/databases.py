@@ -1,0 +1,27 @@
+"""From a URL to the database where the tables of people are."""
+
+from __future__ import annotations
+
+from onceward.errors import ConfigurationError, MissingExtra
+
+from .tables import Database
+
+
+def open_database(url: str) -> Database:
+    """Not connected yet."""
+    scheme = url.partition("://")[0].lower()
+    if scheme == "sqlite":
+        from .on_sqlite import from_url
+
+        return from_url(url)
+    if scheme in ("postgresql", "postgres"):
+        try:
+            from .on_postgres import from_url as on_postgres
+        except ModuleNotFoundError as error:
+            raise MissingExtra(
+                f"people on {scheme}:// need the module {error.name!r}", hint="install onceward[postgres]"
+            ) from error
+        return on_postgres(url)
+    raise ConfigurationError(
+        f"people cannot be kept on {scheme}://", hint="write sqlite:///people.db or postgresql://user@host/database"
+    )

@@ -1,0 +1,67 @@
+"""Reading people, with all that is known of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from onceward.errors import ConfigurationError
+
+from . import tables as sql
+from .fields import Preset
+from .merge import as_mapping
+from .person import Contribution, Person, moment
+from .prepare import bounded
+from .tables import Tables
+
+AT_ONCE: Final = 500
+AFTER: Final = "SELECT id FROM {t}onceward_people WHERE id > ? AND merged_into IS NULL ORDER BY id LIMIT ?"
+COUNT: Final = "SELECT count(*) FROM {t}onceward_people WHERE merged_into IS NULL"
+
+
+def people(tables: Tables, ids: Sequence[str]) -> Iterator[Person]:
+    """In the order of the ids; those who turned out to be others as these."""
+    wanted = list(ids)
+    if not wanted:
+        return
+    rows = {row[0]: row for row in tables.rows(sql.PEOPLE, wanted)}
+    led = {row[0]: row[-1] for row in rows.values() if row[-1] is not None}
+    if led:
+        rows |= {row[0]: row for row in tables.rows(sql.PEOPLE, list(set(led.values())))}
+    found = list(dict.fromkeys(led.get(one, one) for one in wanted if one in rows))
+    keys: dict[str, list[str]] = {}
+    for person, key in tables.rows(sql.KEYS_OF, found):
+        keys.setdefault(person, []).append(key)
+    parts: dict[str, list[Contribution]] = {}
+    for person, _, source, record, fields, at, rule, confidence in tables.rows(sql.SAID, found):
+        part = Contribution(source, record, as_mapping(fields), moment(at), rule, confidence)
+        parts.setdefault(person, []).append(part)
+    for one in found:
+        _, fields, sources, *times, _ = rows[one]
+        yield Person(
+            one,
+            as_mapping(fields),
+            msgspec.json.decode(sources, type=tuple[str, ...]),
+            tuple(keys.get(one, ())),
+            tuple(parts.get(one, ())),
+            *map(moment, times),
+        )
+
+
+def by_key(tables: Tables, preset: Preset, key: Mapping[str, Any]) -> list[str]:
+    strong = [name for name, field in preset.fields.items() if field.strong]
+    if len(key) != 1 or next(iter(key)) not in strong:
+        raise ConfigurationError("one strong key finds a person", hint=f"one of: {', '.join(strong)}")
+    [(name, value)] = key.items()
+    wanted = f"{name}:{bounded(preset.fields[name].kind.normalise(str(value)))}"
+    return [person for _, person in tables.rows(sql.KEYS, [wanted])]
+
+
+def after(tables: Tables, person: str) -> Iterator[Person]:
+    return people(tables, [one for (one,) in tables.rows(AFTER, person, AT_ONCE)])
+
+
+def count(tables: Tables) -> int:
+    return int(tables.rows(COUNT)[0][0])

@@ -1,0 +1,158 @@
+"""Reading and writing the tables of people: every statement there is, for both databases, in batches.
+
+`{texts}` stands for a list of texts as a table with the column `value`, `{t}` for the schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Final, Protocol
+
+Row = tuple[Any, ...]
+
+CONTRIBUTIONS: Final = """
+SELECT c.record, c.number, c.person, c.fingerprint, c.at, c.dated, c.form
+FROM {texts} CROSS JOIN {t}onceward_contributions AS c WHERE c.source = ? AND c.record = wanted.value
+"""
+KEYS: Final = """
+SELECT k.key, k.person FROM {texts} CROSS JOIN {t}onceward_person_keys AS k WHERE k.key = wanted.value
+"""
+KEYS_OF: Final = """
+SELECT k.person, k.key FROM {texts} CROSS JOIN {t}onceward_person_keys AS k WHERE k.person = wanted.value ORDER BY k.key
+"""
+PEOPLE: Final = """
+SELECT p.id, p.fields, p.sources, p.first_seen, p.last_seen, p.created_at, p.updated_at, p.merged_into
+FROM {texts} CROSS JOIN {t}onceward_people AS p WHERE p.id = wanted.value
+"""
+SAID: Final = """
+SELECT c.person, c.number, c.source, c.record, c.fields, c.at, c.rule, c.confidence
+FROM {texts} CROSS JOIN {t}onceward_contributions AS c WHERE c.person = wanted.value ORDER BY c.number
+"""
+FORMS: Final = """
+SELECT c.number, c.person, c.form
+FROM {texts} CROSS JOIN {t}onceward_contributions AS c WHERE c.number = CAST(wanted.value AS {big})
+"""
+FORMS_OF: Final = """
+SELECT c.number, c.person, c.form
+FROM {texts} CROSS JOIN {t}onceward_contributions AS c WHERE c.person = wanted.value
+"""
+APART: Final = """
+SELECT r.one, r.other, r.answer FROM {texts} CROSS JOIN {t}onceward_reviews AS r WHERE r.one = wanted.value
+UNION SELECT r.one, r.other, r.answer FROM {texts} CROSS JOIN {t}onceward_reviews AS r WHERE r.other = wanted.value
+"""
+QUESTIONS: Final = """
+SELECT one, other, source, record, confidence, evidence, asked_at
+FROM {t}onceward_reviews WHERE answer = '' ORDER BY confidence DESC, one, other LIMIT ?
+"""
+ANSWER: Final = """
+INSERT INTO {t}onceward_reviews
+(one, other, source, record, confidence, evidence, answer, asked_at, answered_at, who)
+VALUES (?, ?, '', '', 0, '[]', ?, ?, ?, ?) ON CONFLICT (one, other)
+DO UPDATE SET answer = excluded.answer, answered_at = excluded.answered_at, who = excluded.who
+"""
+ADD_PERSON: Final = """
+INSERT INTO {t}onceward_people (id, fields, sources, first_seen, last_seen, created_at, updated_at)
+VALUES (?, ?, ?, ?, ?, ?, ?)
+"""
+CHANGE_PERSON: Final = """
+UPDATE {t}onceward_people SET fields = ?, sources = ?, first_seen = ?, last_seen = ?, updated_at = ? WHERE id = ?
+"""
+REDIRECT: Final = "UPDATE {t}onceward_people SET merged_into = ?, updated_at = ? WHERE id = ?"
+REDIRECT_OTHERS: Final = "UPDATE {t}onceward_people SET merged_into = ? WHERE merged_into = ?"
+ADD_KEY: Final = "INSERT INTO {t}onceward_person_keys (key, person) VALUES (?, ?)"
+MOVE_KEYS: Final = "UPDATE {t}onceward_person_keys SET person = ? WHERE person = ?"
+ADD_CONTRIBUTION: Final = """
+INSERT INTO {t}onceward_contributions
+(number, source, record, person, fields, fingerprint, at, dated, rule, confidence, evidence, form)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+CHANGE_CONTRIBUTION: Final = """
+UPDATE {t}onceward_contributions
+SET person = ?, fields = ?, fingerprint = ?, at = ?, dated = ?, rule = ?, confidence = ?, evidence = ?, form = ?
+WHERE number = ?
+"""
+MOVE_CONTRIBUTIONS: Final = "UPDATE {t}onceward_contributions SET person = ? WHERE person = ?"
+ADD_BLOCK: Final = "INSERT INTO {t}onceward_likeness (block, number) VALUES (?, ?)"
+DROP_BLOCK: Final = "DELETE FROM {t}onceward_likeness WHERE block = ? AND number = ?"
+ASK: Final = """
+INSERT INTO {t}onceward_reviews (one, other, source, record, confidence, evidence, answer, asked_at, who)
+VALUES (?, ?, ?, ?, ?, ?, '', ?, '') ON CONFLICT (one, other) DO NOTHING
+"""
+META: Final = "SELECT value FROM {t}onceward_people_meta WHERE name = ?"
+NOTE: Final = """
+INSERT INTO {t}onceward_people_meta (name, value) VALUES (?, ?)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value
+"""
+SUPERSEDED: Final = "DELETE FROM {t}onceward_reviews WHERE (one = ? OR other = ?) AND answer <> 'same'"
+CARRIED_OVER: Final = """
+INSERT INTO {t}onceward_reviews
+(one, other, source, record, confidence, evidence, answer, asked_at, answered_at, who)
+SELECT CASE WHEN partner < ? THEN partner ELSE ? END, CASE WHEN partner < ? THEN ? ELSE partner END,
+source, record, confidence, evidence, answer, asked_at, answered_at, who
+FROM (SELECT r.*, CASE WHEN r.one = ? THEN r.other ELSE r.one END AS partner FROM {t}onceward_reviews AS r
+WHERE r.one = ? OR r.other = ?) AS theirs WHERE partner <> ? AND answer <> 'same'
+ON CONFLICT (one, other) DO NOTHING
+"""
+"""What was asked and answered about a person who turned out to be another one is about that one now."""
+
+
+class Tables(Protocol):
+    """One open transaction on the tables."""
+
+    def rows(self, statement: str, *values: Any) -> list[Row]:
+        """Of a statement above; a list among the values is the list of texts."""
+        ...
+
+    def many(self, statement: str, rows: Sequence[Row]) -> None:
+        """The same statement for each row."""
+        ...
+
+    def execute(self, statement: str, values: Sequence[Any]) -> list[Row]:
+        """A statement of the caller's own, with `?` for each value."""
+        ...
+
+    def near(self, blocks: Sequence[int], most: int) -> Iterable[tuple[int, int]]:
+        """Block and number of the newest contributions in each block, at most so many of each."""
+        ...
+
+    def numbers(self, count: int) -> Sequence[int]:
+        """So many numbers for new contributions, growing."""
+        ...
+
+    def claim(self, keys: Iterable[int]) -> bool:
+        """Nobody else decides about these until the end of this transaction. Whether somebody may have, until now."""
+        ...
+
+    def claim_all(self) -> None:
+        """Nobody else decides about anybody until the end of this transaction."""
+        ...
+
+    def hold(self, people: Sequence[str]) -> None:
+        """Nobody else changes these people. `RetryTransaction` if one was just merged into another."""
+        ...
+
+
+class Database(Protocol):
+    """Where the tables are."""
+
+    name: str
+
+    @property
+    def connection(self) -> Any:
+        """The driver's own, on which an open transaction runs."""
+        ...
+
+    def transaction(self) -> AbstractContextManager[Tables]:
+        """Committed at the end of the block, rolled back if it raises."""
+        ...
+
+    def reading(self) -> AbstractContextManager[Tables]:
+        """For looking only."""
+        ...
+
+    def joined(self, connection: Any) -> AbstractContextManager[Tables]:
+        """In the caller's own transaction."""
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,54 @@
+"""From a path to its rows: which format, which encoding, which delimiter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, Literal, get_args
+
+from onceward.errors import SourceError
+
+from .csv_rows import CsvRows
+from .ndjson_rows import NdjsonRows
+from .parquet_rows import ParquetRows
+from .rows import Reader
+from .scan import Scan
+
+Format = Literal["csv", "ndjson", "parquet"]
+FORMATS: Final = get_args(Format)
+ENDINGS: Final[dict[str, Format]] = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".txt": "csv",
+    ".ndjson": "ndjson",
+    ".jsonl": "ndjson",
+    ".parquet": "parquet",
+}
+
+
+def format_of(path: Path, given: str | None = None) -> Format:
+    """The format that was given, else the one that the name's ending tells."""
+    if given is not None:
+        for one in FORMATS:
+            if one == given:
+                found: Format = one
+                return found
+        raise SourceError(f"there is no format {given!r}", hint=f"formats are: {', '.join(FORMATS)}")
+    ending = path.suffix.lower()
+    if ending not in ENDINGS:
+        raise SourceError(f"{path.name} does not tell its format", hint=f"say which: {', '.join(FORMATS)}")
+    return ENDINGS[ending]
+
+
+def open_rows(
+    path: Path, scan: Scan, kind: Format, *, delimiter: str | None = None, largest_row: int | None = None
+) -> Reader:
+    """The file's rows. `scan` is what the first look at it gave."""
+    if scan.size == 0:
+        raise SourceError(f"{path.name} is empty", hint="nothing was imported")
+    if kind == "csv":
+        return CsvRows(path, scan, delimiter=delimiter, largest_row=largest_row)
+    if delimiter is not None:
+        raise SourceError(f"a file of {kind} has no delimiter", hint="leave it out, or say that it is csv")
+    if kind == "ndjson":
+        return NdjsonRows(path, largest_row=largest_row)
+    return ParquetRows(path, scan.size)

@@ -1,0 +1,83 @@
+"""Events as OpenTelemetry metrics, `onceward.<name>` for each name in `model.counts`, and outcomes on spans.
+
+    from onceward.observe import opentelemetry
+
+    opentelemetry.export(once)
+
+The attribute `scope` is the operation, without its tenant; keys are never attributes. The span in which a call was made
+gets the attribute `onceward.outcome`, and an event with the attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from onceward._version import __version__
+from onceward.errors import MissingExtra
+from onceward.model.counts import COUNTED, OUTCOMES, name_of, operation_of
+
+from .events import Event
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
+
+    from .pending import Client
+
+PROCESSED = "onceward.processed"
+OLD_PENDING = "onceward.old_pending"
+
+
+def export(
+    once: Client,
+    meter_provider: MeterProvider | None = None,
+    *,
+    processed: str = PROCESSED,
+    pending: bool = True,
+    rules: dict[str, Any] | None = None,
+) -> Callable[[], None]:
+    """Count the events of this client with the global provider, unless one is given; returns how to stop.
+
+    `processed` is the name of the counter with the attribute `replay`. `pending=False` leaves the store alone: one
+    process of many is enough to ask it. `rules` are thresholds, as for `check`.
+    """
+    try:
+        from opentelemetry import metrics, trace
+    except ImportError as error:
+        raise MissingExtra(
+            "metrics and traces need opentelemetry-api", hint='pip install "onceward[opentelemetry]"'
+        ) from error
+    meter = metrics.get_meter("onceward", __version__, meter_provider)
+    counters = {name: meter.create_counter(f"onceward.{name}", description=what) for name, what in COUNTED.items()}
+    answered = meter.create_counter(processed, description="calls that were answered with a result")
+    if pending:
+        _observe_pending(meter, once, rules or {})
+
+    def hear(event: Event) -> None:
+        name = name_of(event.name, state=event.state, reason=event.reason)
+        if name is None:
+            return
+        scope = {"scope": operation_of(event.scope)}
+        counters[name].add(1, scope)
+        if name in ("executed", "replayed"):
+            answered.add(1, {**scope, "replay": name == "replayed"})
+        span = trace.get_current_span()
+        if span.is_recording():
+            if name in OUTCOMES:
+                span.set_attribute("onceward.outcome", name)
+            span.add_event(f"onceward.{event.name}", {"onceward.scope": event.scope, "onceward.attempt": event.attempt})
+
+    return once.subscribe(hear)
+
+
+def _observe_pending(meter: Any, once: Client, rules: dict[str, Any]) -> None:
+    from opentelemetry.metrics import Observation
+
+    from .pending import asker
+
+    ask = asker(once, rules)
+
+    def observe(_: CallbackOptions) -> Iterable[Observation]:
+        return [Observation(number, {"scope": scope}) for scope, number in {"": 0, **ask()}.items()]
+
+    meter.create_observable_gauge(OLD_PENDING, [observe], description="records that are PENDING for too long")

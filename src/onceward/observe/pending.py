@@ -1,0 +1,43 @@
+"""The one figure that no event tells: records that are PENDING for too long. The store is asked when it is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from onceward.bridge import run
+from onceward.core.counting import old_pending
+from onceward.errors import OncewardError
+from onceward.ports import Store
+from onceward.worlds.threads import Threads
+
+from .events import Listener
+from .rules import thresholds_of
+
+
+class Client(Protocol):
+    """As much of `Once` and `AsyncOnce` as is needed to tell what they do."""
+
+    @property
+    def store(self) -> Store: ...
+    def subscribe(self, listener: Listener) -> Callable[[], None]: ...
+
+
+def asker(once: Client, rules: dict[str, Any]) -> Callable[[], dict[str, int]]:
+    """Asks by a connection of its own, for a metrics library has threads of its own. No answer: no figures."""
+    age = thresholds_of(rules).old_pending_age
+
+    def ask() -> dict[str, int]:
+        store = once.store
+        twin = store.twin()
+        try:
+            run(twin.open(Threads()))
+            try:
+                return run(old_pending(twin, age))
+            finally:
+                if twin is not store:
+                    run(twin.close())
+        except OncewardError:  # a store that is down shows in other figures, and must not stop these from being read
+            return {}
+
+    return ask

@@ -1,0 +1,10 @@
+"""Idempotent bulk loads: batches of rows merged into a table of a warehouse, once per load id."""
+
+from __future__ import annotations
+
+from .lookup import Lookup
+from .opening import open_warehouse
+from .port import Loaded, Warehouse
+from .table import Table
+
+__all__ = ["Loaded", "Lookup", "Table", "Warehouse", "open_warehouse"]

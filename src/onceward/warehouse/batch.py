@@ -1,0 +1,156 @@
+"""The rows of one load: checked against their columns, without duplicates, and with a fingerprint. No I/O."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from onceward.errors import InvalidKey
+
+from .table import ColumnType, Table
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+LARGEST: Final = 1 << 63
+
+Cell = str | int | float | bool | None
+Tuple = tuple[Cell, ...]
+"""One row: a plain value a column. A time is an integer, its microseconds since 1970; json is its text."""
+
+
+class Batch(Struct, frozen=True):
+    """What goes into the staging table."""
+
+    table: Table
+    rows: list[Tuple]
+    given: int
+    """How many came, duplicates included."""
+
+    digest: str
+    """Of all that came: the same load id with another one is a mismatch. Empty: it is not compared."""
+
+
+def batch_of(table: Table, rows: Iterable[Mapping[str, Any]]) -> Batch:
+    """Check and sort them by key, so that loads at once never wait for each other in a circle."""
+    names = tuple(table.columns)
+    checks = [(name, _CHECKS[kind]) for name, kind in table.columns.items()]
+    keys = [names.index(column) for column in table.key]
+    newest = None if table.newest_by is None else names.index(table.newest_by)
+    own = hashlib.sha256(msgspec.json.encode([table.name, dict(table.columns), table.key]))
+    kept: dict[Tuple, Tuple] = {}
+    given = 0
+    for number, row in enumerate(rows, 1):
+        given = number
+        values = _checked(row, checks, table, number)
+        own.update(msgspec.json.encode(values))
+        key = tuple(values[place] for place in keys)
+        if None in key:
+            raise InvalidKey(f"row {number} has no {table.key[key.index(None)]}, which is the key of {table.name}")
+        if table.on_match == "keep":
+            kept.setdefault(key, values)
+        elif newest is None or key not in kept or _order(values[newest]) >= _order(kept[key][newest]):
+            kept[key] = values
+    return Batch(table, [kept[key] for key in sorted(kept, key=repr)], given, own.hexdigest())
+
+
+def keys_of(table: Table, keys: Iterable[Any]) -> list[Tuple]:
+    """Keys as they stand in the table, checked as rows are, in the order of the keys."""
+    checks = [(name, _CHECKS[table.columns[name]]) for name in table.key]
+    rows = []
+    for number, key in enumerate(keys, 1):
+        parts = key if isinstance(key, tuple) else (key,)
+        if len(parts) != len(table.key):
+            raise InvalidKey(f"a key of {table.name} is {', '.join(table.key)}", hint="several columns: give a tuple")
+        rows.append(_checked(dict(zip(table.key, parts, strict=True)), checks, table, number))
+    return rows
+
+
+def _checked(row: Mapping[str, Any], checks: list[tuple[str, Check]], table: Table, number: int) -> Tuple:
+    unknown = row.keys() - table.columns.keys()
+    if unknown:
+        raise InvalidKey(f"row {number} has {', '.join(sorted(map(str, unknown)))}, which {table.name} has not")
+    values = []
+    for name, check in checks:
+        value = row.get(name)
+        try:
+            values.append(None if value is None else check(value))
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            kind = table.columns[name]
+            raise InvalidKey(f"row {number}: {name} is no {kind}: {error}", hint=f"it holds {kind}") from error
+    return tuple(values)
+
+
+def _order(value: Cell) -> tuple[bool, Any]:
+    """A missing one sorts lowest."""
+    return (value is not None, value)
+
+
+# ── one check a type ──
+
+Check = Callable[[Any], Cell]
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{type(value).__name__} is no text")
+    if "\0" in value:
+        raise ValueError("it holds a NUL character")
+    value.encode("utf-8")  # a lone surrogate is no character
+    return value
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{type(value).__name__} is no integer")
+    if not -LARGEST <= value < LARGEST:
+        raise OverflowError("it needs more than 64 bits")
+    return value
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{type(value).__name__} is no number")
+    if not math.isfinite(value):
+        raise ValueError(f"{value} has no place in an order")
+    return float(value)
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{type(value).__name__} is neither true nor false")
+    return value
+
+
+def _time(value: Any) -> int:
+    """Microseconds: the two engines print and read a zone in their own ways, and an instant needs none."""
+    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+    if not isinstance(moment, datetime):
+        raise TypeError(f"{type(value).__name__} is no time")
+    if moment.tzinfo is None:
+        raise ValueError("it has no time zone")
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def _json(value: Any) -> str:
+    return _without_nul(msgspec.json.encode(value, order="deterministic").decode())
+
+
+def _without_nul(text: str) -> str:
+    if "\\u0000" in text:
+        raise ValueError("it holds a NUL character")
+    return text
+
+
+_CHECKS: Final[dict[ColumnType, Check]] = {
+    "text": _text,
+    "integer": _integer,
+    "number": _number,
+    "boolean": _boolean,
+    "time": _time,
+    "json": _json,
+}

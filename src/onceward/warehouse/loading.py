@@ -1,0 +1,102 @@
+"""One load, whatever the engine: claim the load id, fill the staging table, merge, record; all in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Protocol, get_args
+
+from msgspec.structs import replace
+
+from onceward.errors import ConfigurationError, InvalidKey, MissingKey, PayloadMismatch, SourceError
+
+from .batch import Batch, Tuple, keys_of
+from .port import Fingerprinting, Loaded
+from .table import Table
+
+LOADS: Final = "onceward_loads"
+LONGEST_ID: Final = 500
+
+
+class Merging(Protocol):
+    """A transaction that is open on the warehouse."""
+
+    def claimed(self, load_id: str, batch: Batch) -> tuple[str, str, tuple[int, int, int, int]] | None:
+        """Record the load as ours: None. If it is recorded already: its table, its digest and what it did."""
+        ...
+
+    def stage(self, batch: Batch) -> None:
+        """Fill a staging table of this transaction's own."""
+        ...
+
+    def merge(self, table: Table) -> tuple[int, int]:
+        """From the staging table into the table: how many rows were inserted, how many updated."""
+        ...
+
+    def record(self, load_id: str, inserted: int, updated: int) -> None: ...
+
+
+def load_in(merging: Merging, load_id: str, batch: Batch) -> Loaded:
+    """Nothing is committed here."""
+    before = merging.claimed(load_id, batch)
+    if before is not None:
+        return _replayed(load_id, batch, *before)
+    merging.stage(batch)
+    inserted, updated = merging.merge(batch.table)
+    merging.record(load_id, inserted, updated)
+    rows = len(batch.rows)
+    return Loaded(load_id, batch.given, batch.given - rows, inserted, updated, rows - inserted - updated)
+
+
+def _replayed(load_id: str, batch: Batch, table: str, digest: str, did: tuple[int, int, int, int]) -> Loaded:
+    comparable = digest and batch.digest
+    if table != batch.table.name or (comparable and digest != batch.digest):
+        what = "with other rows" if table == batch.table.name else f"into {table}"
+        raise PayloadMismatch(
+            f"this load was done before {what}", key=load_id, hint="give other rows a load id of their own"
+        )
+    given, rows, inserted, updated = did
+    return Loaded(load_id, given, given - rows, inserted, updated, rows - inserted - updated, replayed=True)
+
+
+def checked(load_id: str, batch: Batch, fingerprint: Fingerprinting) -> Batch:
+    """The batch as it is to be recorded under this id."""
+    if not isinstance(load_id, str) or not load_id:
+        raise MissingKey("a load needs an id", hint="such as the name of its batch, the same on every attempt")
+    if len(load_id) > LONGEST_ID or "\0" in load_id:
+        raise InvalidKey(f"a load id has at most {LONGEST_ID} characters, and no NUL among them")
+    if fingerprint not in get_args(Fingerprinting):
+        raise ConfigurationError(f"fingerprint={fingerprint!r} is not possible", hint='write "rows" or "none"')
+    return batch if fingerprint == "rows" else replace(batch, digest="")
+
+
+def wanted_keys(table: Table, keys: Sequence[Any]) -> tuple[list[Tuple], Batch]:
+    """The keys as they stand in the table, and a batch of them for the staging table."""
+    rows = keys_of(table, keys)
+    only = Table(name=table.name, columns={name: table.columns[name] for name in table.key}, key=table.key)
+    return rows, Batch(only, list(dict.fromkeys(rows)), len(rows), "")
+
+
+def refuse_other_columns(table: Table, found: Sequence[str]) -> None:
+    """An existing table must have what the rows have; more is its owner's business."""
+    missing = [name for name in table.columns if name not in found]
+    if missing:
+        raise ConfigurationError(
+            f"the table {table.name} is there, without: {', '.join(missing)}",
+            hint="add the columns, or load into another table",
+        )
+
+
+def no_key(table: Table) -> ConfigurationError:
+    return ConfigurationError(
+        f"the table {table.name} is there, but its rows are not unique by {', '.join(table.key)}",
+        hint="add a primary key or a unique index over exactly these columns",
+    )
+
+
+def refused(table: Table, load_id: str, error: Exception) -> SourceError:
+    """By a constraint that the table's owner has set."""
+    return SourceError(
+        f"{table.name} refuses a row of this load, so nothing of it was loaded: {error}",
+        key=load_id,
+        hint="mend the rows and load them again: the load id is not used up",
+    )

@@ -1,0 +1,235 @@
+"""PostgreSQL as the warehouse: many loaders at once, from as many processes as there are."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from onceward.errors import MissingExtra, StoreError, StoreUnavailable
+from onceward.stores.postgres.faults import RETRIED, Refused, explain
+from onceward.stores.postgres.url import parse
+
+from .batch import Batch, Cell, batch_of
+from .loading import LOADS, checked, load_in, no_key, refuse_other_columns, refused, wanted_keys
+from .port import Fingerprinting, Loaded
+from .table import ColumnType, Table, quoted
+
+if TYPE_CHECKING:
+    import psycopg
+
+T = TypeVar("T")
+
+STAGING: Final = "onceward_staging"
+ATTEMPTS: Final = 8
+PAUSE: Final = 0.02  # seconds, longer each time: a deadlock or a conflict with another loader
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+TYPES: Final[dict[ColumnType, str]] = {
+    "text": "text",
+    "integer": "bigint",
+    "number": "double precision",
+    "boolean": "boolean",
+    "time": "timestamptz",
+    "json": "jsonb",
+}
+MAKE_LOADS: Final = f"""
+CREATE TABLE IF NOT EXISTS {LOADS} (
+    load_id text PRIMARY KEY, table_name text NOT NULL, digest text NOT NULL,
+    given bigint NOT NULL, kept bigint NOT NULL, inserted bigint, updated bigint,
+    loaded_at timestamptz NOT NULL DEFAULT now()
+)"""
+ONE_BY_ONE: Final = 0x6F6E63656C6F61
+"""A lock for those who make tables at once: IF NOT EXISTS alone does not keep them apart."""
+
+
+class PostgresWarehouse:
+    """One connection, used by one load at a time. It is opened again after it broke."""
+
+    def __init__(self, url: str) -> None:
+        self._psycopg = _driver()
+        settings = parse(url)
+        self.name = settings.name
+        self._conninfo = settings.conninfo
+        self._schema = settings.schema
+        self._turn = threading.RLock()
+        self._connection: psycopg.Connection[Any] | None = None
+        self._in_transaction(lambda cursor: self._make(cursor, [MAKE_LOADS]))
+
+    def prepare(self, table: Table) -> None:
+        columns = ", ".join(f'"{name}" {TYPES[kind]}' for name, kind in table.columns.items())
+        schemas = [f'CREATE SCHEMA IF NOT EXISTS "{schema}"' for schema in table.name.split(".")[:-1]]
+        made = f"CREATE TABLE IF NOT EXISTS {table.quoted} ({columns}, PRIMARY KEY ({quoted(table.key)}))"
+
+        def work(cursor: Any) -> None:
+            self._make(cursor, [*schemas, made])
+            _check(cursor, table)
+
+        self._in_transaction(work)
+
+    def _make(self, cursor: Any, statements: list[str]) -> None:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", (ONE_BY_ONE,))
+        for statement in statements:
+            cursor.execute(statement)
+
+    def load(
+        self, load_id: str, table: Table, rows: Iterable[Mapping[str, Any]], *, fingerprint: Fingerprinting = "rows"
+    ) -> Loaded:
+        batch = checked(load_id, batch_of(table, rows), fingerprint)
+        try:
+            return self._in_transaction(lambda cursor: load_in(_PostgresMerging(cursor), load_id, batch))
+        except StoreError as error:
+            cause = error.__cause__
+            refuses = (self._psycopg.IntegrityError, self._psycopg.DataError)
+            if isinstance(cause, Exception) and isinstance(cause, refuses):
+                raise refused(table, load_id, cause) from cause
+            raise
+
+    def known(self, table: Table, keys: Sequence[Any]) -> set[Any]:
+        rows, wanted = wanted_keys(table, keys)
+        columns = quoted(table.key)
+
+        def work(cursor: Any) -> set[Any]:
+            _PostgresMerging(cursor).stage(wanted)
+            cursor.execute(f"SELECT {columns} FROM {table.quoted} JOIN {STAGING} USING ({columns})")  # noqa: S608 (checked names)
+            return {tuple(_cell(value) for value in row) for row in cursor.fetchall()}
+
+        found = self._in_transaction(work)
+        return {key for key, row in zip(keys, rows, strict=True) if row in found}
+
+    def close(self) -> None:
+        with self._turn:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                connection.close()
+
+    # ── transactions ──
+
+    def _in_transaction(self, work: Callable[[Any], T]) -> T:
+        """Repeated if the server says that somebody else was in the way: a load id makes that safe."""
+        with self._turn:
+            for attempt in range(1, ATTEMPTS + 1):
+                try:
+                    connection = self._connected()
+                    with connection.transaction(), connection.cursor() as cursor:
+                        return work(cursor)
+                except self._psycopg.Error as error:
+                    if error.sqlstate not in RETRIED or attempt == ATTEMPTS:
+                        raise self._explained(error) from error
+                    time.sleep(PAUSE * attempt)
+        raise AssertionError  # the last attempt has answered or raised
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        connection = self._connection
+        if connection is None or connection.closed:
+            options = {} if not self._schema else {"options": f"-c search_path={self._schema}"}
+            connection = self._connection = self._psycopg.connect(
+                self._conninfo, autocommit=True, prepare_threshold=None, connect_timeout=10, **options
+            )
+        return connection
+
+    def _explained(self, error: psycopg.Error) -> Exception:
+        if error.sqlstate is None:  # no answer from a server: the connection, not the statement
+            self.close()
+            return StoreUnavailable(
+                f"{self.name}: the connection failed ({error})", hint="the load may be repeated under the same id"
+            )
+        return explain(Refused(error.sqlstate, str(error)), self.name)
+
+
+class _PostgresMerging:
+    """INSERT … ON CONFLICT instead of MERGE: under concurrency MERGE may fail on the very row that it should match."""
+
+    def __init__(self, cursor: Any) -> None:
+        self._cursor = cursor
+
+    def claimed(self, load_id: str, batch: Batch) -> tuple[str, str, tuple[int, int, int, int]] | None:
+        """The insert waits for another transaction that has this id, so the answer is never a guess."""
+        self._cursor.execute(
+            f"INSERT INTO {LOADS} (load_id, table_name, digest, given, kept) VALUES (%s, %s, %s, %s, %s)"  # noqa: S608
+            " ON CONFLICT (load_id) DO NOTHING",
+            (load_id, batch.table.name, batch.digest, batch.given, len(batch.rows)),
+        )
+        if self._cursor.rowcount:
+            return None
+        self._cursor.execute(
+            f"SELECT table_name, digest, given, kept, inserted, updated FROM {LOADS} WHERE load_id = %s",  # noqa: S608
+            (load_id,),
+        )
+        before = self._cursor.fetchone()
+        return before[0], before[1], before[2:]
+
+    def stage(self, batch: Batch) -> None:
+        columns = batch.table.columns
+        made = ", ".join(f'"{name}" {TYPES[kind]}' for name, kind in columns.items())
+        self._cursor.execute(f"CREATE TEMPORARY TABLE {STAGING} ({made}) ON COMMIT DROP")
+        times = [place for place, kind in enumerate(columns.values()) if kind == "time"]
+        with self._cursor.copy(f"COPY {STAGING} ({quoted(tuple(columns))}) FROM STDIN") as copy:
+            for row in batch.rows:
+                copy.write_row(_with_times(row, times) if times else row)
+
+    def merge(self, table: Table) -> tuple[int, int]:
+        names = quoted(tuple(table.columns))
+        action = "DO NOTHING"
+        if table.on_match == "replace" and table.others:
+            assigned = ", ".join(f'"{name}" = excluded."{name}"' for name in table.others)
+            differs = f"({quoted(table.others, 't.')}) IS DISTINCT FROM ({quoted(table.others, 'excluded.')})"
+            action = f"DO UPDATE SET {assigned} WHERE {differs}{_not_older(table)}"
+        keys = quoted(table.key)
+        self._cursor.execute(
+            f"WITH merged AS (INSERT INTO {table.quoted} AS t ({names})"  # noqa: S608 (checked names)
+            f" SELECT {names} FROM {STAGING} ORDER BY {keys}"
+            f" ON CONFLICT ({keys}) {action} RETURNING t.xmax = 0 AS inserted)"
+            " SELECT count(*) FILTER (WHERE inserted), count(*) FILTER (WHERE NOT inserted) FROM merged"
+        )
+        inserted, updated = self._cursor.fetchone()
+        return inserted, updated
+
+    def record(self, load_id: str, inserted: int, updated: int) -> None:
+        self._cursor.execute(
+            f"UPDATE {LOADS} SET inserted = %s, updated = %s WHERE load_id = %s",  # noqa: S608
+            (inserted, updated, load_id),
+        )
+
+
+def _check(cursor: Any, table: Table) -> None:
+    cursor.execute(f"SELECT * FROM {table.quoted} LIMIT 0")  # noqa: S608 (checked names)
+    refuse_other_columns(table, [column.name for column in cursor.description])
+    cursor.execute(
+        "SELECT array_agg(a.attname::text) FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid"
+        " AND a.attnum = ANY (i.indkey) WHERE i.indrelid = %s::regclass AND i.indisunique AND i.indisvalid"
+        " AND i.indpred IS NULL AND i.indexprs IS NULL GROUP BY i.indexrelid",
+        (table.quoted,),
+    )
+    if not any(set(columns) == set(table.key) for (columns,) in cursor.fetchall()):
+        raise no_key(table)
+
+
+def _not_older(table: Table) -> str:
+    """A row without a time is older than any that has one."""
+    if table.newest_by is None:
+        return ""
+    column = f'"{table.newest_by}"'
+    return f" AND (t.{column} IS NULL OR excluded.{column} >= t.{column})"
+
+
+def _with_times(row: Sequence[Cell], places: list[int]) -> list[Any]:
+    values: list[Any] = list(row)
+    for place in places:
+        if values[place] is not None:
+            values[place] = _EPOCH + timedelta(microseconds=values[place])
+    return values
+
+
+def _cell(value: Any) -> Any:
+    return (value - _EPOCH) // timedelta(microseconds=1) if isinstance(value, datetime) else value
+
+
+def _driver() -> Any:
+    try:
+        import psycopg
+    except ModuleNotFoundError as error:
+        raise MissingExtra("psycopg is not installed", hint="install onceward[postgres]") from error
+    return psycopg

@@ -1,0 +1,75 @@
+"""What a load goes into: a table with typed columns and a key, and what to do about a row that is there already."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final, Literal, get_args
+
+from msgspec import Struct
+
+from onceward.errors import ConfigurationError
+
+ColumnType = Literal["text", "integer", "number", "boolean", "time", "json"]
+TYPES: Final = get_args(ColumnType)
+OnMatch = Literal["keep", "replace"]
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+
+
+class Table(Struct, frozen=True, kw_only=True):
+    """`on_match="keep"`: the first row of a key stays. `"replace"`: a later one takes its place, if it differs.
+
+    With `newest_by`, a row replaces another only if its value in that column is not smaller: a load that comes late
+    changes nothing that is newer. `name` may have a schema in front: `analytics.statements`.
+    """
+
+    name: str
+    columns: Mapping[str, ColumnType]
+    key: tuple[str, ...]
+    on_match: OnMatch = "keep"
+    newest_by: str | None = None
+
+    def __post_init__(self) -> None:
+        parts = self.name.split(".")
+        for name in (*parts, *self.columns):
+            if not _NAME.fullmatch(name):
+                raise ConfigurationError(
+                    f"{name!r} cannot be a name in the table {self.name!r}",
+                    hint="letters, digits and _, at most 63, no digit first",
+                )
+        if len(parts) > 2:  # noqa: PLR2004 (schema and table)
+            raise ConfigurationError(f"{self.name!r} names no table", hint="write table or schema.table")
+        self._check_columns()
+        self._check_key()
+
+    def _check_columns(self) -> None:
+        for column, kind in self.columns.items():
+            if kind not in TYPES:
+                raise ConfigurationError(f"{column} is of no known type: {kind!r}", hint=f"one of: {', '.join(TYPES)}")
+        if len({column.lower() for column in self.columns}) < len(self.columns):
+            raise ConfigurationError(f"two columns of {self.name} differ in upper and lower case only")
+
+    def _check_key(self) -> None:
+        if not self.key:
+            raise ConfigurationError(f"{self.name} has no key", hint="say which columns make two rows the same row")
+        for column in (*self.key, *([self.newest_by] if self.newest_by else [])):
+            if column not in self.columns:
+                raise ConfigurationError(f"{self.name} has no column {column!r}", hint="declare it in columns")
+            if self.columns[column] == "json":
+                raise ConfigurationError(f"{column} is json, which has no order", hint="choose another column")
+        if self.newest_by is not None and self.on_match != "replace":
+            raise ConfigurationError("newest_by decides which row replaces another", hint='say on_match="replace"')
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The columns beside the key."""
+        return tuple(column for column in self.columns if column not in self.key)
+
+    @property
+    def quoted(self) -> str:
+        return ".".join(f'"{part}"' for part in self.name.split("."))
+
+
+def quoted(names: tuple[str, ...] | list[str], prefix: str = "") -> str:
+    return ", ".join(f'{prefix}"{name}"' for name in names)

@@ -1,0 +1,89 @@
+"""Eight processes that count, each killed at a random moment; then what the store has is held against what they did."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from onceward.bridge import run
+from onceward.ports import KeepsCounts
+from onceward.stores.registry import open_store
+from onceward.worlds.threads import Threads
+
+WORKERS = 8
+PATIENCE = 60.0  # seconds until a worker that says nothing counts as stuck
+
+
+class Worked(NamedTuple):
+    """What one worker said before it was killed, and what the store has of it."""
+
+    done: int
+    written: int
+    stored: int
+
+
+def killed_crew(url: str, folder: Path, seed: int, calls: int) -> list[Worked]:
+    """Let them work, and kill each after a random number of calls, at whatever it is about then."""
+    dice = random.Random(seed)
+    files = [folder / f"worker {number}" for number in range(WORKERS)]
+    limits = [dice.randint(3, calls) for _ in files]
+    command = [sys.executable, "-m", "tests.chaos.counting_worker", url]
+    workers = [subprocess.Popen([*command, str(file)]) for file in files]
+    try:
+        for worker, file, limit in sorted(zip(workers, files, limits, strict=True), key=lambda one: one[2]):
+            until(lambda: last(file, "done") >= limit, worker)  # noqa: B023 (called at once)
+            time.sleep(dice.random() * 0.01)
+            worker.send_signal(signal.SIGKILL)
+            worker.wait()
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+    stored = stored_by_process(url)
+    return [Worked(last(file, "done"), last(file, "written"), stored.get(process_of(file), 0)) for file in files]
+
+
+def until(wanted: Callable[[], bool], worker: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not wanted():
+        assert time.monotonic() < deadline, "a worker does not go on"
+        assert worker.poll() is None, "a worker has failed"
+        time.sleep(0.002)
+
+
+def words(file: Path) -> list[list[str]]:
+    return [line.split() for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def last(file: Path, word: str) -> int:
+    return max((int(number) for said, number in words(file) if said == word), default=0)
+
+
+def process_of(file: Path) -> str:
+    return next(name for said, name in words(file) if said == "process")
+
+
+def stored_by_process(url: str) -> dict[str, int]:
+    store = open_store(url)
+    run(store.open(Threads()))
+    try:
+        assert isinstance(store, KeepsCounts)
+        found: dict[str, int] = {}
+        for sheet in run(store.counted(0, timeout=30)).sheets:
+            executed = sum(cell.get("executed", 0) for cell in sheet.counts.values())
+            found[sheet.process.hex()] = found.get(sheet.process.hex(), 0) + executed
+        return found
+    finally:
+        run(store.close())
+
+
+def complaints(crew: list[Worked]) -> list[str]:
+    """A call may be counted and killed before it is said: so one more may be stored than was said to be done."""
+    found = [f"counted twice: {one}" for one in crew if one.stored > one.done + 1]
+    return found + [f"lost although the store had it: {one}" for one in crew if one.stored < one.written]

@@ -1,0 +1,155 @@
+"""`onceward import`: a file into people, from the command line."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from onceward.cli import imports
+from onceward.cli.codes import Exit
+from onceward.identity import People
+from onceward.imports.opening import FORMATS
+from onceward.imports.running import BATCH
+from tests.cli.calls import as_json, call, environment, line, on_a_terminal, process
+from tests.imports.files import rejected, users, write
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def count(folder: Path) -> int:
+    with People(f"sqlite:///{folder}/people.db") as people:
+        return len(people)
+
+
+@pytest.mark.mission("C5", "D3")
+def test_a_file_goes_in_and_the_summary_is_told(folder: Path) -> None:
+    write(folder / "users.csv", [("anna@example.com", "Anna Berg", "A"), ("bo@example.com", "Bo Falk", "B")])
+    words = ("import", "users.csv", "--into", "sqlite:///people.db", "--map", "Name=name", "--ignore", "Team")
+    dry = call(*words, "--dry-run", "-o", "table")
+    assert dry.stdout == (
+        "created 2 / updated 0 / skipped 0 / rejected 0 / to review 0  (dry run: nothing was changed)\n"
+    )
+    assert as_json(*words)["counts"] == {"created": 2, "updated": 0, "skipped": 0, "rejected": 0, "to_review": 0}
+    again = call(*words, "-o", "table")
+    assert again.exit_code == 0
+    assert again.stdout.startswith("csv/users.csv was imported before, and nothing was done now.")
+    assert count(folder) == 2
+
+
+def test_rejected_rows_are_told_and_the_exit_code_is_one(folder: Path) -> None:
+    write(folder / "users.csv", [*users(2), ("bad", "", "")])
+    done = call("import", "users.csv", "--into", "sqlite:///people.db", "--rejects", "bad.csv", "-o", "table")
+    assert done.exit_code == Exit.ATTENTION
+    assert "rejected 1" in done.stdout
+    assert f"the reason: {folder}/bad.csv" in done.stdout
+    assert [row[0] for row in rejected(folder / "bad.csv")] == ["4"]
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("users.csv", "--map", "Email"), "--map 'Email' names no column and field → such as Email=email"),
+        (("users.csv", "--map", "Emial=email"), "there is no column 'Emial' → did you mean 'Email'?"),
+        (("none.csv",), "none.csv does not exist"),
+        (("empty.csv",), "empty.csv is empty"),
+        (("users.csv", "--encoding", "klingon"), "there is no text encoding 'klingon'"),
+    ],
+)
+def test_what_cannot_work_is_one_line(folder: Path, words: tuple[str, ...], complaint: str) -> None:
+    write(folder / "users.csv", users(1))
+    (folder / "empty.csv").touch()
+    done = call("import", *words, "--into", "sqlite:///people.db")
+    assert done.exit_code == Exit.USAGE
+    assert line(done).startswith(f"onceward: {complaint}")
+
+
+def test_a_guess_is_told(folder: Path) -> None:
+    (folder / "users.csv").write_bytes("Email,City\nanna@example.com,Zürich\n".encode("cp1252"))
+    done = call("import", "users.csv", "--into", "sqlite:///people.db", "-o", "table")
+    assert done.stdout.startswith("read as cp1252, which is a guess: give --encoding if names look wrong\n")
+
+
+def test_a_person_sees_a_bar(folder: Path) -> None:
+    write(folder / "users.csv", users(30))
+    code, seen = on_a_terminal(
+        folder, "import", "users.csv", "--into", "sqlite:///people.db", "--batch", "10", COLUMNS="120"
+    )
+    assert code == 0, seen
+    text = seen.decode()
+    assert re.search(r"users\.csv  █{24}  100%   30 rows   [\d,]+ rows/s   0:00 left", text), text
+    assert "created 30" in text
+
+
+STRUCK = """
+import os, sys
+from onceward.cli.program import start
+from onceward.imports.running import Import
+
+sound = Import._batch
+
+def struck(self, *args):
+    entry = sound(self, *args)
+    if entry.done == 5:
+        os.kill(os.getpid(), int(sys.argv[1]))
+    return entry
+
+Import._batch = struck
+start(sys.argv[2:])
+"""
+
+
+def struck(folder: Path, number: int, *words: str) -> tuple[int, bytes]:
+    """The command, which gets this signal when five rows are in."""
+    command = [sys.executable, "-c", STRUCK, str(int(number)), *words]
+    done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, check=False, timeout=60)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.fault("F30", "F75")
+@pytest.mark.mission("D3")
+def test_killed_in_the_middle_the_same_command_goes_on(folder: Path) -> None:
+    file = write(folder / "users.csv", [*users(10), ("bad", "", "")])
+    words = ("import", "users.csv", "--into", "sqlite:///people.db", "--batch", "1")
+    assert struck(folder, signal.SIGKILL, *words)[0] == -signal.SIGKILL
+    assert count(folder) == 5
+    content = file.read_bytes()
+    file.write_bytes(content + b"new@example.com,New,T\n")
+    code, _, err = process(folder, *words)
+    assert (code, b"was edited since its import stopped behind row 5" in err) == (Exit.USAGE, True)
+    file.write_bytes(content)
+    code, out, _ = process(folder, *words)
+    assert code == Exit.ATTENTION
+    summary = json.loads(out)
+    assert summary["resumed_at"] == 5
+    assert summary["counts"] == {"created": 10, "updated": 0, "skipped": 0, "rejected": 1, "to_review": 0}
+    assert count(folder) == 10
+
+
+def test_interrupted_by_hand_it_says_how_to_go_on(folder: Path) -> None:
+    write(folder / "users.csv", users(10))
+    words = ("import", "users.csv", "--into", "sqlite:///people.db", "--batch", "1")
+    code, err = struck(folder, signal.SIGINT, *words)
+    assert code == Exit.ATTENTION
+    assert err.strip().endswith("onceward: stopped → the same command goes on where it stopped".encode())
+    assert as_json(*words)["resumed_at"] == 5
+
+
+def test_what_is_said_twice_is_said_the_same() -> None:
+    assert imports.FORMATS == FORMATS
+    assert imports.BATCH == BATCH
+
+
+def test_the_command_starts_without_the_extras_of_people() -> None:
+    script = "import sys, onceward.cli.imports; print('onceward.identity' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

@@ -1,0 +1,77 @@
+"""`onceward review`: pairs side by side, and answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onceward.identity import FIRST, People
+from tests.cli.calls import as_json, call, line, on_a_terminal
+from tests.people_places import record
+
+ANNA = {"name": "Anna Schmidt", "city": "Berlin", "country": "DE"}
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    url = f"sqlite:///{tmp_path}/people.db"
+    with People(url, policies={"Room": FIRST}) as people:
+        people.add(record("csv", "1", **ANNA, Room="1"))
+        people.add(record("crm", "2", **ANNA | {"name": "Ana Schmidt"}, Room="2"))
+    return url
+
+
+def test_pairs_are_shown_side_by_side_with_what_each_field_is_worth(url: str) -> None:
+    shown = call("review", "--people", url, "-o", "table").stdout
+    assert "p1 and p2: 67% sure to be one person" in shown
+    assert "Anna Schmidt" in shown
+    assert "Ana Schmidt" in shown
+    assert "close" in shown
+    [told] = as_json("review", "--people", url)
+    assert {told["one"]["id"], told["other"]["id"]} == {"p1", "p2"}
+    assert {one["field"] for one in told["evidence"]} == {"given_name", "surname", "city", "country"}
+
+
+def test_the_answer_is_remembered_and_merging_goes_by_the_policies_that_were_declared(url: str) -> None:
+    assert line(call("review", "p2", "p1", "--same", "--people", url)) == "p2 is p1 now."
+    assert as_json("review", "--people", url) == []
+    with People(url, policies={"Room": FIRST}) as people:
+        [anna] = people
+    assert anna.fields["Room"] == "1"
+
+
+def test_different_people_are_kept_apart(url: str) -> None:
+    assert line(call("review", "p2", "p1", "--different", "--people", url)) == "p2 and p1 are kept apart."
+    assert call("review", "--people", url, "-o", "table").stderr == "No pair waits for an answer.\n"
+    with People(url, policies={"Room": FIRST}) as people:
+        assert len(people) == 2
+
+
+def test_a_person_at_a_terminal_is_asked_pair_by_pair(url: str, tmp_path: Path) -> None:
+    code, seen = on_a_terminal(tmp_path, "review", "--ask", "--people", url, typed=b"same\n")
+    assert code == 0, seen
+    assert b"p2 is p1 now." in seen
+    assert as_json("review", "--people", url) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("p1", "--same"), "an answer takes two ids"),
+        (("p1", "p2"), "an answer takes two ids"),
+        (("p1", "p9", "--same"), "there is no person 'p9'"),
+        (("--ask",), "needs a terminal"),
+    ],
+)
+def test_what_cannot_be_done_says_why(url: str, words: tuple[str, ...], complaint: str) -> None:
+    result = call("review", *words, "--people", url)
+    assert result.exit_code != 0
+    assert complaint in line(result)
+
+
+def test_to_look_makes_no_file(tmp_path: Path) -> None:
+    result = call("review", "--people", f"sqlite:///{tmp_path}/nobody.db")
+    assert result.exit_code != 0
+    assert "there is no file" in line(result)
+    assert list(tmp_path.iterdir()) == []

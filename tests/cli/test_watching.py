@@ -1,0 +1,245 @@
+"""`onceward stats --since`, `onceward check` and `onceward rules`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onceward import Once
+from onceward.bridge import run
+from onceward.cli import charts
+from onceward.cli.codes import Exit
+from onceward.cli.settings import VARIABLES
+from onceward.model.counts import COUNTED, HOUR, Sheet
+from onceward.observe.exported import grafana_dashboard, prometheus_rules
+from onceward.observe.rules import Thresholds
+from tests.cli.calls import as_json, call, finish, line, on_a_terminal, start
+
+STORE = "sqlite:///onceward.db"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for variable in VARIABLES.values():
+        monkeypatch.delenv(variable, raising=False)
+    return tmp_path
+
+
+def plant(*sheets: tuple[int, dict[str, dict[str, int]]]) -> None:
+    """What another process counted, by how many hours ago."""
+    hour = time.time_ns() // 1_000 // HOUR
+    with Once(STORE) as once:
+        once.run("any", int)
+        store: Any = once.store
+        made = [Sheet(bytes([place]), hour - ago, 1, counts) for place, (ago, counts) in enumerate(sheets)]
+        run(store.keep_counts(made, timeout=5))
+
+
+# ── stats ──
+
+
+@pytest.mark.mission("B8")
+def test_stats_since_adds_up_what_was_counted_with_the_replay_rate_and_each_hour() -> None:
+    plant(
+        (1, {"shop/charge": {"executed": 8, "replayed": 2}}),
+        (3, {"shop/charge": {"executed": 10}, "shop/mail@acme": {"failed": 1}}),
+        (30, {"shop/charge": {"executed": 1_000}}),
+    )
+    document = as_json("stats", "--since", "24h")
+    charge = document["scopes"]["shop/charge"]
+    assert (charge["executed"], charge["replayed"], charge["replay_rate"]) == (18, 2, 0.1)
+    assert set(COUNTED) < set(charge)
+    assert [sum(counts.values()) for counts in charge["hours"].values()] == [10, 10]
+    assert document["scopes"]["shop/mail@acme"]["failed"] == 1
+    assert list(as_json("stats", "--since", "24h", "--scope", "shop/charge")["scopes"]) == ["shop/charge"]
+    assert as_json("stats", "--since", "7d")["scopes"]["shop/charge"]["executed"] == 1_018
+
+
+def test_stats_since_draws_a_chart_for_people() -> None:
+    plant((0, {"shop/charge": {"executed": 4}}), (2, {"shop/charge": {"executed": 8, "stale": 0}}))
+    shown = call("stats", "--since", "6h", "-o", "table").stdout
+    head, charge, total, below = shown.splitlines()
+    assert head.split() == ["SCOPE", "EXECUTED", "REPLAYED", "FAILED", "REPLAY", "RATE", "OVER", "TIME"]
+    assert charge.split()[:5] == ["shop/charge", "12", "0", "0", "0.0%"]
+    assert charge.endswith("█ ▄")
+    assert total.split()[0] == "all"
+    assert "6 h, 1 h a bar" in below
+
+
+def test_stats_on_a_terminal_fit_into_it(folder: Path) -> None:
+    plant((0, {f"a-rather-long-application/a-rather-long-operation-{number}": {"executed": 4} for number in range(3)}))
+    code, seen = on_a_terminal(folder, "stats", "--since", "24h", COLUMNS="80")
+    assert code == 0
+    lines = seen.decode().splitlines()
+    assert lines[1].endswith("█")
+    assert max(len(line) for line in lines[1:]) <= 80
+
+
+def test_stats_say_where_nothing_was_counted() -> None:
+    with Once(STORE) as once:
+        once.run("any", int)
+    result = call("stats", "--since", "24h", "-o", "table")
+    assert result.exit_code == 0
+    assert "counters=True" in line(result)
+    assert as_json("stats", "--since", "24h")["scopes"] == {}
+
+
+def test_stats_without_since_count_records_as_before() -> None:
+    plant((0, {"shop/charge": {"executed": 4}}))
+    assert as_json("stats")["default/shared"]["COMPLETED"] == 1
+    assert as_json("stats", "--scope", "shop/none") == {}
+
+
+@pytest.mark.parametrize(
+    ("series", "drawn"),
+    [
+        ([0, 0, 0], ""),
+        ([1, 2, 4, 8], "▁▂▄█"),
+        ([0, 5], " █"),
+        ([1, 1_000_000], "▁█"),
+        ([1] * 96, "█" * 48),
+        ([1] * 49, "▄" + "█" * 24),
+        ([], ""),
+    ],
+)
+def test_a_chart_has_a_bar_for_each_hour_or_for_a_few(series: list[int], drawn: str) -> None:
+    assert charts.chart(series) == drawn
+    assert len(drawn) <= charts.WIDEST
+    assert len(charts.chart(series, 10)) <= 10
+
+
+# ── check ──
+
+
+@pytest.mark.mission("A8")
+def test_check_prints_each_broken_rule_with_its_figure_and_what_to_do_and_exits_1() -> None:
+    plant((0, {"shop/charge": {"claim_errors": 11, "renewal_failures": 5, "unprotected": 2}}))
+    result = call("check", "-o", "table")
+    assert result.exit_code == Exit.ATTENTION
+    rule, figure, todo, runbook, other, *_, last = result.stdout.splitlines()
+    assert (rule, other) == ("claim_errors", "unprotected")
+    assert figure.strip().startswith("11 claims")
+    assert todo.endswith("shorten the work.")
+    assert runbook.strip() == "See docs/howto/runbooks.md#claim-errors"
+    assert last == "2 of 7 rules are broken."
+    found = json.loads(call("check").stdout)
+    assert [(rule["rule"], rule["figure"], rule["limit"]) for rule in found] == [
+        ("claim_errors", 11, 10),
+        ("unprotected", 2, 0),
+    ]
+    assert found[0]["runbook"] == "docs/howto/runbooks.md#claim-errors"
+
+
+def test_check_says_that_all_rules_hold_and_exits_0() -> None:
+    plant((0, {"shop/charge": {"claim_errors": 10}}))
+    result = call("check", "-o", "table")
+    assert (result.exit_code, result.stdout) == (0, "All 7 rules hold.\n")
+    assert as_json("check") == []
+
+
+def test_check_says_if_nobody_counts() -> None:
+    with Once(STORE) as once:
+        once.run("any", int)
+    result = call("check")
+    assert result.exit_code == 0
+    assert "counters=True" in line(result)
+
+
+def test_thresholds_come_from_the_file(folder: Path) -> None:
+    plant((0, {"shop/charge": {"claim_errors": 11}}))
+    (folder / "onceward.toml").write_text("[rules]\nclaim_errors = 11\n")
+    assert as_json("check") == []
+    (folder / "onceward.toml").unlink()
+    (folder / "pyproject.toml").write_text("[tool.onceward.rules]\nclaim_errors = 11\n")
+    assert as_json("check") == []
+    assert as_json("rules")["claim_errors"] == 11
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("[rules]\nclaim_error = 3\n", "onceward.toml [rules]: there is no threshold 'claim_error'"),
+        ("[rules]\nclaim_errors = 'three'\n", "onceward.toml [rules]"),
+        ("rules = 3\n", "rules is no table"),
+        ("[rulez]\n", "did you mean 'rules'"),
+    ],
+)
+def test_a_threshold_that_cannot_be_is_refused(folder: Path, written: str, said: str) -> None:
+    plant((0, {"shop/charge": {"claim_errors": 11}}))
+    (folder / "onceward.toml").write_text(written)
+    result = call("check")
+    assert result.exit_code == Exit.USAGE
+    assert said in line(result)
+
+
+# ── alerts ──
+
+
+def pager(folder: Path, *, code: int = 0) -> str:
+    """A command that writes down what it gets."""
+    script = folder / "pager.py"
+    script.write_text(
+        "import os, sys\n"
+        f"open({str(folder / 'pages')!r}, 'a').write(os.environ['ONCEWARD_RULE'] + ': ' + sys.stdin.readline())\n"
+        f"sys.exit({code})\n"
+    )
+    return f"{sys.executable} {script}"
+
+
+def pages(folder: Path) -> list[str]:
+    file = folder / "pages"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+@pytest.mark.mission("C10")
+def test_of_checks_at_the_same_time_and_later_one_sends_the_alert(folder: Path) -> None:
+    plant((0, {"shop/charge": {"claim_errors": 11}}))
+    command = pager(folder)
+    checks = [start(folder, "check", "--alert", command) for _ in range(3)]
+    for check in checks:
+        code, _, said = finish(check)
+        assert (code, said) == (1, b"")
+    assert call("check", "--alert", command).exit_code == 1
+    [page] = pages(folder)
+    assert page.startswith("claim_errors: claim_errors: 11 claims without an answer")
+
+
+@pytest.mark.mission("C10")
+def test_an_alert_that_fails_is_told_and_tried_again(folder: Path) -> None:
+    plant((0, {"shop/charge": {"claim_errors": 11}}))
+    result = call("check", "--alert", pager(folder, code=3))
+    assert "claim_errors was not sent (CalledProcessError); the next check tries again" in line(result)
+    assert call("check", "--alert", pager(folder)).exit_code == 1
+    assert call("check", "--alert", pager(folder)).exit_code == 1
+    assert len(pages(folder)) == 2
+
+
+def test_without_a_broken_rule_nobody_is_told(folder: Path) -> None:
+    plant((0, {"shop/charge": {"claim_errors": 10}}))
+    assert call("check", "--alert", pager(folder)).exit_code == 0
+    assert pages(folder) == []
+
+
+@pytest.mark.parametrize("command", ["", "'unclosed"])
+def test_an_alert_that_cannot_be_run_is_refused(command: str) -> None:
+    plant((0, {"shop/charge": {"claim_errors": 11}}))
+    result = call("check", "--alert", command)
+    assert result.exit_code == Exit.USAGE
+
+
+# ── rules ──
+
+
+def test_rules_shows_the_thresholds_the_alert_file_and_the_dashboard(folder: Path) -> None:
+    assert as_json("rules")["old_pending_age"] == "30m"
+    assert "claim_errors" in call("rules", "-o", "table").stdout
+    assert call("rules", "--prometheus").stdout == prometheus_rules(Thresholds())
+    assert json.loads(call("rules", "--grafana").stdout) == json.loads(grafana_dashboard())
+    (folder / "onceward.toml").write_text("[rules]\nclaim_errors = 77\n")
+    assert "> 77" in call("rules", "--prometheus").stdout

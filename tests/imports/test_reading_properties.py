@@ -1,0 +1,59 @@
+"""Whatever is in a file: what a writer wrote is read as it was, and what nobody wrote is told, not raised."""
+
+from __future__ import annotations
+
+import csv
+import io
+import tempfile
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onceward import SourceError
+from onceward.imports.opening import open_rows
+from onceward.imports.rejected import guarded, unguarded
+from onceward.imports.rows import Read, Row
+from onceward.imports.scan import scan
+
+cells = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
+tables = st.lists(st.tuples(cells, cells, st.sampled_from(["x", "y,z", "a;b"])), max_size=8)
+
+
+def reads(content: bytes, **choices: str) -> list[Read]:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "file.csv"
+        file.write_bytes(content)
+        reader = open_rows(file, scan(file, choices.get("encoding")), "csv", delimiter=choices.get("delimiter"))
+        try:
+            return list(reader)
+        finally:
+            reader.close()
+
+
+@given(tables, st.sampled_from([",", ";", "\t", "|"]), st.sampled_from(["utf-8", "utf-8-sig", "utf-16"]))
+def test_what_a_writer_wrote_is_read_as_it_was(
+    table: list[tuple[str, str, str]], delimiter: str, encoding: str
+) -> None:
+    text = io.StringIO()
+    csv.writer(text, delimiter=delimiter).writerows([("a", "b", "c"), *table])
+    found = reads(text.getvalue().encode(encoding), delimiter=delimiter, encoding=encoding)
+    expected = [{name: cell for name, cell in zip("abc", row, strict=True) if cell} for row in table]
+    assert [dict(read.values) if isinstance(read, Row) else read for read in found] == expected
+
+
+@given(st.binary(max_size=300), st.sampled_from([b"", b"a,b\n", b'a;b\r\n"']))
+def test_bytes_that_nobody_wrote_are_rows_or_rejects_or_a_message(noise: bytes, begin: bytes) -> None:
+    try:
+        found = reads(begin + noise)
+    except SourceError:
+        return  # such as: it is empty, it has no header
+    lines = [read.line for read in found]
+    assert lines == sorted(lines)
+
+
+@given(st.lists(st.text(max_size=6)))
+def test_the_guard_against_formulas_comes_off_as_it_went_on(row: list[str]) -> None:
+    guard = [guarded(cell) for cell in row]
+    assert not any(cell.startswith(("=", "+", "-", "@", "\t", "\r")) for cell in guard)
+    assert unguarded(guard) == row

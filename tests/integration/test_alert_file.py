@@ -1,0 +1,128 @@
+"""The alert file, as promtool sees it: sound, and raised on one side of each threshold, not on the other."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onceward.model.counts import COUNTED
+from onceward.observe.exported import grafana_dashboard, prometheus_rules
+from onceward.observe.rules import RULES, Thresholds, thresholds_of
+from tests.integration.alerts_of_prometheus import promtool, raised
+
+SCOPE = {"scope": "shop/charge"}
+NOBODY: list[dict[str, str]] = []
+
+
+def counter(name: str, scope: str = "shop/charge", **labels: str) -> str:
+    more = "".join(f', {label}="{value}"' for label, value in labels.items())
+    return f'onceward_{name}_total{{scope="{scope}"{more}}}'
+
+
+def rising(to: int, steps: int) -> str:
+    """From 0 to this, all at once in the middle, over so many steps."""
+    half = steps // 2
+    return f"0x{half} {to}x{steps - half}"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "alerts.yml").write_text(prometheus_rules(Thresholds()))
+    return tmp_path
+
+
+def test_the_alert_file_is_sound_and_has_every_rule(folder: Path) -> None:
+    assert f"{len(RULES)} rules found" in promtool("check", "rules", "alerts.yml", folder=folder)
+    text = (folder / "alerts.yml").read_text()
+    for rule in RULES:
+        assert f"rule: {rule.name}}}" in text
+    assert "@" not in re.sub(r"ops@\S+", "", text), "a blank that was not filled"
+
+
+def test_other_thresholds_and_names_with_odd_characters_still_make_a_sound_file(tmp_path: Path) -> None:
+    odd = thresholds_of({
+        "claim_errors": 7, "replay_rate": 0.125, "no_replay_days": 7, "old_pending_age": "2h",
+        "replays_expected": ["e.mail", "shop/greet (new)", 'say "hi"', "back\\slash"],
+    })  # fmt: skip
+    text = prometheus_rules(odd)
+    (tmp_path / "alerts.yml").write_text(text)
+    promtool("check", "rules", "alerts.yml", folder=tmp_path)
+    assert "[1h])) > 7\n" in text
+    assert "> 0.125" in text
+    assert "[7d]" in text
+    assert "2h" in text
+
+
+@pytest.mark.mission("A8", "A9", "B8", "E3")
+def test_each_alert_is_raised_above_its_threshold_and_not_at_it(folder: Path) -> None:
+    hour, day = ("1m", "60m"), ("10m", "1d")
+    cases: list[Any] = []
+
+    def case(times: tuple[str, str], alert: str, values: dict[str, str], labels: list[dict[str, str]]) -> None:
+        cases.append((times[0], values, times[1], alert, labels))
+
+    for alert, name, limit in (("ClaimErrors", "claim_errors", 10), ("RenewalFailures", "renewal_failures", 5)):
+        other = {counter(name, "shop/other"): rising(1, 60)}
+        case(hour, f"Onceward{alert}", {counter(name): rising(limit, 60)}, NOBODY)
+        case(hour, f"Onceward{alert}", {counter(name): rising(limit, 60), **other}, [{}])
+    case(hour, "OncewardOldPending", {'onceward_old_pending{scope="a/b", instance="1"}': "3x60",
+                                      'onceward_old_pending{scope="a/b", instance="2"}': "3x60"}, NOBODY)  # fmt: skip
+    case(hour, "OncewardOldPending", {'onceward_old_pending{scope="a/b"}': "3x60",
+                                      'onceward_old_pending{scope="a/c"}': "1x60"}, [{}])  # fmt: skip
+    for replayed, executed, labels in ((5, 95, NOBODY), (6, 94, [SCOPE]), (2, 17, NOBODY), (2, 18, [SCOPE])):
+        values = {counter("replayed"): rising(replayed, 144), counter("executed"): rising(executed, 144),
+                  counter("applied"): "0x144"}  # fmt: skip
+        case(day, "OncewardReplayRate", values, labels)
+    for scope in ("shop/schedule:nightly", "shop/alert"):
+        values = {counter("replayed", scope): rising(50, 144), counter("executed", scope): rising(50, 144),
+                  counter("applied", scope): "0x144"}  # fmt: skip
+        case(day, "OncewardReplayRate", values, NOBODY)
+    case(day, "OncewardUnprotected", {counter("unprotected"): "0x144"}, NOBODY)
+    case(day, "OncewardUnprotected", {counter("unprotected"): rising(1, 144)}, [{}])
+    raised(folder, cases)
+
+
+@pytest.mark.mission("B8")
+def test_no_replay_in_two_weeks_is_an_alert_if_there_was_enough_to_replay(folder: Path) -> None:
+    fortnight = 14 * 24
+    cases: list[Any] = []
+    for executed, replayed, steps, labels in (
+        (999, 0, fortnight, NOBODY),
+        (1_000, 0, fortnight, [SCOPE]),
+        (5_000, 1, fortnight, NOBODY),
+        (5_000, 0, fortnight - 24, NOBODY),
+    ):
+        values = {counter("executed"): rising(executed, steps), counter("replayed"): rising(replayed, steps)}
+        cases.append(("1h", values, f"{steps}h", "OncewardNoReplay", labels))
+    raised(folder, cases, every="1d")
+
+
+@pytest.mark.mission("E3")
+def test_a_spike_of_stale_events_is_an_alert_above_twenty_and_above_five_times_the_mean(folder: Path) -> None:
+    """A day of 240 is 10 an hour: before the last hour, and then the spike."""
+    cases: list[Any] = []
+    for before, spike, labels in ((0, 20, NOBODY), (0, 21, [SCOPE]), (240, 50, NOBODY), (240, 51, [SCOPE])):
+        quiet = f"0x72 {before}x72" if before else "0x145"
+        values = {counter("stale"): f"{quiet} {before}x2 {before + spike}x4"}
+        cases.append(("10m", values, "1500m", "OncewardStaleSpike", labels))
+    raised(folder, cases)
+
+
+def test_the_dashboard_asks_only_for_what_is_exported_and_in_sound_expressions(tmp_path: Path) -> None:
+    dashboard = json.loads(grafana_dashboard())
+    panels = dashboard["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    expressions = [target["expr"] for panel in panels for target in panel["targets"]]
+    exported = {f"onceward_{name}_total" for name in (*COUNTED, "processed")} | {"onceward_old_pending"}
+    asked = set(re.findall(r"onceward_\w+", " ".join(expressions)))
+    assert asked <= exported
+    assert len(asked) >= 12
+    rules = [
+        {"record": f"panel:{place}", "expr": expr.replace("$scope", ".*")} for place, expr in enumerate(expressions)
+    ]
+    (tmp_path / "panels.yml").write_text(json.dumps({"groups": [{"name": "panels", "rules": rules}]}))
+    assert f"{len(rules)} rules found" in promtool("check", "rules", "panels.yml", folder=tmp_path)

@@ -1,0 +1,173 @@
+"""`once.check()`: rules on what is really in the store; and an alert that nobody gets twice."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from onceward import Once
+from onceward.bridge import run
+from onceward.model.counts import HOUR, Sheet
+from onceward.observe.rules import Broken
+from tests.faces import AsyncFace, Face
+
+
+def plant(face: Face, **numbers: int) -> None:
+    """As if another process had counted this in the current hour."""
+    sheet = Sheet(b"another", face.clock.now() // HOUR, 1, {"shop/charge": numbers})
+    face.drive(face.once.store.keep_counts([sheet], timeout=5))
+
+
+def check(face: Face, **how: Any) -> list[Broken]:
+    found: list[Broken] = face._wait(face.once.check(**how))
+    return found
+
+
+def sender(face: Face, sent: list[str]) -> Any:
+    def send(broken: Broken) -> None:
+        sent.append(str(broken))
+
+    async def send_async(broken: Broken) -> None:
+        send(broken)
+
+    return send_async if isinstance(face, AsyncFace) else send
+
+
+@pytest.fixture
+def opened(face: Face) -> Face:
+    face.run("any", int)
+    return face
+
+
+@pytest.mark.mission("A8")
+def test_records_that_are_pending_for_long_are_found_in_the_store(opened: Face) -> None:
+    for number in range(4):
+        opened.silent_owner(f"k{number}")
+    assert opened._wait(opened.once.try_lock("leader")) is not None
+    assert check(opened) == []
+    opened.clock.advance("30m")
+    assert check(opened) == [], "not longer than half an hour"
+    opened.clock.advance("1s")
+    [found] = check(opened)
+    assert (found.rule, found.figure) == ("old_pending", 4)
+    assert check(opened, rules={"old_pending_age": "40m"}) == []
+    assert check(opened, rules={"old_pending": 4}) == []
+
+
+@pytest.mark.mission("A8")
+def test_counted_trouble_breaks_a_rule(opened: Face) -> None:
+    plant(opened, claim_errors=11, renewal_failures=6, unprotected=1)
+    assert [one.rule for one in check(opened)] == ["claim_errors", "renewal_failures", "unprotected"]
+
+
+@pytest.mark.mission("C10")
+def test_an_alert_is_sent_once_however_often_it_is_looked_for(opened: Face) -> None:
+    plant(opened, claim_errors=11, unprotected=1)
+    other = opened.another()
+    other.run("any", int)
+    sent: list[str] = []
+    for face in (opened, other, opened):
+        assert len(check(face, alert=sender(face, sent))) == 2
+    assert [one.partition(":")[0] for one in sent] == ["claim_errors", "unprotected"]
+
+
+@pytest.mark.mission("C10")
+def test_an_alert_is_sent_once_although_the_figure_has_grown(opened: Face) -> None:
+    sent: list[str] = []
+    plant(opened, claim_errors=11)
+    check(opened, alert=sender(opened, sent))
+    sheet = Sheet(b"another", opened.clock.now() // HOUR, 2, {"shop/charge": {"claim_errors": 50}})
+    opened.drive(opened.once.store.keep_counts([sheet], timeout=5))
+    check(opened, alert=sender(opened, sent))
+    assert len(sent) == 1
+    assert opened.told("mismatch") == []
+
+
+@pytest.mark.mission("C10")
+def test_trouble_that_stays_is_told_again_after_a_day(opened: Face) -> None:
+    sent: list[str] = []
+    for _ in range(2):
+        plant_again(opened)
+        check(opened, alert=sender(opened, sent))
+        opened.clock.advance("23h")
+        plant_again(opened)
+        check(opened, alert=sender(opened, sent))
+        opened.clock.advance("2h")
+    assert len(sent) == 2
+
+
+def plant_again(face: Face) -> None:
+    hour = face.clock.now() // HOUR
+    sheet = Sheet(b"another", hour, 1, {"shop/charge": {"claim_errors": 11}})
+    face.drive(face.once.store.keep_counts([sheet], timeout=5))
+
+
+@pytest.mark.mission("C10")
+def test_scopes_are_told_apart(opened: Face) -> None:
+    counts = {name: {"replayed": 50, "executed": 50} for name in ("shop/a", "shop/b")}
+    sheet = Sheet(b"another", opened.clock.now() // HOUR, 1, counts)
+    opened.drive(opened.once.store.keep_counts([sheet], timeout=5))
+    sent: list[str] = []
+    for _ in range(2):
+        check(opened, alert=sender(opened, sent))
+    assert [one.partition(":")[0] for one in sent] == ["replay_rate in shop/a", "replay_rate in shop/b"]
+
+
+@pytest.mark.mission("C10", "B5")
+def test_an_alert_that_could_not_be_sent_is_tried_by_the_next_check(opened: Face) -> None:
+    plant(opened, claim_errors=11)
+    sent: list[str] = []
+    well = sender(opened, sent)
+
+    def refuse(broken: Broken) -> None:
+        raise ConnectionError("no mail today")
+
+    async def refuse_async(broken: Broken) -> None:
+        refuse(broken)
+
+    check(opened, alert=refuse_async if isinstance(opened, AsyncFace) else refuse)
+    assert opened.told("failed")[-1].error == "ConnectionError"
+    check(opened, alert=well)
+    check(opened, alert=well)
+    assert len(sent) == 1
+
+
+@pytest.mark.mission("C10")
+def test_of_many_who_check_at_once_one_sends(tmp_path: Any) -> None:
+    url = f"sqlite:///{tmp_path}/once.db"
+    clients = [Once(url) for _ in range(6)]
+    clients[0].run("any", int)
+    hour = time.time_ns() // 1_000 // HOUR
+    store: Any = clients[0].store
+    run(store.keep_counts([Sheet(b"another", hour, 1, {"shop/charge": {"claim_errors": 11}})], timeout=5))
+    line, sent = threading.Barrier(len(clients)), []
+
+    def look(once: Once) -> None:
+        line.wait(30)
+        once.check(alert=lambda broken: sent.append(broken.rule))
+
+    threads = [threading.Thread(target=look, args=(once,)) for once in clients]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for once in clients:
+        once.close()
+    assert sent == ["claim_errors"]
+
+
+@pytest.mark.mission("C10")
+def test_the_alerts_themselves_break_no_rule(face: Face) -> None:
+    counting = face.another(counters=True)
+    counting.run("any", int)
+    plant(counting, claim_errors=11)
+    sent: list[str] = []
+    for _ in range(30):
+        check(counting, alert=sender(counting, sent))
+    assert counting.once.counters.write()
+    tally = counting._wait(counting.once.stats())
+    assert tally.total("replayed", "default/alert") == 29
+    assert [one.rule for one in check(counting)] == ["claim_errors"]

@@ -1,0 +1,414 @@
+"""Counters, from both faces: what counts as what, and that the store has it once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onceward import (
+    AlreadyRunning,
+    ConfigurationError,
+    MemoryStore,
+    Once,
+    Ordering,
+    OutcomeUnknown,
+    PayloadMismatch,
+    StillRunning,
+    StoreBroken,
+    StoreUnavailable,
+)
+from onceward.model.counts import HOUR, KEEP_COUNTS, Tally
+from onceward.stores.sqlite import SQLiteStore, schema
+from onceward.worlds import counters as writing
+from tests.faces import Face
+from tests.faulty import FaultyStore, Wire
+from tests.integration.test_faults_process import in_a_forked_child
+
+
+def counted(face: Face) -> dict[str, int]:
+    """All that is in the store, after this client has written its part."""
+    assert face.once.counters.write()
+    return sums(face)
+
+
+def sums(face: Face) -> dict[str, int]:
+    tally: Tally = face._wait(face.once.stats())
+    names = {name for counts in tally.hours.values() for cell in counts.values() for name in cell}
+    return {name: tally.total(name) for name in sorted(names)}
+
+
+def work(amount: int = 1) -> int:
+    return amount
+
+
+def break_down() -> None:
+    raise ConnectionError
+
+
+@pytest.fixture
+def counting(face: Face) -> Face:
+    return face.another(counters=True, app="shop")
+
+
+# ── what counts as what ──
+
+
+@pytest.mark.mission("B8")
+def test_what_is_done_and_what_is_replayed_is_counted_by_scope(counting: Face) -> None:
+    counting.run("a", work)
+    counting.run("b", work)
+    counting.run("a", work)
+    assert counted(counting) == {"executed": 2, "replayed": 1}
+    tally: Tally = counting._wait(counting.once.stats())
+    assert tally.scopes == ["shop/shared"]
+    assert tally.latest == counting.clock.now() // HOUR
+
+
+def test_failures_and_their_replays_parked_work_and_other_payloads_are_counted(counting: Face) -> None:
+    with pytest.raises(ConnectionError):
+        counting.run("failing", break_down)
+    with pytest.raises(PayloadMismatch):
+        counting.run("ok", work, counting.run("ok", work, 1) + 1)
+    parking = counting.once.using(after_crash="park")
+    with pytest.raises(ConnectionError):
+        counting._wait(parking.run("parking", counting._work(break_down)))
+    assert counted(counting) == {"executed": 1, "failed": 1, "mismatch": 1, "parked": 1}
+
+
+@pytest.mark.mission("A8")
+def test_somebody_elses_work_is_no_claim_error_unless_it_was_waited_for_in_vain(counting: Face) -> None:
+    counting.silent_owner("held")
+    with pytest.raises(AlreadyRunning), counting.claim("held", on_running="raise"):
+        pass
+    assert counted(counting) == {"running": 1}
+    with pytest.raises(StillRunning), counting.claim("held", on_running="wait", wait="5ms"):
+        pass
+    assert counted(counting) == {"claim_errors": 1, "running": 2}
+    other = counting.another(app="shop")
+    assert other._wait(other.once.try_lock("turn")) is not None
+    assert counting._wait(counting.once.try_lock("turn")) is None, "to try is not to wait"
+    with pytest.raises(StillRunning), counting.claim("held", on_running="wait", wait=0):
+        pass
+    assert counted(counting)["claim_errors"] == 1
+
+
+@pytest.mark.mission("A8", "A9")
+def test_a_store_that_does_not_answer_is_a_claim_error_and_what_runs_all_the_same_is_unprotected(
+    counting: Face,
+) -> None:
+    bold = counting.once.using(on_store_down="run")
+    with counting.store_trouble("claim"):
+        with pytest.raises(StoreUnavailable):
+            counting.run("a", work)
+        with pytest.raises(StoreUnavailable), counting.claim("b"):
+            pass
+        counting._wait(bold.run("c", counting._work(work)))
+    assert counted(counting) == {"claim_errors": 3, "unprotected": 1}
+    [one, two, three] = counting.told("claim_failed")
+    assert [one.key, two.key, three.key] == ["a", "b", "c"]
+    assert (one.reason, one.error) == ("no answer", "StoreUnavailable")
+
+
+@pytest.mark.mission("A8", "A4")
+def test_a_renewal_that_fails_is_counted(counting: Face) -> None:
+    counting.silent_owner("a", lease="10m")
+    counting.clock.advance("3m")
+    with counting.store_trouble("renew"):
+        counting.heartbeat()
+    assert counted(counting) == {"renewal_failures": 1}
+
+
+def test_a_result_that_was_not_confirmed_is_counted_as_unknown(face: Face) -> None:
+    counting = face.another(counters=True, settle_timeout="20ms")
+    with counting.store_trouble("settle"), pytest.raises(OutcomeUnknown):
+        counting.run("a", work)
+    assert counted(counting) == {"unknown": 1}
+
+
+@pytest.mark.mission("E3")
+def test_events_of_states_are_counted_as_applied_stale_and_replayed(counting: Face) -> None:
+    trucks = counting.once.state("trucks")
+
+    def apply(minute: int, message: str) -> None:
+        order = Ordering(f"2020-01-01T00:{minute:02}:00Z", message_id=message)
+        counting._wait(trucks.apply("truck 7", order, minute))
+
+    apply(5, "m1")
+    apply(6, "m2")
+    apply(6, "m2")
+    apply(1, "m3")
+    assert counted(counting) == {"applied": 2, "replayed": 1, "stale": 1}
+
+
+def test_a_map_counts_its_items(counting: Face) -> None:
+    counting.map(work, [1, 2, 2, 3], key="{amount}")
+    counting.map(work, [1, 2, 2, 3], key="{amount}")
+    found = counted(counting)
+    assert found["executed"] == 3
+    assert found["executed"] + found["replayed"] >= 7
+
+
+def test_both_faces_of_a_client_count_together(tmp_path: Path) -> None:
+    async def awork() -> int:
+        return 1
+
+    with Once(f"sqlite:///{tmp_path}/once.db", counters=True) as once:
+        once.run("a", work)
+        asyncio.run(once.aio.run("b", awork))
+        assert once.counters is not None
+        assert once.counters.write()
+        assert once.stats().total("executed") == 2
+
+
+# ── in the store, once ──
+
+
+def test_what_is_left_is_written_at_close(counting: Face, face: Face) -> None:
+    counting.run("a", work)
+    counting.close()
+    assert sums(face) == {"executed": 1}
+
+
+def test_where_no_thread_could_be_had_it_is_written_at_close(counting: Face, face: Face) -> None:
+    counting.once.counters.totals._begin = lambda: None
+    counting.run("a", work)
+    assert counting.once.counters._thread is None
+    counting.close()
+    assert sums(face) == {"executed": 1}
+
+
+def test_clients_are_added_up(face: Face) -> None:
+    for number in range(3):
+        other = face.another(counters=True)
+        other.run(f"k{number}", work)
+        other.run(f"k{number}", work)
+        counted(other)
+    assert sums(face) == {"executed": 3, "replayed": 3}
+
+
+def test_a_client_that_does_not_count_writes_nothing(face: Face) -> None:
+    other = face.another()
+    other.run("a", work)
+    other.close()
+    assert sums(face) == {}
+    assert other.once.counters is None
+
+
+@contextlib.contextmanager
+def lost_replies(face: Face, *, applied: bool, times: int = 1) -> Iterator[list[int]]:
+    """The store gets the sheets, or not; we never hear of it."""
+    kind: Any = type(face.once.store)
+    sound = kind.keep_counts
+    lost: list[int] = []
+
+    async def troubled(store: Any, sheets: Any, *, timeout: float) -> int:
+        if not sheets or len(lost) >= times:
+            return int(await sound(store, sheets, timeout=timeout))
+        lost.append(len(sheets))
+        if applied:
+            await sound(store, sheets, timeout=timeout)
+        raise StoreUnavailable("lost on the way")
+
+    kind.keep_counts = troubled
+    try:
+        yield lost
+    finally:
+        kind.keep_counts = sound
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_what_was_not_confirmed_is_written_again_and_counts_once(counting: Face, applied: bool) -> None:
+    counting.run("a", work)
+    with lost_replies(counting, applied=applied) as lost:
+        assert not counting.once.counters.write()
+        assert lost == [1]
+        [told] = counting.told("counting_failed")
+        assert "lost on the way" in told.error
+        counting.run("b", work)
+        assert counted(counting) == {"executed": 2}
+    assert counted(counting) == {"executed": 2}
+
+
+def test_each_hour_has_its_own(counting: Face) -> None:
+    counting.run("a", work)
+    counted(counting)
+    counting.clock.advance("1h")
+    counting.run("b", work)
+    counting.run("c", work)
+    counted(counting)
+    tally: Tally = counting._wait(counting.once.stats("5h"))
+    assert tally.series(["executed"]) == [0, 0, 0, 1, 2]
+    assert counting._wait(counting.once.stats("1h")).total("executed") == 2
+
+
+def test_a_store_that_was_down_over_the_hour_gets_both_hours_later(counting: Face) -> None:
+    counting.run("a", work)
+    with lost_replies(counting, applied=False, times=2):
+        assert not counting.once.counters.write()
+        counting.clock.advance("1h")
+        counting.run("b", work)
+        assert not counting.once.counters.write()
+    assert counted(counting) == {"executed": 2}
+    assert counting._wait(counting.once.stats("2h")).series(["executed"]) == [1, 1]
+
+
+def test_one_call_of_the_store_writes_everything(counting: Face) -> None:
+    for name in ("a", "b", "c"):
+        counting.run(name, work)
+        with counting.claim(name, name=f"operation {name}"):
+            pass
+    with lost_replies(counting, applied=True, times=0) as lost, counted_calls(counting) as calls:
+        assert counting.once.counters.write()
+        assert counting.once.counters.write(), "and nothing, if there is nothing new"
+    assert lost == []
+    assert calls == [0, 1], "the time, and one sheet for all scopes"
+
+
+@contextlib.contextmanager
+def counted_calls(face: Face) -> Iterator[list[int]]:
+    kind: Any = type(face.once.store)
+    sound = kind.keep_counts
+    calls: list[int] = []
+
+    async def watched(store: Any, sheets: Any, *, timeout: float) -> int:
+        calls.append(len(sheets))
+        return int(await sound(store, sheets, timeout=timeout))
+
+    kind.keep_counts = watched
+    try:
+        yield calls
+    finally:
+        kind.keep_counts = sound
+
+
+def test_it_is_written_by_itself_once_in_a_while(counting: Face, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert writing.EVERY == 60, "a minute is what a kill may cost"
+    monkeypatch.setattr(writing, "EVERY", 0.005)
+    written = threading.Event()
+    book = counting.once.counters._book
+    sound = book.written
+
+    def tell() -> None:
+        sound()
+        written.set()
+
+    book.written = tell
+    counting.run("a", work)
+    assert written.wait(30)
+    assert sums(counting) == {"executed": 1}
+
+
+def test_old_counters_are_purged(counting: Face, face: Face) -> None:
+    counting.run("a", work)
+    counted(counting)
+    face.clock.advance_microseconds(KEEP_COUNTS + 2 * HOUR)
+    face.purge()
+    assert face.drive(face.once.store.expire_counts(10, timeout=5)) == 0, "they are gone already"
+    assert face._wait(face.once.stats("1000h")).hours == {}
+
+
+def test_old_counters_go_by_the_way_of_new_ones(tmp_path: Path, clock: Any) -> None:
+    store = SQLiteStore(tmp_path / "once.db", clock=clock)
+    with Once(store, counters=True) as once:
+        assert once.counters is not None
+        for number in range(3):
+            once.run(f"a{number}", work)
+            assert once.counters.write()
+            clock.advance("1h")
+        clock.advance_microseconds(KEEP_COUNTS)
+        once.run("b", work)
+        assert once.counters.write()
+        with contextlib.closing(sqlite3.connect(tmp_path / "once.db")) as raw:
+            assert len(raw.execute("SELECT hour FROM onceward_counters").fetchall()) == 2
+
+
+# ── processes ──
+
+
+def test_a_forked_child_counts_for_itself_and_not_again_for_its_parent(tmp_path: Path) -> None:
+    once = Once(f"sqlite:///{tmp_path}/once.db", counters=True)
+    once.run("before", work)
+
+    def child() -> None:
+        assert once.counters is not None
+        assert once.counters.totals.counts() == {}
+        once.run("in the child", work)
+        once.close()
+
+    in_a_forked_child(child)
+    once.run("after", work)
+    once.close()
+    with Once(f"sqlite:///{tmp_path}/once.db") as other:
+        assert other.stats().total("executed") == 3
+
+
+def test_a_program_that_ends_without_closing_its_client_writes_what_it_has(tmp_path: Path) -> None:
+    program = (
+        f"from onceward import Once\nonce = Once('sqlite:///{tmp_path}/once.db', counters=True)\nonce.run('a', int)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, env=dict(os.environ))
+    with Once(f"sqlite:///{tmp_path}/once.db") as once:
+        assert once.stats().total("executed") == 1
+
+
+# ── what cannot be ──
+
+
+class WithoutCounters(FaultyStore):
+    """As a store of somebody else's, who does not keep counters."""
+
+
+def test_a_store_that_keeps_no_counters_is_refused_by_name() -> None:
+    store = WithoutCounters(MemoryStore(), Wire())
+    with pytest.raises(ConfigurationError, match="cannot keep counters"):
+        Once(store, counters=True)
+    with Once(store) as once, pytest.raises(ConfigurationError, match="keeps no counters"):
+        once.stats()
+
+
+def test_a_cache_in_front_of_a_store_is_no_hindrance(tmp_path: Path) -> None:
+    with Once(f"sqlite:///{tmp_path}/once.db", counters=True, cache=10) as once:
+        once.run("a", work)
+        once.run("a", work)
+        assert once.counters is not None
+        assert once.counters.write()
+        assert once.stats().total("replayed") == 1
+
+
+@pytest.mark.fault("F67")
+def test_a_file_without_counters_gets_them_and_those_who_do_not_know_them_go_on_beside(tmp_path: Path) -> None:
+    path = tmp_path / "once.db"
+    before = schema.MIGRATIONS.index(schema.COUNTERS)
+    with contextlib.closing(sqlite3.connect(path)) as raw, raw:
+        for statement in "\n;\n".join(schema.MIGRATIONS[:before]).split("\n;\n"):
+            raw.execute(statement)
+        raw.execute(f"INSERT INTO onceward_meta VALUES ('schema_version', {before}), ('min_reader', 1)")
+        raw.execute("INSERT INTO onceward_records (id, scope, key, state, token) VALUES (x'01', 's', 'k', 'PARKED', 7)")
+    with Once(f"sqlite:///{path}", counters=True) as once:
+        once.run("a", work)
+    with contextlib.closing(sqlite3.connect(path)) as raw:
+        assert raw.execute("SELECT token FROM onceward_records WHERE key = 'k'").fetchall() == [(7,)]
+        assert raw.execute("SELECT counts FROM onceward_counters").fetchall() == [
+            ('{"default/shared":{"executed":1}}',)
+        ]
+        assert raw.execute("SELECT value FROM onceward_meta WHERE name = 'min_reader'").fetchall() == [(1,)]
+
+
+def test_a_counter_that_was_edited_by_hand_is_told_as_what_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "once.db"
+    with Once(f"sqlite:///{path}", counters=True) as once:
+        once.run("a", work)
+    with contextlib.closing(sqlite3.connect(path)) as raw, raw:
+        raw.execute("UPDATE onceward_counters SET counts = '[1]'")
+    with Once(f"sqlite:///{path}") as once, pytest.raises(StoreBroken, match="edited by hand"):
+        once.stats()

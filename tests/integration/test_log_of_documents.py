@@ -1,0 +1,75 @@
+"""What a log tells about the processing of a document: each step with its hash and state, as loud as it deserves."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from onceward import content_key
+from tests.faces import Face
+
+PDF = b"%PDF-1.7 an invoice"
+HASH = content_key(PDF)
+
+Line = tuple[str, str, str, str]
+"""Event, level, key and state."""
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[Line]:
+    told = [
+        (vars(one)["onceward_name"], one.levelname, vars(one)["onceward_key"], vars(one)["onceward_state"])
+        for one in caplog.records
+        if one.name == "onceward"
+    ]
+    caplog.clear()
+    return told
+
+
+@pytest.mark.mission("A9")
+def test_a_document_that_is_processed_renewed_and_delivered_again(face: Face, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "onceward")
+
+    def extract() -> str:
+        face.clock.advance("2m")
+        face.heartbeat()
+        return "text"
+
+    face.run(HASH, extract)
+    assert lines(caplog) == [
+        ("acquired", "INFO", HASH, "PENDING"),
+        ("renewed", "DEBUG", HASH, ""),
+        ("completed", "INFO", HASH, "COMPLETED"),
+    ]
+    face.run(HASH, extract)
+    assert lines(caplog) == [("skipped", "INFO", HASH, "COMPLETED")]
+
+
+@pytest.mark.mission("A9")
+def test_a_document_whose_renewal_fails_and_one_that_is_given_up(face: Face, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "onceward")
+
+    def extract() -> str:
+        face.clock.advance("2m")
+        with face.store_trouble("renew"):
+            face.heartbeat()
+        raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        face.run(HASH, extract)
+    assert lines(caplog) == [
+        ("acquired", "INFO", HASH, "PENDING"),
+        ("renewal_failed", "WARNING", HASH, ""),
+        ("failed", "WARNING", HASH, "FAILED"),
+    ]
+
+
+@pytest.mark.mission("A9")
+def test_a_document_that_is_processed_without_protection(face: Face, caplog: pytest.LogCaptureFixture) -> None:
+    """Loud, with the hash of each, so that a person can look at what came of it; and counted, if anybody counts."""
+    bold = face.another(on_store_down="run", counters=True)
+    with bold.store_trouble("claim"):
+        bold.run(HASH, str)
+    assert [line for line in lines(caplog) if line[1] == "ERROR"] == [("unprotected", "ERROR", HASH, "")]
+    assert bold.once.counters.write()
+    assert [one.rule for one in bold._wait(bold.once.check())] == ["unprotected"]

@@ -1,0 +1,93 @@
+"""Doubtful pairs: somebody answers, and the answer is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from onceward.errors import ConfigurationError
+from onceward.identity import People
+from tests.people_places import BOTH, people_url, record
+
+ANNA = {"name": "Anna Schmidt", "city": "Berlin", "country": "DE"}
+ANA = ANNA | {"name": "Ana Schmidt"}
+
+
+@pytest.fixture(params=BOTH)
+def people(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[People]:
+    with People(people_url(request.param, tmp_path, request)) as opened:
+        yield opened
+
+
+def pair(people: People) -> tuple[str, str]:
+    told = [people.add(record("csv", "1", **ANNA)), people.add(record("csv", "2", **ANA))]
+    assert told[1].action == "to_review"
+    return told[0].person or "", told[1].person or ""
+
+
+def test_accepted_they_are_one_person_and_the_younger_id_leads_to_the_older(people: People) -> None:
+    anna, ana = pair(people)
+    merged = people.accept(ana, anna, who="tester")
+    assert merged.id == anna
+    assert people.get(ana) == merged
+    assert len(merged.contributions) == 2
+    assert people.reviews() == []
+    assert people.accept(anna, ana) == merged, "to say it again changes nothing"
+
+
+def test_rejected_they_stay_two_and_nobody_is_asked_again(people: People) -> None:
+    anna, ana = pair(people)
+    people.reject(anna, ana)
+    assert people.reviews() == []
+    people.add(record("csv", "2", **ANA, Room="7"))
+    assert people.reviews() == []
+    assert len(people) == 2
+
+
+def test_who_was_rejected_is_not_merged_by_a_record_with_both_keys_either(people: People) -> None:
+    one = people.add(record("a", "1", email="a@example.com")).person or ""
+    other = people.add(record("b", "1", external_id="C-1")).person or ""
+    people.reject(other, one)
+    decision = people.add(record("c", "1", email="a@example.com", external_id="C-1"))
+    assert (decision.person, decision.merged) == (one, ())
+    assert "said to be another person" in decision.reason
+    assert len(people) == 2
+
+
+def test_of_two_who_were_said_to_be_two_neither_is_sure(people: People) -> None:
+    first = people.add(record("a", "1", date_of_birth="1950-03-01", **ANNA)).person or ""
+    second = people.add(record("a", "2", date_of_birth="1981-11-23", **ANNA)).person or ""
+    assert first != second
+    people.reject(first, second)
+    doubt = people.add(record("b", "1", **ANNA))
+    assert (doubt.action, doubt.candidate) == ("created", first)
+    assert doubt.confidence == pytest.approx(0.5, abs=0.05)
+
+
+def test_an_answer_outlives_a_merge_of_one_of_the_two(people: People) -> None:
+    elder = people.add(record("old", "1", email="ana@example.com")).person or ""
+    anna, ana = pair(people)
+    people.reject(anna, ana)
+    assert people.accept(elder, ana).id == elder
+    assert people.add(record("csv", "1", **ANNA, email="anna@example.com")).person == anna
+    both = people.add(record("x", "1", email=["ana@example.com", "anna@example.com"]))
+    assert (both.person, both.merged) == (elder, ())
+
+
+def test_an_id_leads_on_however_often_its_person_turned_out_to_be_another(people: People) -> None:
+    ids = [people.add(record("a", str(n), email=f"{n}@example.com")).person or "" for n in range(4)]
+    people.accept(ids[3], ids[2])
+    people.accept(ids[2], ids[1])
+    people.accept(ids[1], ids[0])
+    assert [person.id for one in ids if (person := people.get(one)) is not None] == [ids[0]] * 4
+    assert len(people) == 1
+
+
+def test_whom_nobody_knows_cannot_be_answered_for(people: People) -> None:
+    anna, _ = pair(people)
+    with pytest.raises(ConfigurationError, match="no person 'p999'"):
+        people.accept(anna, "p999")
+    with pytest.raises(ConfigurationError, match="one person already"):
+        people.reject(anna, anna)

@@ -1,0 +1,246 @@
+"""Counting in a process: what each event counts as, what is booked in which hour, and what it costs."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from onceward import MemoryStore, Once
+from onceward.model.counts import COUNTED, HOUR, Counted, Counts, Sheet, Tally, name_of, operation_of, tally_of
+from onceward.model.record import State
+from onceward.observe.counting import MOST_SCOPES, OTHERS, Book, Totals
+from onceward.observe.events import LEVELS
+from onceward.worlds.counters import Counters
+
+ME = b"me"
+
+
+def nothing() -> None: ...
+
+
+# ── names ──
+
+
+@pytest.mark.parametrize(
+    ("event", "state", "name"),
+    [
+        ("completed", "COMPLETED", "executed"),
+        ("skipped", "COMPLETED", "replayed"),
+        ("skipped", "", "replayed"),
+        ("skipped", "PENDING", "running"),
+        ("skipped", "FAILED", "failed"),
+        ("skipped", "PARKED", "parked"),
+        ("mismatch", "PENDING", "mismatch"),
+        ("failed", "FAILED", "failed"),
+        ("parked", "PARKED", "parked"),
+        ("unknown", "", "unknown"),
+        ("applied", "", "applied"),
+        ("stale", "", "stale"),
+        ("claim_failed", "", "claim_errors"),
+        ("renewal_failed", "", "renewal_failures"),
+        ("unprotected", "", "unprotected"),
+        ("rejected", "", "rejected"),
+        ("acquired", "PENDING", None),
+        ("renewed", "", None),
+    ],
+)
+def test_each_event_counts_under_one_name_or_not_at_all(event: str, state: str, name: str | None) -> None:
+    assert name_of(event, state=state) == name
+    assert event in LEVELS
+    assert name is None or name in COUNTED
+
+
+def test_a_lost_lease_counts_once_where_the_work_is_told_and_not_where_the_keeper_sees_it() -> None:
+    assert name_of("lost") is None
+    assert name_of("lost", reason="result refused") == "unknown"
+
+
+def test_labels_do_not_grow_with_the_tenants() -> None:
+    assert operation_of("shop/charge@acme") == "shop/charge"
+    assert operation_of("shop/charge") == "shop/charge"
+
+
+# ── totals ──
+
+
+def test_scopes_beyond_the_limit_are_counted_by_operation_and_operations_beyond_it_together() -> None:
+    totals = Totals(nothing)
+    totals.add("shop/charge", "completed")
+    for tenant in range(MOST_SCOPES):
+        totals.add(f"shop/charge@{tenant}", "completed")
+    totals.add("shop/made-of-data", "completed")
+    counts = totals.counts()
+    assert len(counts) == MOST_SCOPES + 1
+    assert counts["shop/charge"] == {"executed": 2}
+    assert counts[OTHERS] == {"executed": 1}
+    assert sum(cell["executed"] for cell in counts.values()) == MOST_SCOPES + 2
+
+
+def test_threads_that_count_at_once_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter gives a thread's turn away every few microseconds, and still no addition is torn apart."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    totals = Totals(nothing)
+
+    def count() -> None:
+        for _ in range(10_000):
+            totals.add("shop/charge", "completed")
+
+    try:
+        threads = [threading.Thread(target=count) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert totals.counts() == {"shop/charge": {"executed": 80_000}}
+
+
+def test_a_scope_with_nothing_to_tell_is_nothing_to_write() -> None:
+    """Somebody has claimed, and is still at it."""
+    totals = Totals(nothing)
+    totals.add("shop/charge", "acquired")
+    assert totals.counts() == {}
+    assert not Book(ME).lacks(totals.counts())
+
+
+# ── hours ──
+
+
+def counts(**numbers: int) -> Counts:
+    return {"shop/charge": dict(numbers)}
+
+
+def test_what_is_counted_within_an_hour_is_written_again_as_a_whole() -> None:
+    book = Book(ME)
+    assert book.enter(counts(executed=3), 7) == [Sheet(ME, 7, 1, counts(executed=3))]
+    book.written()
+    assert book.enter(counts(executed=5), 7) == [Sheet(ME, 7, 2, counts(executed=5))]
+
+
+def test_a_new_hour_begins_at_nothing() -> None:
+    book = Book(ME)
+    book.enter(counts(executed=3), 7)
+    book.written()
+    assert book.enter(counts(executed=5, failed=1), 8) == [Sheet(ME, 8, 2, counts(executed=2, failed=1))]
+
+
+def test_hours_that_the_store_did_not_get_are_sent_until_it_has_them() -> None:
+    book = Book(ME)
+    book.enter(counts(executed=3), 7)
+    book.enter(counts(executed=4), 8)
+    sheets = book.enter(counts(executed=9), 9)
+    assert [(sheet.hour, sheet.counts["shop/charge"]["executed"]) for sheet in sheets] == [(7, 3), (8, 1), (9, 5)]
+    book.written()
+    assert book.enter(counts(executed=9), 9) == []
+    assert not book.lacks(counts(executed=9))
+
+
+def test_a_clock_that_is_set_back_loses_nothing_that_was_written() -> None:
+    """The sheet of the earlier hour is not known here any more: to write it anew would wipe out what it had."""
+    book = Book(ME)
+    book.enter(counts(executed=3), 7)
+    book.written()
+    book.enter(counts(executed=5), 8)
+    book.written()
+    assert [(sheet.hour, sheet.counts) for sheet in book.enter(counts(executed=6), 7)] == [(8, counts(executed=3))]
+
+
+def test_nothing_new_means_nothing_to_write() -> None:
+    book = Book(ME)
+    assert not book.lacks({})
+    book.enter(counts(executed=3), 7)
+    assert book.lacks(counts(executed=3)), "the store does not have it yet"
+    book.written()
+    assert not book.lacks(counts(executed=3))
+    assert book.lacks(counts(executed=4))
+
+
+# ── sums ──
+
+
+def tally(*sheets: tuple[int, str, str, int], now: int = 9 * HOUR) -> Tally:
+    made = [Sheet(bytes([place]), hour, 1, {scope: {name: number}}) for place, (hour, scope, name, number) in
+            enumerate(sheets)]  # fmt: skip
+    return tally_of(Counted(made, now), 0)
+
+
+def test_sheets_of_all_processes_are_added_up() -> None:
+    found = tally((8, "a/x@t", "executed", 1), (8, "a/x@u", "executed", 2), (9, "a/x@t", "replayed", 4))
+    assert found.total("executed") == 3
+    assert found.total("executed", "a/x@t") == 1
+    assert found.total("executed", hours=1) == 0
+    assert found.total("replayed", hours=1) == 4
+    assert found.by_operation().scopes == ["a/x"]
+    assert found.by_operation().total("executed", "a/x") == 3
+    assert found.series(["executed", "replayed"])[-3:] == [0, 3, 4]
+    assert (found.begun("a/x@t"), found.begun("nobody")) == (8, None)
+
+
+# ── what it costs ──
+
+
+def steps(call: Any) -> int:
+    """Instructions of the interpreter, in all functions of ours that the call goes through."""
+    counted = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal counted
+        frame.f_trace_opcodes = True
+        counted += event == "opcode"
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(None)
+    return counted
+
+
+def emitting(*, counters: bool) -> tuple[Once, Any]:
+    """One event, as the hot paths tell it."""
+    once = Once(MemoryStore(), counters=counters)
+    engine, key, record = once.engine, once.key("k"), None
+
+    def tell() -> None:
+        if engine.wants("completed"):
+            engine.emit("completed", key, record)
+
+    tell()  # the scope is new the first time only
+    return once, tell
+
+
+def test_an_event_costs_few_steps_more_where_it_is_counted_and_none_where_it_is_not() -> None:
+    """A step takes some 10 to 30 ns; bench/ has the time that it takes."""
+    once, plain = emitting(counters=False)
+    counting, counted = emitting(counters=True)
+    with once, counting:
+        steps(plain), steps(counted)  # Python 3.12 counts nothing where it is asked to for the first time
+        without, with_counters = steps(plain), steps(counted)
+    print(f"steps of the interpreter an event: {without} without counters, {with_counters} with")
+    assert 0 < with_counters - without <= 32
+    assert without > 0
+    assert once.engine.wants == once.engine.bus.wants
+    assert once.engine.bus.totals is None
+
+
+def test_counting_makes_no_event_that_nobody_hears() -> None:
+    once = Once(MemoryStore(), counters=True)
+    with once:
+        made: list[object] = []
+        once.engine.bus.emit = made.append  # type: ignore[method-assign,assignment]
+        once.run("k", int)
+        once.run("k", int)
+        assert made == []
+        assert isinstance(once.counters, Counters)
+        assert once.counters.totals.counts() == {once.key("k").scope.text: {"executed": 1, "replayed": 1}}
+
+
+def test_every_state_of_a_record_that_was_skipped_has_a_name() -> None:
+    assert {name_of("skipped", state=state.value) for state in State} == {"replayed", "running", "failed", "parked"}

@@ -1,0 +1,132 @@
+"""How sure it is that two records are of one person."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from onceward.identity import PERSON, Field, SourceRecord, kinds
+from onceward.identity.blocks import skeleton
+from onceward.identity.fields import Preset, preset
+from onceward.identity.kinds import Kind
+from onceward.identity.likeness import Likeness
+from onceward.identity.prepare import Form, prepared, sketched
+
+FIELDS = preset(PERSON)
+LIKENESS = Likeness(FIELDS)
+ANNA = {"name": "Anna Schmidt", "city": "Berlin", "country": "Germany"}
+AT_HOME = {"street": "Hauptstr. 5", "postcode": "10115", "city": "Berlin", "country": "DE", "phone": "030 901820"}
+
+
+def form_of(fields: dict[str, Any], by: Preset = FIELDS) -> Form:
+    return prepared(by, sketched(SourceRecord("test", fields)), fields).form
+
+
+def confidence(here: dict[str, Any], there: dict[str, Any]) -> float:
+    forms = [form_of(fields) for fields in (here, there)]
+    first, second = (LIKENESS.confidence(one, [other]) for one, other in (forms, forms[::-1]))
+    assert first == pytest.approx(second), "it must not matter who came first"
+    return first
+
+
+@pytest.mark.mission("C5")
+def test_the_same_name_city_and_country_are_one_person() -> None:
+    assert confidence(ANNA, {"name": "SCHMIDT, Anna", "city": "berlin", "country": "de"}) > 0.9
+
+
+@pytest.mark.mission("C5")
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"name": "Anna Schmidt", "city": "Hamburg", "country": "DE"},
+        {"name": "Bernd Schmidt", "city": "Berlin", "country": "DE"},
+        {"name": "Anna Huber", "city": "Berlin", "country": "DE"},
+        {"name": "Anna Schmidt"},
+    ],
+)
+def test_less_than_that_is_not_enough(other: dict[str, Any]) -> None:
+    assert confidence(ANNA, other) < 0.9
+
+
+def test_members_of_a_household_are_different_people() -> None:
+    anna = AT_HOME | {"given_name": "Anna", "surname": "Schmidt"}
+    assert confidence(anna, AT_HOME | {"given_name": "Bernd", "surname": "Schmidt"}) < 0.1
+    assert confidence(anna, AT_HOME | {"given_name": "Anna", "surname": "Schmidt"}) > 0.95
+
+
+def test_sisters_whose_addresses_are_as_close_as_their_names_are_not_merged_without_a_question() -> None:
+    anna, hanna = (
+        ANNA | {"name": f"{name} Schmidt", "email": f"{name}.schmidt@b.example"} for name in ("Anna", "Hanna")
+    )
+    assert confidence(anna, hanna) < 0.9
+
+
+def test_a_father_and_a_son_of_the_same_name_are_not_merged_without_a_question() -> None:
+    father = AT_HOME | {"given_name": "Hans", "surname": "Schmidt", "date_of_birth": "1950-03-01"}
+    assert confidence(father, father | {"date_of_birth": "1980-11-23"}) < 0.9
+
+
+def test_without_a_given_name_nobody_can_tell_members_of_a_household_apart() -> None:
+    assert confidence(AT_HOME | {"surname": "Schmidt"}, AT_HOME | {"given_name": "Anna", "surname": "Schmidt"}) < 0.9
+
+
+@pytest.mark.parametrize("name", ["phone", "date_of_birth", "street", "company", "national_id", "email"])
+def test_a_missing_field_is_no_evidence(name: str) -> None:
+    values = {"phone": "+491715551234", "date_of_birth": "1980-01-31", "email": "a@b.example"}
+    there = ANNA | {name: values.get(name, "something")}
+    assert confidence(ANNA, there) == pytest.approx(confidence(ANNA, ANNA))
+    for missing in ("", "   ", None):
+        assert confidence(ANNA | {name: missing}, there) == pytest.approx(confidence(ANNA, ANNA))
+
+
+def test_who_has_moved_is_one_person_if_the_rest_says_so() -> None:
+    anna = {"given_name": "Anna", "surname": "Schmidt", "date_of_birth": "1980-01-31", "national_id": "85749302"}
+    moved = {"street": "Rue Haute 9", "postcode": "75001", "city": "Paris", "country": "FR"}
+    assert confidence(anna | AT_HOME, anna | moved) > 0.99
+
+
+def test_one_slip_is_forgiven_where_enough_agrees() -> None:
+    anna = AT_HOME | {"given_name": "Anna", "surname": "Schmidt", "date_of_birth": "1980-01-31"}
+    for name, slip in {"surname": "Schmitd", "date_of_birth": "1980-01-13", "street": "Haubtstr. 5"}.items():
+        assert confidence(anna, anna | {name: slip}) > 0.99
+
+
+def test_given_name_and_surname_may_have_been_swapped() -> None:
+    anna = {"given_name": "Anna", "surname": "Schmidt", "date_of_birth": "1980-01-31"}
+    assert confidence(anna, anna | {"given_name": "Schmidt", "surname": "Anna"}) > 0.9
+
+
+def test_two_addresses_make_it_less_sure() -> None:
+    assert confidence(ANNA | {"email": "a@a.example"}, ANNA | {"email": "b@b.example"}) < confidence(ANNA, ANNA)
+
+
+def test_the_evidence_tells_each_field() -> None:
+    here, there = form_of(ANNA), form_of(ANNA | {"city": "Hamburg"})
+    told = {one.field: one for one in LIKENESS.evidence(here, [there])}
+    assert set(told) == {"given_name", "surname", "city", "country"}
+    assert (told["city"].level, told["city"].here, told["city"].there) == ("different", "berlin", "hamburg")
+    assert told["city"].weight < 0 < told["surname"].weight
+
+
+@pytest.mark.parametrize("kind", [one for one in vars(kinds).values() if isinstance(one, Kind) and one.levels])
+def test_the_chances_of_a_kind_are_chances(kind: Kind) -> None:
+    for column in range(1, 4):
+        assert sum(float(level[column]) for level in kind.levels) == pytest.approx(1), kind.name
+    assert all(kind.compare(*pair) < len(kind.levels) for pair in (("a", "b"), ("12-1-1", "13-2-2"), ("aaaa", "aaab")))
+
+
+def test_what_sounds_alike_is_looked_up_together() -> None:
+    assert skeleton("schmidt") == skeleton("schmitt")
+    assert skeleton("philip") == skeleton("fillip")
+    assert skeleton("meyer") == skeleton("maier")
+    assert skeleton("schmidt") != skeleton("huber")
+
+
+def test_a_kind_of_your_own_counts_like_the_others() -> None:
+    eyes = Kind("eyes", str.lower, (kinds.Level("equal", 0.99, 0.5, 0.2), kinds.Level("different", 0.01, 0.5, 0.8)))
+    own = preset({**PERSON, "eyes": Field(eyes)})
+    likeness = Likeness(own)
+    brown, green, none = (form_of(ANNA | {"eyes": colour}, own) for colour in ("Brown", "green", ""))
+    unlike, unsaid, like = (likeness.confidence(brown, [one]) for one in (green, none, brown))
+    assert unlike < unsaid < like
