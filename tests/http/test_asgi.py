@@ -7,6 +7,7 @@ import gc
 import hashlib
 import tempfile
 import threading
+import tracemalloc
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -215,6 +216,22 @@ async def test_who_stops_waiting_for_a_part_of_the_body_gets_it_the_next_time(mo
         reply = await asyncio.wait_for(ask(middleware, None, data), 30)
     assert reply.status == 200
     assert hashlib.sha256(b"".join(got)).digest() == hashlib.sha256(data).digest()
+
+
+def test_a_body_in_very_many_very_small_parts_takes_no_more_memory_than_it_has_bytes() -> None:
+    body = Body(IN_MEMORY)
+    tracemalloc.start()
+    try:
+        for number in range(100_000):
+            body.add(b"%03d" % (number % 1_000))
+            if body.full:
+                body.flush()
+        body.end()
+        now, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert now < 2 * body.size
+    body.close()
 
 
 def test_a_body_that_is_given_up_while_its_file_is_made_in_a_thread_leaves_no_file_open(

@@ -64,9 +64,9 @@ class Body:
 
     def flush(self) -> None:
         """Hash what came since the last time; write it away if the whole does not stay in memory."""
-        for chunk in self._fresh:
-            self._hash.update(chunk)
-        self._kept += self._fresh
+        piece = b"".join(self._fresh)  # a part may be as small as a byte, and each of them has its price
+        self._hash.update(piece)
+        self._kept.append(piece)
         self._fresh, self._waiting = [], 0
         if self.size > IN_MEMORY:
             if self._file is None:
