@@ -513,6 +513,11 @@ def test_in_the_test_mode_every_request_is_worked_on_and_nothing_is_kept(make_si
         {"windows": "1h"},
         {"store_result": False},
         {"lease": 0},
+        {"documentation": "https://example.com/schlüssel"},
+        {"documentation": "https://example.com/\r\nx: y"},
+        {"documentation": "https://example.com/>; rel=x"},
+        {"challenge": "Bearer realm=für"},
+        {"challenge": "Bearer\r\nx: y"},
     ],
 )
 def test_a_choice_that_cannot_work_is_refused_when_it_is_declared(make_site: MakeSite, choices: dict[str, Any]) -> None:

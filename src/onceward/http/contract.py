@@ -95,6 +95,8 @@ class Contract:
         **settings: Any,
     ) -> None:
         _check(principal, settings)
+        _check_header("documentation", documentation, "<>")
+        _check_header("challenge", challenge)
         self.principal = principal
         self.routes = dict.fromkeys(_unsafe(methods), Routes(required, optional))
         self.bare_keys = bare_keys
@@ -227,3 +229,10 @@ def _check(principal: object, settings: Mapping[str, Any]) -> None:
         if name not in ContractChoices.__optional_keys__:
             hint = did_you_mean(name, ContractChoices.__optional_keys__, "settings are")
             raise ConfigurationError(f"there is no setting {name!r}", hint=hint)
+
+
+def _check_header(name: str, value: str | None, never: str = "") -> None:
+    if value is not None and not (value.isascii() and value.isprintable() and set(never).isdisjoint(value)):
+        raise ConfigurationError(
+            f"{name}={value!r} cannot be sent in a header", hint="printable ASCII only; an address in its encoded form"
+        )
