@@ -154,7 +154,7 @@ def test_a_payment_is_made_once_however_often_it_is_asked_for(case: str, request
 
 
 @pytest.mark.rival(30)
-@pytest.mark.parametrize("path", ["/payments", "//payments", "/payments/", "/payments//", ""])
+@pytest.mark.parametrize("path", ["/payments", "//payments", "/payments/", "/payments//", "/payments\n", ""])
 @pytest.mark.parametrize("case", CASES)
 def test_no_way_to_write_the_path_leads_past_the_key(case: str, path: str, request: pytest.FixtureRequest) -> None:
     if case.startswith("django"):
@@ -265,8 +265,9 @@ def test_the_first_route_of_fastapi_that_matches_says_whether_a_key_is_wanted() 
     routes = [
         ("/orders/mine", free, {"/orders/mine": 200}),
         ("/orders/{number:int}", free, {"/orders/7": 200}),
-        ("/orders/{name}", keyed, {"/orders/book": 400, "/orders/8x": 400}),
+        ("/orders/{name}", keyed, {"/orders/book": 400, "/orders/8x": 400, "/orders/book\n": 400}),
         ("/orders/late", free, {"/orders/late": 400}),
+        ("/pay", keyed, {"/pay": 400, "/pay\n": 400}),
         ("/files/{rest:path}", keyed, {"/files/": 400, "/files/a/b": 400}),
     ]
     for path, choices, _ in routes:

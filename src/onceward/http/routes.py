@@ -34,6 +34,7 @@ class Routes:
 
     def required(self, path: str) -> bool | None:
         """True: with a key only. False: with a key if there is one. None: not our business."""
+        path = path.removesuffix("\n")  # Starlette's routes end with `$`, which matches in front of it as well
         if path in self._exact:
             return self._exact[path]
         for pattern, required in self._patterns:
