@@ -14,6 +14,7 @@ from wsgiref.validate import validator
 import pytest
 
 from onceward import MemoryStore, Once
+from onceward.core.held import current
 from onceward.http.body import IN_MEMORY
 from onceward.http.wsgi import IdempotencyMiddleware
 
@@ -182,6 +183,23 @@ def test_an_application_that_answers_twice_is_told_so_and_its_first_answer_is_no
 
     with pytest.raises(AssertionError, match="start_response"):
         Server().read(guarded(app, once))
+
+
+@pytest.mark.rival(17)
+@pytest.mark.parametrize("parts", [[b"a"], [b"a", b"b", b"c"]], ids=["whole", "stream"])
+def test_an_answer_that_the_server_refuses_leaves_no_key_locked_and_nothing_open(once: Once, parts: list[bytes]) -> None:
+    app = Streaming(*parts)
+
+    def refuse(status: str, headers: Any, exc_info: Any = None) -> Any:
+        raise ValueError("illegal header value")
+
+    with pytest.raises(ValueError, match="illegal header"):
+        guarded(app, once)(environ_of(), refuse)
+    assert app.closed == 1
+    assert current() is None
+    server = Server()
+    server.read(guarded(app, once))
+    assert server.status == "200 OK"
 
 
 def test_an_application_without_a_status_has_failed(once: Once) -> None:

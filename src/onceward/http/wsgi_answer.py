@@ -40,7 +40,7 @@ class WsgiAnswer:
         self._headers: list[tuple[str, str]] = []
         self._wire: list[tuple[bytes, bytes]] = []
         self._written: list[bytes] = []
-        self._given = False
+        self._given = self._settled = False
         self._source: Iterable[bytes] = ()
         self._parts: Iterator[bytes] = iter(())
         self._ready: bytes | None = None
@@ -56,17 +56,20 @@ class WsgiAnswer:
         try:
             self._source = app(environ, self._started)
             self._parts = iter(self._source)
-            first = self._first()
+            self._ready = self._begun(self._first())
         except BaseException as error:
             self._fail(error)
             raise
+
+    def _begun(self, first: bytes) -> bytes:
+        """The head of the answer goes to the server. What comes behind it is its first part, or our answer instead."""
         trouble = self._settle() if self._next is None else None
         if trouble is not None:
-            self._ready = say(self._start_response, trouble)[0]
-            return
-        self._ready, self._given = first, True
+            return say(self._start_response, trouble)[0]
+        self._given = True
         name, value = self._contract.window
         self._start_response(self._status, [*self._headers, (name.decode(), value.decode())])
+        return first
 
     def __iter__(self) -> WsgiAnswer:
         return self
@@ -81,11 +84,11 @@ class WsgiAnswer:
         self._keep(part)
         try:
             self._next = self._pull()
+            if self._next is None and self._settle() is not None:
+                raise Unsettled("the claim could not be settled: the last part of the answer is not sent")
         except BaseException as error:
             self._fail(error)
             raise
-        if self._next is None and self._settle() is not None:
-            raise Unsettled("the claim could not be settled: the last part of the answer is not sent")
         return part
 
     def close(self) -> None:
@@ -141,6 +144,7 @@ class WsgiAnswer:
     def _settle(self) -> HttpAnswer | None:
         """The last word, and the end of the block. An answer of ours comes back if the application's does not count."""
         trouble = run(settle(self._held, self._code, self._wire, self._kept))
+        self._settled = True
         error = Unsettled("the claim could not be settled") if self._held.unconfirmed else None
         self._block.__exit__(type(error) if error else None, error, None)
         return None if trouble is None else self._contract.of_outcome(trouble)
@@ -148,7 +152,8 @@ class WsgiAnswer:
     def _fail(self, error: BaseException) -> None:
         self._next = None
         try:
-            self._block.__exit__(type(error), error, error.__traceback__)
+            if not self._settled:
+                self._block.__exit__(type(error), error, error.__traceback__)
         finally:
             self._leave()
 
