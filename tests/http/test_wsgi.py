@@ -187,7 +187,7 @@ def test_an_application_that_answers_twice_is_told_so_and_its_first_answer_is_no
 
 @pytest.mark.rival(17)
 @pytest.mark.parametrize("parts", [[b"a"], [b"a", b"b", b"c"]], ids=["whole", "stream"])
-def test_an_answer_that_the_server_refuses_leaves_no_key_locked_and_nothing_open(once: Once, parts: list[bytes]) -> None:
+def test_an_answer_that_the_server_refuses_leaves_no_key_locked(once: Once, parts: list[bytes]) -> None:
     app = Streaming(*parts)
 
     def refuse(status: str, headers: Any, exc_info: Any = None) -> Any:

@@ -84,11 +84,12 @@ class WsgiAnswer:
         self._keep(part)
         try:
             self._next = self._pull()
-            if self._next is None and self._settle() is not None:
-                raise Unsettled("the claim could not be settled: the last part of the answer is not sent")
+            trouble = self._settle() if self._next is None else None
         except BaseException as error:
             self._fail(error)
             raise
+        if trouble is not None:
+            raise Unsettled("the claim could not be settled: the last part of the answer is not sent")
         return part
 
     def close(self) -> None:
