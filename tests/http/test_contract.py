@@ -322,6 +322,14 @@ def test_what_no_server_would_send_is_not_sent_later_either(make_site: MakeSite)
     assert site.ask().status == 410
 
 
+@pytest.mark.parametrize("length", [b"2", b"4"])
+def test_an_answer_that_is_not_as_long_as_it_says_is_no_answer_to_keep(make_site: MakeSite, length: bytes) -> None:
+    site = make_site(lambda asked: (200, [(b"Content-Length", length)], b"abc"))
+    site.ask()
+    assert site.ask().status == 410
+    assert len(site.runs) == 1
+
+
 # ── while it is running ──
 
 

@@ -131,6 +131,7 @@ def marks(request: Request, body: bytes, key_id: bytes) -> Marks:
 _FREEING: Final = frozenset((401, 403, 408, 425, 429))
 _NOT_BEGUN: Final = frozenset((401, 403, 425, 429))
 _SERVER_FAULT: Final = 500
+_NOT_MODIFIED: Final = 304  # tells the length of what it does not send
 # They belong to one connection (RFC 9110, 7.6.1) or to one client, not to the work.
 NOT_KEPT: Final = frozenset(
     (
@@ -181,6 +182,8 @@ def kept(status: int, headers: Iterable[Iterable[bytes]], body: bytes) -> bytes 
     dropped = NOT_KEPT
     for name, value in headers:
         lowered = name.lower()
+        if lowered == b"content-length" and value != b"%d" % len(body) and status != _NOT_MODIFIED:
+            return None
         if lowered == b"connection":
             dropped = NOT_KEPT.union(map(bytes.strip, value.lower().split(b",")))
         if lowered not in dropped:
@@ -243,7 +246,7 @@ _TELLING: Final[dict[type[OncewardError], tuple[str, str]]] = {
     ),
     errors.ResultNotStored: (
         "The answer to this request was not kept",
-        "The request was done before, and is not done again. Its answer was too large to be kept.",
+        "The request was done before, and is not done again. Its answer was too large, or could not be sent.",
     ),
     errors.LeaseLost: (
         "Another attempt has taken over this request",
