@@ -375,6 +375,32 @@ async def test_when_the_server_cancels_its_task_the_work_finishes_and_is_kept() 
     assert app.runs == 1
 
 
+@pytest.mark.fault("F76")
+async def test_when_the_server_cancels_a_request_whose_client_stopped_reading_the_work_finishes_and_is_kept() -> None:
+    stuck = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [JSON]})
+        async with asyncio.TaskGroup() as group:  # as Starlette does
+            group.create_task(send({"type": "http.response.body", "body": b"a", "more_body": True}))
+        await send({"type": "http.response.body", "body": b"b", "more_body": True})
+        await send({"type": "http.response.body", "body": b"c"})
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.body":
+            stuck.set()
+            await asyncio.Event().wait()
+
+    async with guarded(app, wait="30s") as middleware:
+        request = asyncio.ensure_future(middleware(scope_of(), replaying(*messages_of()), send))
+        await stuck.wait()
+        request.cancel()
+        await asyncio.wait([request])
+        assert request.cancelled()
+        reply = await ask(middleware)
+        assert (reply.replayed, reply.body) == (True, b"abc")
+
+
 @pytest.mark.fault("F28")
 async def test_a_request_that_is_cancelled_while_it_waits_leaves_no_claim_behind() -> None:
     begun, go = asyncio.Event(), asyncio.Event()

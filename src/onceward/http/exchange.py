@@ -42,6 +42,7 @@ class Exchange:
     broken = False  # its last part is not sent, because nobody could rely on it
     trouble: Exception | None = None  # of the server, when it was to send
     job: Job | None = None
+    _sending: asyncio.Task[Any] | None = None  # who waits for the server to take a message
     _message: Message | None = None
     _body: Body | None = None
     _reading: asyncio.Future[bytes] | None = None
@@ -74,9 +75,13 @@ class Exchange:
         return shielded(task)
 
     def abandon(self) -> None:
-        """Nobody waits any more. What was not begun will not be."""
+        """Nobody waits any more. What was not begun will not be; what was goes on, and has nobody to send to."""
         if not self.started:
             self._leave()
+            return
+        self.trouble = ConnectionAbortedError("nobody waits for the answer any more")
+        if self._sending is not None:
+            self._sending.cancel()
 
     async def work(self) -> None:
         """What the job calls. Without a claim (the store is down, and the policy says run) it only passes on."""
@@ -203,7 +208,13 @@ class Exchange:
     async def _forward(self, message: Message) -> None:
         """To the server. A client that has left is no reason to stop."""
         if self.trouble is None:
+            self._sending = task = asyncio.current_task()
             try:
                 await self._send(message)
+            except asyncio.CancelledError:
+                if self.trouble is None or task is None or task.uncancel():
+                    raise  # somebody else meant the work
             except Exception as error:  # noqa: BLE001 (each server has its own; told when the work is done)
                 self.trouble = error
+            finally:
+                self._sending = None
