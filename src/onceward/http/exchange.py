@@ -80,8 +80,9 @@ class Exchange:
             self._leave()
             return
         self.trouble = ConnectionAbortedError("nobody waits for the answer any more")
-        if self._sending is not None:
-            self._sending.cancel()
+        sending, self._sending = self._sending, None
+        if sending is not None:
+            sending.cancel()
 
     async def work(self) -> None:
         """What the job calls. Without a claim (the store is down, and the policy says run) it only passes on."""
@@ -212,8 +213,8 @@ class Exchange:
             try:
                 await self._send(message)
             except asyncio.CancelledError:
-                if self.trouble is None or task is None or task.uncancel():
-                    raise  # somebody else meant the work
+                if self._sending is not None or task is None or task.uncancel():
+                    raise  # it was not `abandon`: somebody means the work
             except Exception as error:  # noqa: BLE001 (each server has its own; told when the work is done)
                 self.trouble = error
             finally:
