@@ -76,7 +76,7 @@ class Site:
             "optional": ["/notes/*"],
             **choices,
         }
-        self.once: Any = self._client(chosen.pop("store", None) or MemoryStore())
+        self.once: Any = self._client(chosen.pop("store", None) or MemoryStore(), **chosen.pop("client", {}))
         self.once.subscribe(lambda event: self.events.append(event.name))
         self.app: Any = self._wrap(chosen)
 
@@ -125,7 +125,7 @@ class Site:
     def user_of(self, request: Any) -> str | None:
         raise NotImplementedError
 
-    def _client(self, store: Any) -> Any:
+    def _client(self, store: Any, **defaults: Any) -> Any:
         raise NotImplementedError
 
     def _wrap(self, choices: dict[str, Any]) -> Any:
@@ -145,8 +145,8 @@ class WsgiSite(Site):
         user: str | None = request.get("HTTP_AUTHORIZATION")
         return user
 
-    def _client(self, store: Any) -> Once:
-        return Once(store)
+    def _client(self, store: Any, **defaults: Any) -> Once:
+        return Once(store, **defaults)
 
     def _wrap(self, choices: dict[str, Any]) -> Any:
         return wsgi.IdempotencyMiddleware(self._application, self.once, **choices)
@@ -205,8 +205,8 @@ class AsgiSite(Site):
     def user_of(self, request: Any) -> str | None:
         return next((value.decode() for name, value in request["headers"] if name == b"authorization"), None)
 
-    def _client(self, store: Any) -> AsyncOnce:
-        return AsyncOnce(store)
+    def _client(self, store: Any, **defaults: Any) -> AsyncOnce:
+        return AsyncOnce(store, **defaults)
 
     def _wrap(self, choices: dict[str, Any]) -> Any:
         return asgi.IdempotencyMiddleware(self.application, self.once, **choices)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import gc
 import hashlib
+import tempfile
 import threading
+import tracemalloc
+import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from onceward import AsyncOnce, MemoryStore
+from onceward import AsyncOnce, LeaseLost, MemoryStore
+from onceward.core.held import current
 from onceward.http.asgi import IdempotencyMiddleware
 from onceward.http.body import IN_MEMORY, Body
 from tests.sites import JSON, Reply, reply_to
@@ -70,6 +74,15 @@ class Counting:
         await send({"type": "http.response.body", "body": b"%d" % self.runs})
 
 
+def replaying(*messages: Any) -> Callable[[], Coroutine[Any, Any, Any]]:
+    left = list(messages)
+
+    async def receive() -> Any:
+        return left.pop(0)
+
+    return receive
+
+
 # ── what is not ours ──
 
 
@@ -106,6 +119,15 @@ async def test_paths_are_compared_without_the_root_path_of_the_application() -> 
     async with guarded(app) as middleware:
         mounted = scope_of(path="/api/pay", root_path="/api")
         assert [(await ask(middleware, dict(mounted))).body for _ in range(2)] == [b"1", b"1"]
+
+
+@pytest.mark.rival(30)
+async def test_a_root_path_that_only_begins_like_the_path_does_not_hide_a_route_that_wants_keys() -> None:
+    app = Counting()
+    async with guarded(app, required=["/payments"], optional=[]) as middleware:
+        assert (await ask(middleware, scope_of(None, path="/payments", root_path="/pay"))).status == 400
+        assert (await ask(middleware, scope_of(None, path="/pay/payments", root_path="/pay"))).status == 400
+    assert app.runs == 0
 
 
 async def test_a_principal_may_be_found_by_a_coroutine() -> None:
@@ -162,6 +184,71 @@ async def test_an_upload_is_handed_on_byte_for_byte_from_memory_or_from_a_file(s
         assert (await ask(middleware, None, *chunks)).status == 204
         assert (await ask(middleware, None, *chunks)).replayed
     assert (seen, digest.digest()) == (size, hashlib.sha256(body[:size]).digest())
+
+
+@pytest.mark.fault("F77")
+async def test_who_stops_waiting_for_a_part_of_the_body_gets_it_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = bytes(range(256)) * (IN_MEMORY // 128)
+    reading, go_on = threading.Event(), threading.Event()
+    read = Body.read
+
+    def slow_read(body: Body) -> bytes:
+        reading.set()
+        go_on.wait()
+        return read(body)
+
+    monkeypatch.setattr(Body, "read", slow_read)
+    got: list[bytes] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        impatient = asyncio.ensure_future(receive())
+        await asyncio.to_thread(reading.wait)
+        impatient.cancel()
+        await asyncio.wait([impatient])
+        go_on.set()
+        while (message := await receive())["more_body"]:
+            got.append(message["body"])
+        got.append(message["body"])
+        await send({"type": "http.response.start", "status": 200, "headers": [JSON]})
+        await send({"type": "http.response.body", "body": b""})
+
+    async with guarded(app) as middleware:
+        reply = await asyncio.wait_for(ask(middleware, None, data), 30)
+    assert reply.status == 200
+    assert hashlib.sha256(b"".join(got)).digest() == hashlib.sha256(data).digest()
+
+
+def test_a_body_in_very_many_very_small_parts_takes_no_more_memory_than_it_has_bytes() -> None:
+    body = Body(IN_MEMORY)
+    tracemalloc.start()
+    try:
+        for number in range(100_000):
+            body.add(b"%03d" % (number % 1_000))
+            if body.full:
+                body.flush()
+        body.end()
+        now, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert now < 2 * body.size
+    body.close()
+
+
+def test_a_body_that_is_given_up_while_its_file_is_made_in_a_thread_leaves_no_file_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    body, files = Body(10 * IN_MEMORY), []
+    make = tempfile.TemporaryFile
+
+    def make_late(**options: Any) -> Any:
+        body.close()  # by the loop, whose request was cancelled
+        files.append(make(**options))
+        return files[-1]
+
+    monkeypatch.setattr("onceward.http.body.tempfile.TemporaryFile", make_late)
+    body.add(bytes(IN_MEMORY + 1))
+    body.flush()
+    assert [file.closed for file in files] == [True]
 
 
 async def test_a_large_body_is_hashed_written_and_read_where_it_keeps_no_loop_waiting(
@@ -286,6 +373,32 @@ async def test_when_the_server_cancels_its_task_the_work_finishes_and_is_kept() 
         go.set()
         assert (await duplicate).body == b"1"
     assert app.runs == 1
+
+
+@pytest.mark.fault("F76")
+async def test_when_the_server_cancels_a_request_whose_client_stopped_reading_the_work_finishes_and_is_kept() -> None:
+    stuck = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [JSON]})
+        async with asyncio.TaskGroup() as group:  # as Starlette does
+            group.create_task(send({"type": "http.response.body", "body": b"a", "more_body": True}))
+        await send({"type": "http.response.body", "body": b"b", "more_body": True})
+        await send({"type": "http.response.body", "body": b"c"})
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.body":
+            stuck.set()
+            await asyncio.Event().wait()
+
+    async with guarded(app, wait="30s") as middleware:
+        request = asyncio.ensure_future(middleware(scope_of(), replaying(*messages_of()), send))
+        await stuck.wait()
+        request.cancel()
+        await asyncio.wait([request])
+        assert request.cancelled()
+        reply = await ask(middleware)
+        assert (reply.replayed, reply.body) == (True, b"abc")
 
 
 @pytest.mark.fault("F28")
@@ -422,6 +535,69 @@ async def test_background_tasks_delay_neither_the_answer_nor_the_record() -> Non
         assert (await ask(middleware)).replayed, "what the background task raises changes nothing"
 
 
+async def test_headers_that_can_be_read_only_once_reach_the_client_and_the_record() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": iter([JSON, (b"x-one", b"1")])})
+        await send({"type": "http.response.body", "body": b"a", "more_body": True})
+        await send({"type": "http.response.body", "body": b"b"})
+
+    async with guarded(app) as middleware:
+        for _ in range(2):
+            reply = await ask(middleware)
+            assert (reply.header("content-type"), reply.header("x-one")) == ("application/json", "1")
+
+
+@pytest.mark.rival(14)
+async def test_a_buffer_that_the_application_uses_again_is_kept_as_it_was_when_it_was_sent() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [JSON]})
+        buffer = bytearray(1)
+        for letter in b"abc":
+            buffer[0] = letter
+            await send({"type": "http.response.body", "body": memoryview(buffer), "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    async with guarded(app) as middleware:
+        await ask(middleware)
+        reply = await ask(middleware)
+        assert (reply.replayed, reply.body) == (True, b"abc")
+
+
+async def test_an_application_that_begins_two_answers_is_told_so_and_none_is_kept() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [JSON]})
+        await send({"type": "http.response.start", "status": 201, "headers": [JSON]})
+        await send({"type": "http.response.body", "body": b"which?"})
+
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async with guarded(app) as middleware:
+        with pytest.raises(RuntimeError, match="begun before"):
+            await middleware(scope_of(), replaying(*messages_of()), send)
+    assert sent == []
+
+
+async def test_a_stream_whose_key_is_lost_on_the_way_is_visibly_not_whole() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [JSON]})
+        await send({"type": "http.response.body", "body": b"a", "more_body": True})
+        held = current()
+        assert held is not None
+        assert held.on_lost is not None
+        held.on_lost()  # as the keeper does when the store shows another owner
+        await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        """Takes everything."""
+
+    async with guarded(app, on_lost="cancel") as middleware:
+        with pytest.raises(LeaseLost):
+            await middleware(scope_of(), replaying(*messages_of()), send)
+
+
 async def test_an_application_that_ends_without_an_answer_has_failed() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -444,7 +620,19 @@ async def test_ways_to_answer_that_would_go_past_us_are_hidden_and_others_are_no
         scope = scope_of(extensions=extensions)
         await ask(middleware, scope)
     assert seen == [{"tls": {"version": 772}}]
-    assert scope["extensions"] is extensions
+    assert len(extensions) == 3, "the server's own"
+
+
+@pytest.mark.parametrize("extensions", [{}, {"http.response.pathsend": {}}])
+async def test_what_the_application_writes_into_its_scope_is_seen_in_front_of_us(extensions: dict[str, Any]) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        scope["route"] = "/pay"  # as routers do, for tracing and metrics
+        await Counting()(scope, receive, send)
+
+    async with guarded(app) as middleware:
+        scope = scope_of(extensions=extensions)
+        await ask(middleware, scope)
+    assert scope["route"] == "/pay"
 
 
 async def test_what_the_server_says_against_an_answer_is_raised_when_the_work_is_done() -> None:
@@ -474,3 +662,27 @@ async def test_a_request_with_the_same_key_from_inside_of_the_handler_does_not_w
         assert (await ask(middleware)).status == 200
     assert inner[0].status == 500
     assert inner[0].problem["code"] == "reentrant"
+
+
+# ── what is left ──
+
+
+@pytest.mark.parametrize("status", [200, 503])
+async def test_nothing_of_a_request_waits_for_the_garbage_collector(status: int) -> None:
+    exchanges: list[weakref.ref[Any]] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        exchanges.append(weakref.ref(receive.__self__))
+        await send({"type": "http.response.start", "status": status, "headers": [JSON]})
+        await send({"type": "http.response.body", "body": b"large"})
+
+    async with guarded(app) as middleware:
+        gc.collect()
+        gc.disable()
+        try:
+            for number in range(3):
+                await ask(middleware, scope_of(f'"k{number}"'))
+            await asyncio.sleep(0)
+            assert [exchange() for exchange in exchanges] == [None] * 3
+        finally:
+            gc.enable()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from typing import Any
@@ -18,6 +19,8 @@ from onceward import (
     VersionSkew,
     current_async_claim,
     current_claim,
+    not_applied,
+    verify,
 )
 from onceward.http import asgi, wsgi
 from onceward.testing import disabled
@@ -109,7 +112,13 @@ MALFORMED = [
     'k1"',
     "k 1",
     '"a", "b"',
-    '"a";p=1',
+    '"a" ;p=1',
+    '"a";',
+    '"a";P=1',
+    '"a";p=',
+    '"a";p="',
+    '"a";p=1;',
+    '"a";p=1, "b"',
     "'k1'",
     '"k\\n"',
     '"k\x01"',
@@ -132,6 +141,20 @@ def test_a_malformed_key_is_a_400(site: Site, key: str) -> None:
 def test_a_key_that_comes_twice_is_a_400(site: Site) -> None:
     reply = site.ask('"a"', headers=[JSON, (b"idempotency-key", b'"a"')])
     assert (reply.status, reply.problem["code"]) == (400, "invalid_key")
+    assert site.runs == []
+
+
+@pytest.mark.rival(30)
+def test_a_method_in_small_letters_which_some_frameworks_take_for_the_large_ones_needs_a_key_too(site: Site) -> None:
+    assert site.ask(None, method="post").status == 400
+    assert site.runs == []
+
+
+@pytest.mark.rival(30)
+@pytest.mark.parametrize("path", ["/files/", "/files/a", "/files/a/b"])
+def test_a_route_for_any_number_of_segments_means_none_of_them_too(make_site: MakeSite, path: str) -> None:
+    site = make_site(required=["/files/{rest:path}"])
+    assert site.ask(None, path=path).status == 400
     assert site.runs == []
 
 
@@ -231,6 +254,17 @@ def test_an_exception_is_the_servers_as_it_was_and_frees_the_key(site: Site) -> 
     assert len(site.runs) == 3
 
 
+@pytest.mark.rival(17)
+@pytest.mark.parametrize("client", [{"retry": ConnectionError}, {"final": Exception}], ids=["retry", "final"])
+@pytest.mark.parametrize("status", [429, 503])
+def test_what_a_client_says_about_exceptions_does_not_change_what_a_status_means(
+    make_site: MakeSite, client: dict[str, Any], status: int
+) -> None:
+    site = make_site(lambda asked: (status, [], b""), client=client)
+    assert [site.ask().status for _ in range(2)] == [status] * 2
+    assert len(site.runs) == 2
+
+
 def test_attempts_may_be_limited(make_site: MakeSite) -> None:
     site = make_site(lambda asked: (500, [], b""), max_attempts=2)
     assert [site.ask().status for _ in range(4)] == [500, 500, 409, 409]
@@ -270,6 +304,15 @@ def test_an_answer_that_is_too_large_is_given_once_and_then_told_to_be_gone(
     assert "result_not_stored" in site.events
 
 
+@pytest.mark.parametrize("client", [{}, {"max_result_bytes": 100}], ids=["default", "other results are small"])
+def test_the_limit_of_an_answer_is_the_one_that_was_declared(make_site: MakeSite, client: dict[str, Any]) -> None:
+    answer = random.Random(1).randbytes(2_000_000)
+    site = make_site(lambda asked: (200, [], answer), client=client, max_answer=len(answer))
+    assert site.ask().body == answer
+    again = site.ask()
+    assert (again.replayed, again.body == answer) == (True, True)
+
+
 def test_a_streamed_answer_is_kept_if_it_is_small_enough(make_site: MakeSite) -> None:
     site = make_site(lambda asked: (200, [JSON], [b"[1", b",2", b"", b"]"]), max_answer=5)
     assert [site.ask().body for _ in range(2)] == [b"[1,2]"] * 2
@@ -280,6 +323,14 @@ def test_what_no_server_would_send_is_not_sent_later_either(make_site: MakeSite)
     site = make_site(lambda asked: (200, [(b"x", b"a\r\nset-cookie: b=c")], b""))
     site.ask()
     assert site.ask().status == 410
+
+
+@pytest.mark.parametrize("length", [b"2", b"4"])
+def test_an_answer_that_is_not_as_long_as_it_says_is_no_answer_to_keep(make_site: MakeSite, length: bytes) -> None:
+    site = make_site(lambda asked: (200, [(b"Content-Length", length)], b"abc"))
+    site.ask()
+    assert site.ask().status == 410
+    assert len(site.runs) == 1
 
 
 # ── while it is running ──
@@ -483,11 +534,22 @@ def test_in_the_test_mode_every_request_is_worked_on_and_nothing_is_kept(make_si
         {"windows": "1h"},
         {"store_result": False},
         {"lease": 0},
+        {"documentation": "https://example.com/schlüssel"},
+        {"documentation": "https://example.com/\r\nx: y"},
+        {"documentation": "https://example.com/>; rel=x"},
+        {"challenge": "Bearer realm=für"},
+        {"challenge": "Bearer\r\nx: y"},
     ],
 )
 def test_a_choice_that_cannot_work_is_refused_when_it_is_declared(make_site: MakeSite, choices: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         make_site(**choices)
+
+
+def test_a_client_that_looks_up_every_effect_is_refused_as_the_choice_itself_would_be(make_site: MakeSite) -> None:
+    with pytest.raises(ConfigurationError, match="verify"):
+        make_site(client={"after_crash": verify(lambda: not_applied)})
+    make_site(client={"after_crash": verify(lambda: not_applied)}, after_crash="rerun")
 
 
 def test_a_client_of_the_other_colour_is_refused_or_shown_its_async_face() -> None:

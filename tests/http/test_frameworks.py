@@ -153,6 +153,23 @@ def test_a_payment_is_made_once_however_often_it_is_asked_for(case: str, request
     assert example.payments[before:] == [500, 500], "one of alice, one of bob"
 
 
+@pytest.mark.rival(30)
+@pytest.mark.parametrize("path", ["/payments", "//payments", "/payments/", "/payments//", "/payments\n", ""])
+@pytest.mark.parametrize("case", CASES)
+def test_no_way_to_write_the_path_leads_past_the_key(case: str, path: str, request: pytest.FixtureRequest) -> None:
+    if case.startswith("django"):
+        request.getfixturevalue("django_settings")
+    module, name, kind = CASES[case]
+    example = importlib.import_module(f"examples.http.{module}")
+    ask = kind(getattr(example, name))
+    before = len(example.payments)
+    try:
+        assert ask(None, path=path).status >= 300
+    finally:
+        ask.close()
+    assert len(example.payments) == before
+
+
 def test_the_openapi_document_of_fastapi_shows_the_key_its_window_and_the_problems() -> None:
     from examples.http.fastapi_app import app
 
@@ -202,6 +219,65 @@ def test_a_route_of_fastapi_that_wants_keys_and_is_not_guarded_is_an_error_and_n
     finally:
         ask.close()
     assert runs == []
+
+
+@pytest.mark.mission("B6")
+@pytest.mark.parametrize("deep", [False, True])
+def test_routes_of_included_routers_of_fastapi_are_guarded_as_any_other(deep: bool) -> None:
+    from fastapi import APIRouter, FastAPI
+
+    from onceward import AsyncOnce
+    from onceward.http.fastapi import Idempotency
+
+    runs: list[int] = []
+    app, shop, router = FastAPI(), APIRouter(prefix="/shop"), APIRouter(prefix="/payments")
+    idempotency = Idempotency(AsyncOnce("memory://"), principal=lambda scope: "alice")
+    idempotency.protect(app)
+
+    @router.post("/{kind}", dependencies=[idempotency.required])
+    async def pay(kind: str) -> int:
+        runs.append(1)
+        return len(runs)
+
+    if deep:
+        shop.include_router(router)
+    app.include_router(shop if deep else router)
+    path = "/shop/payments/card" if deep else "/payments/card"
+    ask = Awaited(app)
+    try:
+        assert ask(None, path=path).status == 400
+        assert [ask(path=path).body for _ in range(2)] == [b"1", b"1"]
+    finally:
+        ask.close()
+
+
+def test_the_first_route_of_fastapi_that_matches_says_whether_a_key_is_wanted() -> None:
+    from fastapi import FastAPI
+
+    from onceward import AsyncOnce
+    from onceward.http.fastapi import Idempotency
+
+    app = FastAPI()
+    idempotency = Idempotency(AsyncOnce("memory://"), principal=lambda scope: "alice")
+    idempotency.protect(app)
+    free: dict[str, Any] = {}
+    keyed: dict[str, Any] = {"dependencies": [idempotency.required]}
+    routes = [
+        ("/orders/mine", free, {"/orders/mine": 200}),
+        ("/orders/{number:int}", free, {"/orders/7": 200}),
+        ("/orders/{name}", keyed, {"/orders/book": 400, "/orders/8x": 400, "/orders/book\n": 400}),
+        ("/orders/late", free, {"/orders/late": 400}),
+        ("/pay", keyed, {"/pay": 400, "/pay\n": 400}),
+        ("/files/{rest:path}", keyed, {"/files/": 400, "/files/a/b": 400}),
+    ]
+    for path, choices, _ in routes:
+        app.add_api_route(path, lambda: "ok", methods=["POST"], **choices)
+    ask = Awaited(app)
+    try:
+        for _, _, expected in routes:
+            assert {path: ask(None, path=path).status for path in expected} == expected
+    finally:
+        ask.close()
 
 
 @pytest.mark.parametrize("order", ["outside", "inside", "both"])

@@ -24,6 +24,10 @@ from onceward.http.semantics import (
 
 PRINTABLE = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), min_size=1)
 TOKEN = st.text(st.sampled_from("abcXYZ019-._~+/=:@"), min_size=1).map(str.encode)
+GIVEN = ("", "=1", "=-1.5", "=a/b:c", '="x; y, \\" z"', "=:aGk=:", "=?1", "=@1700000000", '=%"f%c3%bc"')
+PARAMETER = st.tuples(st.sampled_from((";", "; ")), st.sampled_from(("a", "*b", "c-1_.*")), st.sampled_from(GIVEN)).map(
+    lambda parts: "".join(parts).encode()
+)
 
 
 def quoted(key: str) -> bytes:
@@ -41,7 +45,24 @@ def test_everything_else_is_refused_and_never_read_as_another_key(value: bytes) 
         key = parse_key(value)
     except InvalidKey:
         return
-    assert quoted(key) == value.strip(b" ")
+    assert value.strip(b" ").startswith(quoted(key))
+    assert value.strip(b" ")[len(quoted(key)) :].startswith(b";") or quoted(key) == value.strip(b" ")
+
+
+@given(PRINTABLE, st.lists(PARAMETER, max_size=3).map(b"".join), st.booleans())
+def test_parameters_of_a_key_are_ignored_because_the_field_has_none_of_its_own(
+    key: str, parameters: bytes, bare: bool
+) -> None:
+    assert parse_key(quoted(key) + parameters, bare=bare) == key
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"1" * 16, b"1.", b"1.2345", b"t\xe9", b"?2", b"?", b"@1.5", b'%"%G0"', b'"\\n"', b":*:", b"(1 2)", b""],
+)
+def test_what_is_no_value_of_a_parameter_makes_the_whole_malformed(value: bytes) -> None:
+    with pytest.raises(InvalidKey):
+        parse_key(b'"k";p=' + value)
 
 
 @given(TOKEN)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 from wsgiref.util import setup_testing_defaults
 from wsgiref.validate import validator
@@ -12,6 +14,8 @@ from wsgiref.validate import validator
 import pytest
 
 from onceward import MemoryStore, Once
+from onceward.core.held import current
+from onceward.http.body import IN_MEMORY
 from onceward.http.wsgi import IdempotencyMiddleware
 
 App = Callable[[dict[str, Any], Any], Iterable[bytes]]
@@ -151,6 +155,53 @@ def test_an_application_may_change_its_mind_about_the_status_before_anything_was
     assert server.status == "404 Not Found"
 
 
+@pytest.mark.parametrize("before", [1, 2, 3])
+def test_an_application_that_changes_its_mind_when_a_part_was_given_breaks_off_as_without_us(
+    once: Once, before: int
+) -> None:
+    def app(environ: dict[str, Any], start_response: Any) -> Iterator[bytes]:
+        start_response("200 OK", [])
+        yield from [b"rows"] * before
+        try:
+            raise LookupError("late")
+        except LookupError:
+            start_response("500 Oops", [], sys.exc_info())
+        yield b"sorry"
+
+    with pytest.raises(LookupError, match="late"):
+        Server().read(guarded(app, once))
+
+
+def test_an_application_that_answers_twice_is_told_so_and_its_first_answer_is_not_kept_under_the_second_status(
+    once: Once,
+) -> None:
+    def app(environ: dict[str, Any], start_response: Any) -> Iterator[bytes]:
+        start_response("200 OK", [])
+        yield from [b"a"] * 3
+        start_response("201 Created", [])
+        yield b"b"
+
+    with pytest.raises(AssertionError, match="start_response"):
+        Server().read(guarded(app, once))
+
+
+@pytest.mark.rival(17)
+@pytest.mark.parametrize("parts", [[b"a"], [b"a", b"b", b"c"]], ids=["whole", "stream"])
+def test_an_answer_that_the_server_refuses_leaves_no_key_locked(once: Once, parts: list[bytes]) -> None:
+    app = Streaming(*parts)
+
+    def refuse(status: str, headers: Any, exc_info: Any = None) -> Any:
+        raise ValueError("illegal header value")
+
+    with pytest.raises(ValueError, match="illegal header"):
+        guarded(app, once)(environ_of(), refuse)
+    assert app.closed == 1
+    assert current() is None
+    server = Server()
+    server.read(guarded(app, once))
+    assert server.status == "200 OK"
+
+
 def test_an_application_without_a_status_has_failed(once: Once) -> None:
     with pytest.raises(Exception, match="no status"):
         Server().read(guarded(lambda environ, start_response: [b"?"], once))
@@ -163,6 +214,14 @@ def test_a_body_that_was_cut_off_is_a_400_and_asks_for_nothing(once: Once) -> No
     assert server.status.startswith("400")
     assert b"body_cut_off" in body[0]
     assert app.runs == 0
+
+
+@pytest.mark.parametrize("length", ["1" + "0" * 30, "0" * 5_000 + "2"])
+def test_a_length_that_no_body_has_is_a_413_and_never_an_empty_body(once: Once, length: str) -> None:
+    app = Streaming(b"a")
+    server = Server()
+    server.read(guarded(app, once), environ_of(b"ab", CONTENT_LENGTH=length))
+    assert (server.status[:3], app.runs) == ("413", 0)
 
 
 @pytest.mark.parametrize(
@@ -180,6 +239,57 @@ def test_a_body_is_as_long_as_it_says_or_as_the_server_says(once: Once, more: di
         return [environ["wsgi.input"].read()]
 
     assert Server().read(guarded(app, once), environ_of(b"abcd", **more)) == [seen]
+
+
+@pytest.mark.rival(30)
+@pytest.mark.parametrize("path", ["", "/", "//"])
+def test_the_root_of_an_application_has_one_slash_however_many_were_sent(once: Once, path: str) -> None:
+    app = Streaming(b"a")
+    server = Server()
+    middleware = IdempotencyMiddleware(app, once, principal=lambda environ: "alice", required=["/"])
+    environ = environ_of(SCRIPT_NAME="/mounted", PATH_INFO=path)
+    del environ["HTTP_IDEMPOTENCY_KEY"]
+    server.read(middleware, environ)
+    assert (server.status, app.runs) == ("400 Bad Request", 0)
+
+
+def failing(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+    raise LookupError("crashed")
+
+
+LARGE = bytes(IN_MEMORY + 1)
+
+
+@pytest.mark.parametrize(
+    ("app", "environ"),
+    [
+        (Streaming(b"a", b"b"), environ_of(LARGE)),
+        (Streaming(LookupError("crashed")), environ_of(LARGE)),
+        (failing, environ_of(LARGE)),
+        (Streaming(b"a"), environ_of(LARGE, HTTP_IDEMPOTENCY_KEY='"done"')),
+        (Streaming(b"a"), environ_of(LARGE + b"!", HTTP_IDEMPOTENCY_KEY='"done"')),
+        (Streaming(b"a"), environ_of(LARGE, CONTENT_LENGTH=str(len(LARGE) + 1))),
+        (Streaming(b"a"), environ_of(LARGE, CONTENT_LENGTH="", **{"wsgi.input_terminated": True})),
+    ],
+    ids=["answered", "crashed in a part", "crashed", "replayed", "refused", "cut off", "too large"],
+)
+def test_the_file_of_a_large_body_is_closed_however_its_request_ends(
+    once: Once, app: App, environ: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files: list[Any] = []
+    make = tempfile.TemporaryFile
+
+    def noted(*args: Any, **options: Any) -> Any:
+        files.append(make(*args, **options))
+        return files[-1]
+
+    monkeypatch.setattr("onceward.http.body.tempfile.TemporaryFile", noted)
+    middleware = guarded(app, once, max_body=IN_MEMORY if environ.get("wsgi.input_terminated") else 10_000_000)
+    Server().read(guarded(Streaming(b"a"), once), environ_of(LARGE, HTTP_IDEMPOTENCY_KEY='"done"'))
+    with suppress(LookupError):
+        Server().read(middleware, environ)
+    assert files
+    assert all(file.closed for file in files)
 
 
 def test_a_path_that_is_not_ascii_is_compared_as_the_text_that_it_is(once: Once) -> None:

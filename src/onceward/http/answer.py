@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
@@ -10,11 +9,14 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from . import semantics
+from .semantics import Problem, problem_body, whole_seconds
+
 TRY_AGAIN: Final = frozenset({408, 409, 425, 429})
 """Statuses that settle nothing, as all from 500 on: the same request may be sent once more."""
 
 JSON = ("content-type", "application/json")
-PROBLEM = ("content-type", "application/problem+json")
+PROBLEM = ("content-type", semantics.PROBLEM.decode())
 
 
 class Request:
@@ -106,16 +108,9 @@ def settles_nothing(status: int) -> bool:
 
 def problem(status: int, code: str, detail: str, headers: Iterable[tuple[str, str]] = ()) -> Answer:
     """An answer that says what is wrong, for programs (`code`) and people (`detail`), as RFC 9457 has it."""
-    told = {
-        "type": "about:blank",
-        "title": HTTPStatus(status).phrase,
-        "status": status,
-        "code": code,
-        "detail": detail,
-    }
-    return Answer(status, msgspec.json.encode(told), (PROBLEM, *headers))
+    told = Problem(status, code, HTTPStatus(status).phrase, detail)
+    return Answer(status, problem_body(told), (PROBLEM, *headers))
 
 
 def retry_after(seconds: float) -> tuple[str, str]:
-    """The header, in whole seconds and never 0: at once is what the sender has just tried."""
-    return "retry-after", str(max(1, math.ceil(seconds)))
+    return "retry-after", str(whole_seconds(seconds))

@@ -15,11 +15,12 @@ from typing import Any, Unpack
 from onceward.aio import AsyncOnce
 from onceward.client import Once
 from onceward.core.apart import execute_apart
+from onceward.core.job import Job
 from onceward.errors import ClaimError, ConfigurationError, InvalidKey, NotAcquired, ResultError, StoreError
 from onceward.model.outcome import Executed, Failed, Parked
 from onceward.ports import World
 
-from .body import LIGHT, Body, BodyTooLarge
+from .body import LIGHT, MOST_DIGITS, Body, BodyTooLarge
 from .contract import Contract, ContractChoices
 from .exchange import App, Exchange, Message, Receive, Scope, Send
 from .routes import Routes
@@ -28,10 +29,6 @@ from .settling import Unsettled
 
 # Ways to answer that would go past us. Who does not find them uses plain messages.
 _WAYS_AROUND = frozenset(("http.response.pathsend", "http.response.zerocopysend", "http.response.trailers"))
-
-
-MOST_DIGITS = 19
-"""Of a length: what is longer is no number of bytes."""
 
 
 class IdempotencyMiddleware:
@@ -54,9 +51,9 @@ class IdempotencyMiddleware:
         return self.contract.routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and (routes := self._routes.get(scope["method"])) is not None:
+        if scope["type"] == "http" and (routes := self._routes.get(scope["method"].upper())) is not None:
             path, root = scope["path"], scope.get("root_path")
-            required = routes.required(path.removeprefix(root) if root else path)
+            required = routes.required(below(root, path) if root else path)
             if required is not None:
                 keys = [value for name, value in scope["headers"] if name == KEY_HEADER]
                 if keys or required:
@@ -88,14 +85,15 @@ class IdempotencyMiddleware:
         path = scope.get("raw_path") or scope["path"].encode("utf-8", "surrogatepass")
         request = Request(principal, scope["method"], path, scope.get("query_string", b""), content_type)
         scope["onceward.key"] = key
-        exchange = Exchange(self.app, _without_ways_around(scope), send, contract, body)
-        exchange.job = contract.job(key, request, digest, exchange.work)
-        await self._work(exchange)
+        _hide_ways_around(scope)
+        exchange = Exchange(self.app, scope, send, contract, body)
+        exchange.job = job = contract.job(key, request, digest, exchange.work)
+        await self._work(exchange, job)
 
-    async def _work(self, exchange: Exchange) -> None:
+    async def _work(self, exchange: Exchange, job: Job) -> None:
         contract = self.contract
         try:
-            outcome = await execute_apart(contract.engine, exchange.job, exchange.start)
+            outcome = await execute_apart(contract.engine, job, exchange.start)
         except (NotAcquired, ClaimError, ResultError, StoreError) as error:
             if exchange.begun:
                 raise
@@ -107,7 +105,9 @@ class IdempotencyMiddleware:
         if isinstance(outcome, Failed | Parked) and outcome.exception is not None:
             if not isinstance(outcome.exception, Unsettled) or exchange.broken:
                 raise outcome.exception
-        elif not isinstance(outcome, Executed) and not exchange.begun:
+        elif not isinstance(outcome, Executed):
+            if exchange.begun:
+                outcome.unwrap()  # the key was lost on the way: the answer breaks off
             await exchange.refuse(contract.of_outcome(outcome))
         if exchange.trouble is not None and not isinstance(exchange.trouble, OSError):
             raise exchange.trouble
@@ -138,6 +138,12 @@ async def read(receive: Receive, length: int | None, limit: int, world: World) -
     return None, b""
 
 
+def below(root: str, path: str) -> str:
+    """The path inside of an application that is mounted at `root`. Not every server puts the one before the other."""
+    rest = path.removeprefix(root)
+    return rest if rest.startswith("/") else path
+
+
 async def say(send: Send, answer: HttpAnswer) -> None:
     status, headers, body = answer
     await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -150,16 +156,15 @@ def _described(headers: Any) -> tuple[bytes, int | None]:
     for name, value in headers:
         if name == b"content-type":
             content_type = value
-        elif name == b"content-length" and value.isdigit() and len(value) < MOST_DIGITS:
+        elif name == b"content-length" and value.isdigit() and len(value) <= MOST_DIGITS:
             length = int(value)
     return content_type, length
 
 
-def _without_ways_around(scope: Scope) -> Scope:
+def _hide_ways_around(scope: Scope) -> None:
     extensions = scope.get("extensions")
-    if not extensions or _WAYS_AROUND.isdisjoint(extensions):
-        return scope
-    return {**scope, "extensions": {name: each for name, each in extensions.items() if name not in _WAYS_AROUND}}
+    if extensions and not _WAYS_AROUND.isdisjoint(extensions):
+        scope["extensions"] = {name: each for name, each in extensions.items() if name not in _WAYS_AROUND}
 
 
 def _awaited(once: AsyncOnce | Once) -> AsyncOnce:

@@ -19,6 +19,9 @@ PIECE: Final = 1 << 18
 LIGHT: Final = 1 << 16
 """Bytes that are hashed in less time than it takes to hand them to a thread."""
 
+MOST_DIGITS: Final = 18
+"""Of a length that is announced: what has more is no number of bytes."""
+
 
 class BodyTooLarge(Exception):
     """More than the limit."""
@@ -27,7 +30,7 @@ class BodyTooLarge(Exception):
 class Body:
     """Chunks in, one digest and the same bytes out."""
 
-    __slots__ = ("_file", "_fresh", "_hash", "_kept", "_limit", "_waiting", "size")
+    __slots__ = ("_file", "_fresh", "_hash", "_kept", "_limit", "_over", "_waiting", "size")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -37,6 +40,7 @@ class Body:
         self._kept: list[bytes] = []  # hashed, and in memory
         self._hash = hashlib.sha256()
         self._file: IO[bytes] | None = None
+        self._over = False
 
     def add(self, chunk: bytes) -> None:
         self.size += len(chunk)
@@ -60,15 +64,17 @@ class Body:
 
     def flush(self) -> None:
         """Hash what came since the last time; write it away if the whole does not stay in memory."""
-        for chunk in self._fresh:
-            self._hash.update(chunk)
-        self._kept += self._fresh
+        piece = b"".join(self._fresh)  # a part may be as small as a byte, and each of them has its price
+        self._hash.update(piece)
+        self._kept.append(piece)
         self._fresh, self._waiting = [], 0
         if self.size > IN_MEMORY:
             if self._file is None:
                 self._file = tempfile.TemporaryFile(prefix="onceward-body-")  # noqa: SIM115 (closed by `close`)
             self._file.writelines(self._kept)
             self._kept = []
+            if self._over:  # given up meanwhile, by another thread
+                self._file.close()
 
     def end(self) -> bytes:
         """The SHA-256 of the whole, which can be read from now on."""
@@ -90,6 +96,7 @@ class Body:
         return self._file if self._file is not None else io.BytesIO(b"".join(reversed(self._kept)))
 
     def close(self) -> None:
+        self._over = True
         self._kept = []
         if self._file is not None:
             self._file.close()

@@ -12,7 +12,8 @@ from onceward.model.duration import Duration, microseconds
 from onceward.model.key import Scope, make_key
 from onceward.model.nearest import did_you_mean
 from onceward.model.outcome import Outcome, Replayed
-from onceward.model.policy import SECOND, ErrorTypes, OnLost, OnStoreDown, RetryDelay, verify
+from onceward.model.policy import SECOND, ErrorTypes, OnLost, OnStoreDown, RetryDelay
+from onceward.model.record import AfterCrash
 from onceward.model.window import Window
 
 from .routes import Routes
@@ -34,7 +35,10 @@ from .settling import Refused
 
 MAX_BODY: Final = 10_000_000
 MAX_ANSWER: Final = 1_000_000
-"""Bytes of a body that is kept: what every store takes, headers included."""
+"""Bytes of a body that is kept."""
+
+ROOM_FOR_HEADERS: Final = (1 << 20) - MAX_ANSWER
+"""Bytes beside them: together what every store takes."""
 
 MOST_PRINCIPALS: Final = 10_000
 """They come from outside: what is kept for speed must not grow with them."""
@@ -91,6 +95,8 @@ class Contract:
         **settings: Any,
     ) -> None:
         _check(principal, settings)
+        _check_header("documentation", documentation, "<>")
+        _check_header("challenge", challenge)
         self.principal = principal
         self.routes = dict.fromkeys(_unsafe(methods), Routes(required, optional))
         self.bare_keys = bare_keys
@@ -101,8 +107,21 @@ class Contract:
         self.retry_after = microseconds(retry_after, "retry_after") / SECOND
         on_running = "wait" if microseconds(wait, "wait") else "raise"
         harmless = (*face.policy.not_applied, *_types(settings.pop("not_applied", ())), Refused)
-        own = face.using(**settings, on_running=on_running, wait=wait, not_applied=harmless)
+        own = face.using(
+            **settings,
+            on_running=on_running,
+            wait=wait,
+            not_applied=harmless,
+            final=(),  # what may be tried again is said by the status
+            retry=None,
+            max_result_bytes=max_answer + ROOM_FOR_HEADERS,
+        )
         self.policy = own.policy
+        if self.policy.after_crash is AfterCrash.VERIFY:
+            raise ConfigurationError(
+                "after_crash=verify(find) cannot hold for all requests: find would not know which one",
+                hint='choose "rerun" or "park" here, and put verify on the function that has the effect',
+            )
         self.engine = own.engine
         self.window = published(self.policy.window)
         self._codec = own.codec(bytes)
@@ -210,8 +229,10 @@ def _check(principal: object, settings: Mapping[str, Any]) -> None:
         if name not in ContractChoices.__optional_keys__:
             hint = did_you_mean(name, ContractChoices.__optional_keys__, "settings are")
             raise ConfigurationError(f"there is no setting {name!r}", hint=hint)
-    if isinstance(settings.get("after_crash"), verify):
+
+
+def _check_header(name: str, value: str | None, never: str = "") -> None:
+    if value is not None and not (value.isascii() and value.isprintable() and set(never).isdisjoint(value)):
         raise ConfigurationError(
-            "after_crash=verify(find) cannot hold for all requests: find would not know which one",
-            hint='choose "rerun" or "park" here, and put verify on the function that has the effect',
+            f"{name}={value!r} cannot be sent in a header", hint="printable ASCII only; an address in its encoded form"
         )

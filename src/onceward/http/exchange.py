@@ -8,7 +8,7 @@ that run behind the answer are not part of the claim any more.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from onceward.core.held import Held, current
@@ -41,9 +41,11 @@ class Exchange:
     over = False  # all of it was, or is not going to be
     broken = False  # its last part is not sent, because nobody could rely on it
     trouble: Exception | None = None  # of the server, when it was to send
-    job: Job
+    job: Job | None = None
+    _sending: asyncio.Task[Any] | None = None  # who waits for the server to take a message
     _message: Message | None = None
     _body: Body | None = None
+    _reading: asyncio.Future[bytes] | None = None
     _left = 0
     _answered: asyncio.Event | None = None
     _held: Held | None = None
@@ -73,24 +75,31 @@ class Exchange:
         return shielded(task)
 
     def abandon(self) -> None:
-        """Nobody waits any more. What was not begun will not be."""
+        """Nobody waits any more. What was not begun will not be; what was goes on, and has nobody to send to."""
         if not self.started:
             self._leave()
+            return
+        self.trouble = ConnectionAbortedError("nobody waits for the answer any more")
+        sending, self._sending = self._sending, None
+        if sending is not None:
+            sending.cancel()
 
     async def work(self) -> None:
         """What the job calls. Without a claim (the store is down, and the policy says run) it only passes on."""
         held = current()
-        self._held = held if held is not None and held.job is self.job else None
+        self._held = held = held if held is not None and held.job is self.job else None
         try:
             await self._app(self._scope, self.receive, self.send)
             if not self._settled:
                 raise NoAnswer("the application returned without completing its answer")
         finally:
             self._leave()
-        if self._held is not None and self._held.unconfirmed:
+        if held is not None and held.unconfirmed:
             raise Unsettled("the claim could not be settled")
 
     def _leave(self) -> None:
+        """It is over: nothing leads round in a circle any more, in which the answer would wait to be collected."""
+        self.job = self._held = None
         if self._body is not None:
             self._body.close()
         self._end()
@@ -110,7 +119,13 @@ class Exchange:
         return {"type": "http.disconnect"}
 
     async def _piece(self, body: Body) -> Message:
-        piece = await self._contract.engine.world.think(body.read) if body.on_disk else body.read()
+        if body.on_disk:
+            if self._reading is None:
+                self._reading = asyncio.ensure_future(self._contract.engine.world.think(body.read))
+            piece = await shielded(self._reading)  # who stops waiting gets it the next time
+            self._reading = None
+        else:
+            piece = body.read()
         self._left -= len(piece)
         more = self._left > 0
         if not more:
@@ -123,8 +138,11 @@ class Exchange:
         kind = message["type"]
         if kind == "http.response.body" and self._start is not None:
             await self._part(message, self._start)
-        elif kind == "http.response.start" and self._start is None:
-            self._start = message  # until it is known whether there is more than one part
+        elif kind == "http.response.start":
+            if self._start is not None:
+                raise RuntimeError("the answer was begun before")
+            # held back until it is known whether there is more than one part; its headers may be any iterable
+            self._start = {**message, "headers": [*message.get("headers", ())]}
         else:
             await self._forward(message)
 
@@ -139,7 +157,7 @@ class Exchange:
             return
         if not self.begun:
             self.begun = True
-            await self._forward({**start, "headers": [*start.get("headers", ()), self._contract.window]})
+            await self._forward({**start, "headers": [*start["headers"], self._contract.window]})
         await self._forward(message)
         if not more:
             self._end()
@@ -152,14 +170,14 @@ class Exchange:
     def _keep(self, chunk: bytes) -> None:
         self._size += len(chunk)
         if self._parts is not None:
-            self._parts.append(chunk)
+            self._parts.append(bytes(chunk))  # a copy of what its owner may write to
             if self._size > self._contract.max_answer:
                 self._parts = None
 
     def _is_whole(self) -> bool:
         """Whether the client has all that was announced, although more parts may come: empty ones."""
         if self._length is None:
-            headers: Iterable[tuple[bytes, bytes]] = self._start.get("headers", ()) if self._start else ()
+            headers = self._start["headers"] if self._start else ()
             found = [value for name, value in headers if name.lower() == b"content-length"]
             self._length = int(found[0]) if found and found[0].isdigit() else -1
         return 0 <= self._length <= self._size
@@ -168,7 +186,7 @@ class Exchange:
         held, start = self._held, self._start
         if held is None or start is None:
             return
-        trouble = await settle(held, start["status"], start.get("headers", ()), self._parts)
+        trouble = await settle(held, start["status"], start["headers"], self._parts)
         if trouble is None:
             return
         if self.begun:
@@ -191,7 +209,13 @@ class Exchange:
     async def _forward(self, message: Message) -> None:
         """To the server. A client that has left is no reason to stop."""
         if self.trouble is None:
+            self._sending = task = asyncio.current_task()
             try:
                 await self._send(message)
+            except asyncio.CancelledError:
+                if self._sending is not None or task is None or task.uncancel():
+                    raise  # it was not `abandon`: somebody means the work
             except Exception as error:  # noqa: BLE001 (each server has its own; told when the work is done)
                 self.trouble = error
+            finally:
+                self._sending = None

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import inspect
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Unpack
 
 from onceward.aio import AsyncOnce
@@ -80,13 +80,14 @@ class Idempotency:
         app.add_middleware(_OfRoutes, self._once, self._principal, self._choices, lambda: self._routes(app))
 
     def _routes(self, app: Any) -> dict[str, Routes]:
-        found: dict[str, dict[bool, list[str]]] = defaultdict(lambda: {True: [], False: []})
-        for route in app.routes:
+        found: dict[str, list[tuple[str, bool | None]]] = defaultdict(list)
+        for route in _each(app.routes):
             required = self._wants(getattr(route, "dependant", None))
-            if required is not None:
-                for method in route.methods - SAFE:
-                    found[method][required].append(route.path)
-        return {method: Routes(paths[True], paths[False]) for method, paths in found.items()}
+            for method in (getattr(route, "methods", None) or set()) - SAFE:
+                found[method].append((route.path, required))
+        return {
+            method: _InOrder(routes) for method, routes in found.items() if any(one is not None for _, one in routes)
+        }
 
     def _wants(self, dependant: Any) -> bool | None:
         """Whether a key is required, by the strictest of all the dependencies of a route."""
@@ -95,6 +96,22 @@ class Idempotency:
         inner = [self._wants(one) for one in dependant.dependencies]
         wanted = [one for one in (self._calls.get(dependant.call), *inner) if one is not None]
         return any(wanted) if wanted else None
+
+
+class _InOrder(Routes):
+    """The routes of one method: the first that matches holds, as in the router, also if it wants no keys."""
+
+    def __init__(self, routes: Iterable[tuple[str, bool | None]]) -> None:
+        from starlette.routing import compile_path
+
+        super().__init__((), ())
+        for path, required in routes:
+            pattern, _, holes = compile_path(path)
+            if holes:
+                self._patterns.append((pattern, required))
+            else:
+                before = (one for earlier, one in self._patterns if earlier.fullmatch(path) is not None)
+                self._exact.setdefault(path, next(before, required))
 
 
 class _OfRoutes(IdempotencyMiddleware):
@@ -148,6 +165,15 @@ def _annotated(kind: Any, header: Any) -> Any:
     from typing import Annotated
 
     return Annotated[kind, header]
+
+
+def _each(routes: Any) -> Iterable[Any]:
+    """Also those of included routers, which FastAPI keeps as they are since it has a way to ask for them."""
+    _fastapi()
+    from fastapi import routing
+
+    each: Callable[[Any], Iterable[Any]] = getattr(routing, "iter_route_contexts", iter)
+    return each(routes)
 
 
 def _depends(call: Callable[..., Any]) -> Any:

@@ -9,15 +9,15 @@ from typing import Final
 from onceward.errors import ConfigurationError
 
 _HOLE: Final = re.compile(r"(\{[^{}]*\}|\*)")
-_MOST_SEGMENTS: Final = ":path}"
+_ANY_SEGMENTS: Final = ":path}"
 
 
 class Routes:
     """Paths, each with the answer to whether a key is required there."""
 
     def __init__(self, required: Iterable[str], optional: Iterable[str]) -> None:
-        self._exact: dict[str, bool] = {}
-        self._patterns: list[tuple[re.Pattern[str], bool]] = []
+        self._exact: dict[str, bool | None] = {}
+        self._patterns: list[tuple[re.Pattern[str], bool | None]] = []
         for route, is_required in (*((one, True) for one in required), *((one, False) for one in optional)):
             self._add(route, required=is_required)
 
@@ -34,9 +34,9 @@ class Routes:
 
     def required(self, path: str) -> bool | None:
         """True: with a key only. False: with a key if there is one. None: not our business."""
-        found = self._exact.get(path)
-        if found is not None or not self._patterns:
-            return found
+        path = path.removesuffix("\n")  # Starlette's routes end with `$`, which matches in front of it as well
+        if path in self._exact:
+            return self._exact[path]
         for pattern, required in self._patterns:
             if pattern.fullmatch(path) is not None:
                 return required
@@ -46,10 +46,10 @@ class Routes:
 def _expression(route: str) -> str:
     parts = []
     for piece in _HOLE.split(route):
-        if piece == "*":
+        if piece == "*" or piece.endswith(_ANY_SEGMENTS):
             parts.append(".*")
         elif piece.startswith("{"):
-            parts.append(".+" if piece.endswith(_MOST_SEGMENTS) else "[^/]+")
+            parts.append("[^/]+")
         else:
             parts.append(re.escape(piece))
     return "".join(parts)

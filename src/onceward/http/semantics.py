@@ -44,9 +44,22 @@ Headers = Sequence[Header]
 
 # ── the key ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-# A String of RFC 9651: printable ASCII in quotes, of which only `"` and `\` are escaped. No parameters: the field has
-# none, and two keys that differ in one must not become the same.
-_quoted = re.compile(rb' *"((?:[ !#-\[\]-~]|\\["\\])*)" *').fullmatch
+# An Item of RFC 9651 that is a String: printable ASCII in quotes, of which only `"` and `\` are escaped. Its parameters
+# are read and ignored, because the field has none of its own (3.3 there): whoever adds one later must not lose others.
+_CHARACTERS: Final = rb'(?:[ !#-\[\]-~]|\\["\\])*'
+_VALUE: Final = b"|".join(
+    (
+        rb'"%b"' % _CHARACTERS,
+        rb"@?-?[0-9]{1,15}",  # a Date or an Integer
+        rb"-?[0-9]{1,12}\.[0-9]{1,3}",
+        rb"[A-Za-z*][!#$%&'*+\-.^_`|~0-9A-Za-z:/]*",
+        rb":[A-Za-z0-9+/=]*:",
+        rb"\?[01]",
+        rb'%"(?:[ !#$&-~]|%[0-9a-f]{2})*"',
+    )
+)
+_PARAMETER: Final = rb"; *[a-z*][a-z0-9_.*\-]*(?:=(?:%b))?" % _VALUE
+_quoted = re.compile(rb' *"(%b)"(?:%b)* *' % (_CHARACTERS, _PARAMETER)).fullmatch
 # What clients send that know the header but not its syntax: a UUID, base64, a ULID. No spaces, commas or quotes.
 _bare = re.compile(rb"[ \t]*([!#$%&'*+\-.^_`|~0-9A-Za-z:/=@]+)[ \t]*").fullmatch
 _unescape = re.compile(rb"\\(.)").sub
@@ -118,6 +131,7 @@ def marks(request: Request, body: bytes, key_id: bytes) -> Marks:
 _FREEING: Final = frozenset((401, 403, 408, 425, 429))
 _NOT_BEGUN: Final = frozenset((401, 403, 425, 429))
 _SERVER_FAULT: Final = 500
+_NOT_MODIFIED: Final = 304  # tells the length of what it does not send
 # They belong to one connection (RFC 9110, 7.6.1) or to one client, not to the work.
 NOT_KEPT: Final = frozenset(
     (
@@ -168,6 +182,8 @@ def kept(status: int, headers: Iterable[Iterable[bytes]], body: bytes) -> bytes 
     dropped = NOT_KEPT
     for name, value in headers:
         lowered = name.lower()
+        if lowered == b"content-length" and value != b"%d" % len(body) and status != _NOT_MODIFIED:
+            return None
         if lowered == b"connection":
             dropped = NOT_KEPT.union(map(bytes.strip, value.lower().split(b",")))
         if lowered not in dropped:
@@ -230,7 +246,7 @@ _TELLING: Final[dict[type[OncewardError], tuple[str, str]]] = {
     ),
     errors.ResultNotStored: (
         "The answer to this request was not kept",
-        "The request was done before, and is not done again. Its answer was too large to be kept.",
+        "The request was done before, and is not done again. Its answer was too large, or could not be sent.",
     ),
     errors.LeaseLost: (
         "Another attempt has taken over this request",
@@ -258,22 +274,32 @@ def problem_of(kind: type[OncewardError]) -> Problem:
     return Problem(kind.http_status, kind.code, title, detail)
 
 
-def problem_answer(
-    problem: Problem, *, documentation: str | None = None, retry_after: float | None = None, **members: Any
-) -> HttpAnswer:
-    """The problem as an answer. `documentation` is where your API says what it wants of keys."""
+def problem_body(problem: Problem, kind: str | None = None, **members: Any) -> bytes:
+    """The problem as JSON, for programs (`code`) and people. `kind` is an address that says more."""
     told = {
-        "type": documentation or "about:blank",
+        "type": kind or "about:blank",
         "title": problem.title,
         "status": problem.status,
         "detail": problem.detail,
         "code": problem.code,
         **members,
     }
-    body = msgspec.json.encode(told)
+    return msgspec.json.encode(told)
+
+
+def whole_seconds(seconds: float) -> int:
+    """For `Retry-After`. Never 0: at once is what the sender has just tried."""
+    return max(1, math.ceil(seconds))
+
+
+def problem_answer(
+    problem: Problem, *, documentation: str | None = None, retry_after: float | None = None, **members: Any
+) -> HttpAnswer:
+    """The problem as an answer. `documentation` is where your API says what it wants of keys."""
+    body = problem_body(problem, documentation, **members)
     headers = [(b"content-type", PROBLEM), (b"content-length", b"%d" % len(body)), (b"cache-control", b"no-store")]
     if retry_after is not None:
-        headers.append((b"retry-after", b"%d" % max(1, math.ceil(retry_after))))
+        headers.append((b"retry-after", b"%d" % whole_seconds(retry_after)))
     if documentation:
         headers.append((b"link", b'<%b>; rel="describedby"' % documentation.encode("ascii")))
     return HttpAnswer(problem.status, headers, body)

@@ -34,7 +34,7 @@ class AnswerTooLarge:
 
 
 class NotHttp:
-    """Stands for an answer that no server would send, such as one with a line break in a header."""
+    """Stands for an answer that no server would send: with a line break in a header, or not as long as it says."""
 
 
 async def settle(

@@ -25,13 +25,10 @@ from onceward.errors import (
     StoreError,
 )
 
-from .body import PIECE, Body, BodyTooLarge
+from .body import MOST_DIGITS, PIECE, Body, BodyTooLarge
 from .contract import Contract, ContractChoices
-from .semantics import BODY_CUT_OFF, BODY_TOO_LARGE, Request
+from .semantics import BODY_CUT_OFF, BODY_TOO_LARGE, HttpAnswer, Request
 from .wsgi_answer import App, Environ, StartResponse, WsgiAnswer, say
-
-MOST_DIGITS = 19
-"""Of a length: what is longer is no number of bytes."""
 
 
 class IdempotencyMiddleware:
@@ -53,9 +50,9 @@ class IdempotencyMiddleware:
         self._routes = contract.routes
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        routes = self._routes.get(environ["REQUEST_METHOD"])
+        routes = self._routes.get(environ["REQUEST_METHOD"].upper())
         if routes is not None:
-            required = routes.required(_text(environ.get("PATH_INFO", "")))
+            required = routes.required(_path(environ))
             if required is not None:
                 key = environ.get("HTTP_IDEMPOTENCY_KEY")
                 if key is not None or required:
@@ -89,32 +86,43 @@ class IdempotencyMiddleware:
         return self._work(job, environ, start_response, body)
 
     def _work(self, job: Job, environ: Environ, start_response: StartResponse, body: Body) -> Iterable[bytes]:
+        found = self._claim(job)
+        if found is None:
+            return self.app(environ, start_response)
+        if isinstance(found, HttpAnswer):
+            body.close()
+            return say(start_response, found)
+        answer = WsgiAnswer(self.contract, found, body, start_response)
+        answer.begin(self.app, environ)
+        return answer
+
+    def _claim(self, job: Job) -> ClaimBlock | HttpAnswer | None:
+        """The block of a key that is ours, or the answer to one that is not. None: run it unprotected."""
         contract = self.contract
         try:
             done = at_a_glance(contract.engine, job)
             if done is not None:
-                return say(start_response, contract.of_outcome(done))
+                return contract.of_outcome(done)
             block = ClaimBlock(contract.engine, job)
             block.__enter__()
         except AlreadyDone as error:
-            return say(start_response, contract.replay(error.value))
+            return contract.replay(error.value)
         except (NotAcquired, ClaimError, ResultError, StoreError) as error:
             down = isinstance(error, StoreError) and not isinstance(error, NOT_DOWN)
             if contract.policy.on_store_down != "run" or not down:
-                return say(start_response, contract.of_error(error))
+                return contract.of_error(error)
             contract.engine.tell("unprotected", job.key, reason=f"store down: {error}")
-            return self.app(environ, start_response)
-        answer = WsgiAnswer(contract, block, body, start_response)
-        answer.begin(self.app, environ)
-        return answer
+            return None
+        return block
 
 
 def read(environ: Environ, limit: int) -> Body | None:
     """The body; None if the client has left before it was whole. Without a length there is none, unless it ends."""
     length = environ.get("CONTENT_LENGTH") or ""
-    left = int(length) if length.isdecimal() and length.isascii() and len(length) < MOST_DIGITS else None
-    if left is not None and left > limit:
+    counted = length.isdecimal() and length.isascii()
+    if counted and (len(length) > MOST_DIGITS or int(length) > limit):
         raise BodyTooLarge
+    left = int(length) if counted else None
     body = Body(limit)
     if left is None and not environ.get("wsgi.input_terminated"):
         return body
@@ -129,7 +137,10 @@ def read(environ: Environ, limit: int) -> Body | None:
     except BaseException:
         body.close()
         raise
-    return None if left else body
+    if left:
+        body.close()
+        return None
+    return body
 
 
 def _bytes(text: str) -> bytes:
@@ -137,5 +148,9 @@ def _bytes(text: str) -> bytes:
     return text.encode("latin-1", "backslashreplace")
 
 
-def _text(path: str) -> str:
-    return path if path.isascii() else _bytes(path).decode("utf-8", "replace")
+def _path(environ: Environ) -> str:
+    """As frameworks compare it: with one slash in front, of which Flask takes any number and none."""
+    path: str = environ.get("PATH_INFO", "")
+    if not path.isascii():
+        path = _bytes(path).decode("utf-8", "replace")
+    return f"/{path.lstrip('/')}"

@@ -40,6 +40,7 @@ class WsgiAnswer:
         self._headers: list[tuple[str, str]] = []
         self._wire: list[tuple[bytes, bytes]] = []
         self._written: list[bytes] = []
+        self._given = self._settled = False
         self._source: Iterable[bytes] = ()
         self._parts: Iterator[bytes] = iter(())
         self._ready: bytes | None = None
@@ -55,17 +56,20 @@ class WsgiAnswer:
         try:
             self._source = app(environ, self._started)
             self._parts = iter(self._source)
-            first = self._first()
+            self._ready = self._begun(self._first())
         except BaseException as error:
             self._fail(error)
             raise
+
+    def _begun(self, first: bytes) -> bytes:
+        """The head of the answer goes to the server. What comes behind it is its first part, or our answer instead."""
         trouble = self._settle() if self._next is None else None
         if trouble is not None:
-            self._ready = say(self._start_response, trouble)[0]
-            return
-        self._ready = first
+            return say(self._start_response, trouble)[0]
+        self._given = True
         name, value = self._contract.window
         self._start_response(self._status, [*self._headers, (name.decode(), value.decode())])
+        return first
 
     def __iter__(self) -> WsgiAnswer:
         return self
@@ -80,10 +84,11 @@ class WsgiAnswer:
         self._keep(part)
         try:
             self._next = self._pull()
+            trouble = self._settle() if self._next is None else None
         except BaseException as error:
             self._fail(error)
             raise
-        if self._next is None and self._settle() is not None:
+        if trouble is not None:
             raise Unsettled("the claim could not be settled: the last part of the answer is not sent")
         return part
 
@@ -93,16 +98,21 @@ class WsgiAnswer:
             for _ in self:
                 pass
         finally:
-            close = getattr(self._source, "close", None)
-            if close is not None:
-                close()
-            self._body.close()
+            self._leave()
+
+    def _leave(self) -> None:
+        self._body.close()
+        close, self._source = getattr(self._source, "close", None), ()
+        if close is not None:
+            close()
 
     # ── what the application does ──
 
     def _started(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Callable[[bytes], object]:
-        if exc_info is not None and self._ready is not None:
-            raise exc_info[1]
+        if exc_info is None and self._code:
+            raise AssertionError("start_response was called before, and without exc_info")
+        if exc_info is not None and (self._given or self._written):
+            raise exc_info[1]  # it is too late for another answer
         self._code = int(status[:3])  # what no server would take, the application hears of
         self._wire = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
         self._status, self._headers = status, headers
@@ -118,10 +128,10 @@ class WsgiAnswer:
     def _pull(self) -> bytes | None:
         """The next part; what it wrote by the old way of `write` comes first."""
         part = next(self._parts, None)
-        if not self._written:
-            return part
-        parts, self._written = [*self._written, part or b""], []
-        return b"".join(parts)
+        if self._written:
+            part, self._written = b"".join([*self._written, part or b""]), []
+        self._given = self._given or bool(part)
+        return part
 
     def _keep(self, part: bytes) -> None:
         self._size += len(part)
@@ -135,16 +145,18 @@ class WsgiAnswer:
     def _settle(self) -> HttpAnswer | None:
         """The last word, and the end of the block. An answer of ours comes back if the application's does not count."""
         trouble = run(settle(self._held, self._code, self._wire, self._kept))
+        self._settled = True
         error = Unsettled("the claim could not be settled") if self._held.unconfirmed else None
         self._block.__exit__(type(error) if error else None, error, None)
         return None if trouble is None else self._contract.of_outcome(trouble)
 
     def _fail(self, error: BaseException) -> None:
         self._next = None
-        self._block.__exit__(type(error), error, error.__traceback__)
-        close, self._source = getattr(self._source, "close", None), ()
-        if close is not None:
-            close()
+        try:
+            if not self._settled:
+                self._block.__exit__(type(error), error, error.__traceback__)
+        finally:
+            self._leave()
 
 
 def say(start_response: StartResponse, answer: HttpAnswer) -> list[bytes]:

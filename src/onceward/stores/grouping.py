@@ -15,13 +15,16 @@ class Grouping:
     """
 
     _lane: Lane | None = None
+    _grouped_in: World | None = None
 
     async def send(self, requests: Sequence[AnyRequest], timeout: float) -> list[Answer]:
         """Requests of any kind, each for another key, in one call."""
         raise NotImplementedError
 
     def group(self, world: World) -> None:
-        self._lane = world.lane(self.send)
+        """Many may find the store closed at the same time, and open it: all of them share one lane."""
+        if self._lane is None or self._grouped_in is not world:
+            self._lane, self._grouped_in = world.lane(self.send), world
 
     async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
         return await self._sent(requests, timeout)
