@@ -56,6 +56,17 @@ def test_who_was_rejected_is_not_merged_by_a_record_with_both_keys_either(people
     assert len(people) == 2
 
 
+def test_who_was_rejected_is_not_merged_through_a_third_with_whom_both_share_a_record(people: People) -> None:
+    third = people.add(record("a", "1", email="a@example.com")).person or ""
+    one = people.add(record("b", "1", external_id="C-1")).person or ""
+    other = people.add(record("c", "1", email="c@example.com")).person or ""
+    people.reject(one, other)
+    decision = people.add(record("d", "1", email=["a@example.com", "c@example.com"], external_id="C-1"))
+    assert (decision.person, decision.merged) == (third, (other,))
+    found = [people.get(person) for person in (one, other)]
+    assert [person.id for person in found if person is not None] == [one, third]
+
+
 def test_of_two_who_were_said_to_be_two_neither_is_sure(people: People) -> None:
     first = people.add(record("a", "1", date_of_birth="1950-03-01", **ANNA)).person or ""
     second = people.add(record("a", "2", date_of_birth="1981-11-23", **ANNA)).person or ""
@@ -74,6 +85,17 @@ def test_an_answer_outlives_a_merge_of_one_of_the_two(people: People) -> None:
     assert people.add(record("csv", "1", **ANNA, email="anna@example.com")).person == anna
     both = people.add(record("x", "1", email=["ana@example.com", "anna@example.com"]))
     assert (both.person, both.merged) == (elder, ())
+
+
+def test_an_answer_also_outlives_a_merge_into_somebody_about_whom_the_question_is_still_open(people: People) -> None:
+    anna, ana = pair(people)
+    younger = people.add(record("new", "1", email="anna@example.com")).person or ""
+    people.add(record("csv", "2", **ANA, email="ana@example.com"))
+    people.reject(younger, ana)
+    assert people.accept(anna, younger).id == anna
+    assert people.reviews() == [], "it was answered"
+    both = people.add(record("x", "1", email=["anna@example.com", "ana@example.com"]))
+    assert (both.person, both.merged) == (anna, ())
 
 
 def test_an_id_leads_on_however_often_its_person_turned_out_to_be_another(people: People) -> None:
