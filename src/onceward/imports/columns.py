@@ -30,9 +30,9 @@ class Columns(Struct, frozen=True):
     ignore: tuple[str, ...] = ()
     id: tuple[str, ...] = ()
 
-    def digest(self) -> str:
-        """The same file with other choices is another import."""
-        told = [sorted(self.fields.items()), sorted(self.ignore), self.id]
+    def digest(self, *others: str | int | None) -> str:
+        """The same file with other choices (of columns, or these) is another import."""
+        told = [sorted(self.fields.items()), sorted(self.ignore), self.id, others]
         return blake2b(msgspec.json.encode(told), digest_size=12).hexdigest()
 
 
@@ -72,11 +72,11 @@ class Fitted:
         """What names the row; if nothing does, its content."""
         if self._chosen.id:
             parts = tuple(row.values.get(column, "") for column in self._chosen.id)
-            if any(parts):
+            if any(part.strip() for part in parts):
                 return key_of(parts)
         for field in NAMES_A_ROW:
-            if field in fields:
-                named = fields[field]
+            named = fields.get(field, "")
+            if named.strip():
                 return key_of((named.lower() if field == "email" else named,))
         return f"={fingerprint(fields)}"
 

@@ -63,6 +63,8 @@ class Rejects:
     def _opened(self, path: Path, committed: int) -> io.TextIOWrapper:
         """Cut to what is committed: a crash, or an attempt that was rolled back, may have left more."""
         if self._file is None:
+            if not committed:
+                _must_be_ours(path)
             self._file = path.open("r+" if committed else "w", encoding="utf-8", errors="surrogateescape", newline="")
         self._file.seek(0)
         self._file.truncate(committed)
@@ -91,3 +93,15 @@ class Rejects:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _must_be_ours(path: Path) -> None:
+    """A reject file may be written anew, by the same import as a rule; anything else is somebody's."""
+    begin = ",".join(COLUMNS).encode()
+    if path.is_file() and path.stat().st_size:
+        with path.open("rb") as file:
+            if file.read(len(begin)) != begin:
+                raise SourceError(
+                    f"{path} is there already, and is no reject file",
+                    hint="name another place for rejected rows; nothing of this batch was taken in",
+                )
