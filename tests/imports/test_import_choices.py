@@ -54,7 +54,7 @@ def test_the_same_content_from_another_source_is_said_by_that_one_too(file: Path
 
 @pytest.mark.fault("F75")
 def test_an_import_that_goes_on_in_another_encoding_is_noticed(file: Path, people: People) -> None:
-    file.write_bytes("email,Town\n".encode() + "".join(f"u{n}@example.com,Łódź\n" for n in range(6)).encode("cp1250"))
+    file.write_bytes(b"email,Town\n" + "".join(f"u{n}@example.com,Łódź\n" for n in range(6)).encode("cp1250"))
 
     def stop(progress: Progress) -> None:
         raise KeyboardInterrupt(progress)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from onceward.errors import ConfigurationError
 from onceward.identity import People
 from tests.people_places import BOTH, actions, people_url, record
 
@@ -37,6 +38,20 @@ def test_an_id_that_goes_to_and_fro_between_two_people_is_taken_in_every_time(pe
     assert last is not None
     assert last.fields["name"] == "Anna Schmidt"
     assert len({one.person for one in told}) == 5, "nobody gets the id of somebody else"
+
+
+def test_many_are_found_by_one_question_and_what_is_no_address_leads_to_nobody(people: People) -> None:
+    people.add_many([record("a", "1", email="anna@example.com"), record("a", "2", email="bo@example.com")])
+    found = people.find_many(email=["Anna@Example.com", "bo@example.com", "carl@example.com", "no address", ""])
+    assert {key: person.fields["email"] for key, person in found.items()} == {
+        "Anna@Example.com": "anna@example.com",
+        "bo@example.com": "bo@example.com",
+    }
+    assert people.find(email="no address") is None
+    with pytest.raises(ConfigurationError, match="takes several"):
+        people.find_many(email="anna@example.com")
+    with pytest.raises(ConfigurationError, match="no strong key"):
+        people.find(name="Anna")
 
 
 def test_a_record_whose_id_no_database_takes_is_rejected_and_stops_no_other(people: People) -> None:

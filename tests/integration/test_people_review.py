@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from onceward.errors import ConfigurationError
-from onceward.identity import People
+from onceward.identity import People, Person, reading
+from onceward.identity.tables import Tables
 from tests.people_places import BOTH, people_url, record
 
 ANNA = {"name": "Anna Schmidt", "city": "Berlin", "country": "DE"}
@@ -16,8 +17,13 @@ ANA = ANNA | {"name": "Ana Schmidt"}
 
 
 @pytest.fixture(params=BOTH)
-def people(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[People]:
-    with People(people_url(request.param, tmp_path, request)) as opened:
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return people_url(request.param, tmp_path, request)
+
+
+@pytest.fixture
+def people(url: str) -> Iterator[People]:
+    with People(url) as opened:
         yield opened
 
 
@@ -105,6 +111,24 @@ def test_an_id_leads_on_however_often_its_person_turned_out_to_be_another(people
     people.accept(ids[1], ids[0])
     assert [person.id for one in ids if (person := people.get(one)) is not None] == [ids[0]] * 4
     assert len(people) == 1
+
+
+def test_a_list_of_questions_is_of_one_moment_though_others_answer_meanwhile(
+    people: People, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    anna, ana = pair(people)
+    read = reading.people
+
+    def meanwhile(tables: Tables, ids: Sequence[str]) -> Iterator[Person]:
+        monkeypatch.setattr(reading, "people", read)
+        with People(url) as others:
+            others.accept(anna, ana)
+        return read(tables, ids)
+
+    monkeypatch.setattr(reading, "people", meanwhile)
+    [question] = people.reviews()
+    assert [question.one.id, question.other.id] == sorted((anna, ana))
+    assert people.reviews() == []
 
 
 def test_whom_nobody_knows_cannot_be_answered_for(people: People) -> None:

@@ -19,6 +19,9 @@ from .seen import fingerprint, key_of
 NAMES_A_ROW: Final = ("external_id", "email")
 """Unless columns are given: the first of these fields that a row has."""
 
+NEARLY: Final = 0.8
+"""Of 1: `emial` is that near to `email`."""
+
 MOST_NAMES: Final = 10_000
 """Of columns, in files where every row has its own: a bound for what is remembered of them."""
 
@@ -45,6 +48,7 @@ class Fitted:
                 raise SourceError(f"there is no column {column!r}", hint=did_you_mean(column, columns, "columns are"))
         self._chosen = chosen
         taken = set(chosen.fields.values())
+        _refuse_typos(chosen, [name for name in known if name not in taken])
         self._plain = {_plain(name): name for name in known if name not in taken}
         self._fields: dict[str, str] = {}
         kept = [column for column in columns if column not in chosen.ignore]
@@ -97,6 +101,19 @@ class Fitted:
                     return f"the columns {before[field]!r} and {column!r} are both {field}"
                 before[field] = column
         return None
+
+
+def _refuse_typos(chosen: Columns, free: Sequence[str]) -> None:
+    """A field of one's own is fine; one that is nearly a known field would silently tell nobody apart."""
+    from difflib import get_close_matches  # here, because most names are right
+
+    for column, field in chosen.fields.items():
+        near = [] if field in free else get_close_matches(field, free, n=1, cutoff=NEARLY)
+        if near:
+            raise SourceError(
+                f"{column!r} is mapped to {field!r}, which is nearly {near[0]!r}",
+                hint=f"write {near[0]}; a field of your own may be named like its column, without a mapping",
+            )
 
 
 def _plain(name: str) -> str:

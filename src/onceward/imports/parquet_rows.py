@@ -36,7 +36,7 @@ class ParquetRows:
             self._database.execute("SET TimeZone = 'UTC'")  # the same text on every machine
             name = re.sub(r"[*?[]", r"[\g<0>]", str(path.absolute())).replace("'", "''")  # a name, no pattern
             self._total: int = self._database.execute(f"SELECT count(*) FROM read_parquet('{name}')").fetchone()[0]  # noqa: S608 (quoted above)
-            described = self._database.execute(f"DESCRIBE SELECT * FROM read_parquet('{name}')").fetchall()
+            described = self._database.execute(f"DESCRIBE SELECT * FROM read_parquet('{name}')").fetchall()  # noqa: S608 (as above)
             self.columns = checked_header([column[0] for column in described], path.name)
             wanted = ", ".join(_wanted(column[0], column[1]) for column in described)
             self._cursor = self._database.execute(f"SELECT {wanted} FROM read_parquet('{name}')")  # noqa: S608 (as above)
