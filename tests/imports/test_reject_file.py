@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,6 +38,33 @@ def test_if_it_cannot_be_written_another_place_for_it_helps(file: Path, people: 
     summary = import_file(file, people, rejects=tmp_path / "rejected.csv")
     assert summary.counts == Counts(created=1, rejected=2)
     assert [row[0] for row in rejected(tmp_path / "rejected.csv")] == ["3", "4"]
+
+
+FULL = """
+import resource, sys
+from pathlib import Path
+from onceward import SourceError
+from onceward.identity import People
+from onceward.imports import import_file
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+try:
+    import_file(sys.argv[1], People("sqlite://:memory:"), rejects=sys.argv[2], batch=5)
+except SourceError as error:
+    print(error)
+"""
+
+
+def test_a_disk_without_room_for_it_is_told_in_a_sentence(tmp_path: Path) -> None:
+    file = write(tmp_path / "users.csv", [("no address", "x" * 3_000, "") for _ in range(100)])
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(file), str(tmp_path / "rejected.csv")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == ""
+    assert "File too large → make room there: the rows before this batch are in it" in done.stdout
 
 
 def test_once_it_has_rows_an_import_goes_on_in_it_wherever_the_next_run_would_put_it(
