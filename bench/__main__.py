@@ -25,6 +25,7 @@ from bench import (
     newest,
     newest_postgres,
     newest_redis,
+    queues,
 )
 from bench.case import QUICK, THOROUGH, Case, Cases, Plan
 from bench.paired import compare
@@ -41,6 +42,7 @@ SUBJECTS = (
     newest_redis,
     cases_postgres,
     cases_redis,
+    queues,
     http,
     cases_counting,
 )

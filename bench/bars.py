@@ -89,6 +89,8 @@ BARS: dict[str, Bar] = {
     "redis, replay, against bare redis-py": at_most(1.0),
     "redis 8 threads, fresh, against bare redis-py": at_least(2),
     "redis 64 tasks, fresh, against bare redis.asyncio": at_least(7),
+    "nats, batches of 100, against no guard": at_least(0.7),
+    "redis streams, batches of 100, against no guard": at_least(0.7),
     **{
         f"{place}{crowd}, {kind}, against {peer}": at_least(1)
         for kind in ("fresh", "replay")
@@ -124,6 +126,8 @@ WITHOUT_BAR = (
     "redis 64 tasks, replay, against bare redis.asyncio",
     "redis, newest of events, against a bare script",
     "redis, newest of events with message ids, against a bare script",
+    "nats, batches of 100, nothing but the queue, against no guard",
+    "redis streams, batches of 100, nothing but the queue, against no guard",
     "http, replay, against idemkit",
     "http, replay, against asgi-idempotency-header",
     "http, replay, against idemptx",

@@ -20,7 +20,7 @@ from .core.engine import Engine
 from .core.execute import execute
 from .core.recover import Tell
 from .core.schedule import Watcher, keep
-from .decorator import Item, P, T, answer_of
+from .decorator import Item, P, T, answer_of, refuse_task
 from .errors import ConfigurationError
 from .face import Face, by_text
 from .locks import AsyncHeldLock, AsyncLock, lock_job, tried_async
@@ -404,6 +404,7 @@ def recover_until_stopped(once: AsyncOnce, every: Duration | None, tell: Tell | 
 
 
 def refuse_plain(fn: Any) -> None:
+    refuse_task(fn)
     if not inspect.iscoroutinefunction(fn):
         raise ConfigurationError(
             f"AsyncOnce decorates async functions, and {fn!r} is none", hint="make it async def, or use Once"

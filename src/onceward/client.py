@@ -10,7 +10,7 @@ from .blocks import ClaimBlock
 from .bridge import run
 from .core import inspect as records
 from .core.engine import Engine
-from .decorator import Item, P, T, answer_of
+from .decorator import Item, P, T, answer_of, refuse_task
 from .errors import ConfigurationError
 from .face import Face, by_text
 from .function import Decorator, Function, SkippingDecorator, do
@@ -138,6 +138,7 @@ class Once(Face):
         """Decorate a function: `@once`, or `@once(key="charge:{order_id}", …)`. Async ones get the async face."""
 
         def decorate(fn: Callable[..., Any]) -> Any:
+            refuse_task(fn)
             if inspect.iscoroutinefunction(fn):
                 return self.aio(key=key, name=name, version=version, tenant=tenant, **settings)(fn)
             refuse_undecoratable(fn)
@@ -179,6 +180,7 @@ class Once(Face):
         self.operations[name].adding(choices)  # refused here, where the name is written
 
         def decorate(fn: Callable[..., Any]) -> Any:
+            refuse_task(fn)
             if inspect.iscoroutinefunction(fn):
                 return self.aio.operation(name, **choices)(fn)
             refuse_undecoratable(fn)

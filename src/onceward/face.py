@@ -6,7 +6,7 @@ import contextlib
 import functools
 import inspect
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
@@ -24,7 +24,7 @@ from .model.results import ResultType
 from .model.sources import OncewardWarning
 from .observe.events import Listener
 from .operation import NO_MARKS, KeySource, Operation, codec_for, label_of, name_of
-from .ports import Store, World
+from .ports import KeepsCounts, Store, World
 from .stores.registry import open_store, store_url
 from .worlds.keeper import Keeper
 from .worlds.ourselves import OURSELVES
@@ -284,6 +284,8 @@ class Face:
         return operation, functools.partial(job_or_error, fn.job)  # with its receiver, if it is a method
 
     _awaits = False
+    _beside: Sequence[Engine] = ()
+    """Engines of its other colour."""
 
     def __repr__(self) -> str:
         tenant = "" if self._tenant is None else f", tenant={self._tenant!r}"
@@ -370,6 +372,17 @@ def _counters(store: Store, bus: Bus) -> Counters:
     from .worlds.counters import Counters  # for those who ask for them
 
     return Counters(store, bus)
+
+
+def count_outcomes(once: Face) -> None:
+    """Let a client count from now on, as with `counters=True`: for programs of ours that are given one.
+
+    A store that cannot keep counters is left alone.
+    """
+    if once.counters is None and isinstance(once.store, KeepsCounts):
+        once.counters = _counters(once.store, once.engine.bus)
+        for engine in (once.engine, *once._beside):  # noqa: SLF001 (those of its own that were made before)
+            engine.count_by_scope()
 
 
 def _cached(store: Store, most: int) -> Store:

@@ -48,8 +48,9 @@ class Kept(Generic[T]):
                 hint="keep deleted entities at least as long as the messages are known",
             )
         self.name = name
-        self._engine = face.engine
-        self._newest = Newest(
+        self.client = face
+        self.engine = face.engine
+        self.newest = Newest(
             face.state_scope(name),
             face.codec(holds),
             keep,
@@ -60,10 +61,10 @@ class Kept(Generic[T]):
     @property
     def scope(self) -> Scope:
         """Whose entities these are: application, name and tenant."""
-        return self._newest.scope
+        return self.newest.scope
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.scope.text} on {self._engine.store.name}>"
+        return f"<{type(self).__name__} {self.scope.text} on {self.engine.store.name}>"
 
 
 class State(Kept[T]):
@@ -71,34 +72,34 @@ class State(Kept[T]):
 
     def apply(self, entity: Any, ordering: AnyOrdering, value: T, *, event_id: Any = None) -> Outcome[T]:
         """The entity has this value since then, unless a newer event is known: `Executed`, `Replayed` or `Stale`."""
-        return run(flows.apply(self._engine, self._newest, StateEvent(entity, ordering, value, event_id)))
+        return run(flows.apply(self.engine, self.newest, StateEvent(entity, ordering, value, event_id)))
 
     def delete(self, entity: Any, ordering: AnyOrdering, *, event_id: Any = None) -> Outcome[None]:
         """The entity is gone since then, unless a newer event is known. Older ones do not bring it back."""
-        return run(flows.apply(self._engine, self._newest, StateEvent(entity, ordering, deleted, event_id)))
+        return run(flows.apply(self.engine, self.newest, StateEvent(entity, ordering, deleted, event_id)))
 
     def apply_many(self, events: Iterable[StateEvent[T] | tuple[Any, ...]]) -> list[Outcome[T]]:
         """Thousands in one call. Outcomes in input order; one that cannot be read is `Failed`, and stops no other."""
-        return run(flows.apply_all(self._engine, self._newest, events))
+        return run(flows.apply_all(self.engine, self.newest, events))
 
     def apply_in(
         self, connection: Any, entity: Any, ordering: AnyOrdering, value: T | Gone, *, event_id: Any = None
     ) -> Outcome[T]:
         """As `apply`, in your own transaction: write your own row there if the outcome is `applied`."""
-        return run(flows.apply(self._engine, self._newest, StateEvent(entity, ordering, value, event_id), connection))
+        return run(flows.apply(self.engine, self.newest, StateEvent(entity, ordering, value, event_id), connection))
 
     def apply_many_in(self, connection: Any, events: Iterable[StateEvent[T] | tuple[Any, ...]]) -> list[Outcome[T]]:
         """As `apply_many`, in your own transaction."""
-        return run(flows.apply_all(self._engine, self._newest, events, connection))
+        return run(flows.apply_all(self.engine, self.newest, events, connection))
 
     def get(self, entity: Any) -> T | None:
         """The newest value; None if there is none, or the entity was deleted."""
-        current: Current[T] | None = run(flows.read(self._engine, self._newest, entity))
+        current: Current[T] | None = run(flows.read(self.engine, self.newest, entity))
         return None if current is None else current.value
 
     def read(self, entity: Any) -> Current[T] | None:
         """The newest value with its ordering; of a deleted entity what is left of it; None if nothing is known."""
-        return run(flows.read(self._engine, self._newest, entity))
+        return run(flows.read(self.engine, self.newest, entity))
 
 
 class AsyncState(Kept[T]):
@@ -106,33 +107,33 @@ class AsyncState(Kept[T]):
 
     async def apply(self, entity: Any, ordering: AnyOrdering, value: T, *, event_id: Any = None) -> Outcome[T]:
         """The entity has this value since then, unless a newer event is known: `Executed`, `Replayed` or `Stale`."""
-        return await flows.apply(self._engine, self._newest, StateEvent(entity, ordering, value, event_id))
+        return await flows.apply(self.engine, self.newest, StateEvent(entity, ordering, value, event_id))
 
     async def delete(self, entity: Any, ordering: AnyOrdering, *, event_id: Any = None) -> Outcome[None]:
         """The entity is gone since then, unless a newer event is known. Older ones do not bring it back."""
-        return await flows.apply(self._engine, self._newest, StateEvent(entity, ordering, deleted, event_id))
+        return await flows.apply(self.engine, self.newest, StateEvent(entity, ordering, deleted, event_id))
 
     async def apply_many(self, events: Iterable[StateEvent[T] | tuple[Any, ...]]) -> list[Outcome[T]]:
         """Thousands in one call. Outcomes in input order; one that cannot be read is `Failed`, and stops no other."""
-        return await flows.apply_all(self._engine, self._newest, events)
+        return await flows.apply_all(self.engine, self.newest, events)
 
     async def apply_in(
         self, connection: Any, entity: Any, ordering: AnyOrdering, value: T | Gone, *, event_id: Any = None
     ) -> Outcome[T]:
         """As `apply`, in your own transaction: write your own row there if the outcome is `applied`."""
-        return await flows.apply(self._engine, self._newest, StateEvent(entity, ordering, value, event_id), connection)
+        return await flows.apply(self.engine, self.newest, StateEvent(entity, ordering, value, event_id), connection)
 
     async def apply_many_in(
         self, connection: Any, events: Iterable[StateEvent[T] | tuple[Any, ...]]
     ) -> list[Outcome[T]]:
         """As `apply_many`, in your own transaction."""
-        return await flows.apply_all(self._engine, self._newest, events, connection)
+        return await flows.apply_all(self.engine, self.newest, events, connection)
 
     async def get(self, entity: Any) -> T | None:
         """The newest value; None if there is none, or the entity was deleted."""
-        current: Current[T] | None = await flows.read(self._engine, self._newest, entity)
+        current: Current[T] | None = await flows.read(self.engine, self.newest, entity)
         return None if current is None else current.value
 
     async def read(self, entity: Any) -> Current[T] | None:
         """The newest value with its ordering; of a deleted entity what is left of it; None if nothing is known."""
-        return await flows.read(self._engine, self._newest, entity)
+        return await flows.read(self.engine, self.newest, entity)

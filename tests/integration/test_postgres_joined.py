@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import os
 import threading
 from collections.abc import Iterator
@@ -79,6 +80,19 @@ def test_a_rollback_leaves_nothing_as_if_it_had_never_been_claimed(once: Once, s
     assert effects(schema) == []
     assert once.read("k") is None
     assert once.run("k", lambda: "again") == "again"
+
+
+@pytest.mark.mission("A8")
+def test_who_waits_in_vain_within_a_transaction_is_a_claim_error(once: Once) -> None:
+    told: list[str] = []
+    once.subscribe(lambda event: told.append(f"{event.name} {event.reason}"))
+    owner = once.claim("k")
+    contextvars.Context().run(owner.__enter__)
+    patient = once.using(on_running="wait", wait="5ms")
+    with BLOCKING["psycopg"]("READ COMMITTED") as connection, patient.within(connection) as tx:
+        assert tx.outcome("k", int).kind == "running"
+    contextvars.Context().run(owner.__exit__, None, None, None)
+    assert told.count("claim_failed wait limit") == 1
 
 
 @pytest.mark.parametrize("kind", BLOCKING)

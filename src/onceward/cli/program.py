@@ -34,6 +34,7 @@ Examples:
   onceward audit --since 24h                             who changed records by hand, and why
   onceward operations                                    what is declared: keys, windows, leases
   onceward schedule shop.jobs:once                       run its schedules; on ten machines, each slot once
+  onceward consume shop.orders:app                       work on the messages of a queue, each once
   onceward recover shop.jobs:once                        finish what nobody delivers again
   onceward sagas                                         how far each of their steps has come
   onceward stats -o json | jq                            tables for people, JSON for programs
@@ -170,6 +171,7 @@ def start(arguments: Sequence[str] | None = None) -> NoReturn:
         acting,
         auditing,
         checkup,
+        consuming,
         declaring,
         imports,
         migrating,

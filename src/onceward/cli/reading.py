@@ -85,15 +85,17 @@ def _row(record: Record, now: int) -> list[str]:
 @click.option("--state", "states", type=STATES, multiple=True, help="Only this state; may be repeated.")
 @SCOPE
 @click.option("--older-than", metavar="DURATION", help="Not touched for so long, such as 1h or 7d.")
+@click.option("--claimed-before", metavar="DURATION", help="Claimed longer ago than this, renewed since or not.")
 @click.option("--sort", "order", type=ORDERS, default="updated", show_default=True, help="Newest first, or by key.")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many.")
 @common
-def ls(states: tuple[str, ...], older_than: str | None, order: str, limit: int) -> None:
+def ls(states: tuple[str, ...], older_than: str | None, claimed_before: str | None, order: str, limit: int) -> None:
     r"""List records; those last touched first. FREE ones only on demand.
 
     \b
     Examples:
-      onceward ls --state PENDING --older-than 1h
+      onceward ls --state PENDING --older-than 1h          neither ended nor renewed
+      onceward ls --state PENDING --claimed-before 1h      begun so long ago
       onceward ls --sort created --limit 10
       onceward ls --scope shop/charge --limit 500 -o json
     """
@@ -105,7 +107,8 @@ def ls(states: tuple[str, ...], older_than: str | None, order: str, limit: int) 
         wanted = Filter(
             states=tuple(State(one.upper()) for one in states) or WORK, scope=scope(), updated_before=before
         )
-        found = first(store, wanted, Order(order), limit + 1)
+        ago = None if claimed_before is None else microseconds(claimed_before, "--claimed-before")
+        found = first(store, wanted, Order(order), limit + 1, claimed_ago=ago)
     more, found = len(found) > limit, found[:limit]
     if wants_json():
         display.print_json([brief(*one) for one in found])

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from onceward.client import Once
-from onceward.face import Face
+from onceward.face import Face, count_outcomes
 from onceward.model.outcome import Executed, Failed, Replayed, Running
 from onceward.model.schedule import Missed, Ran, shown
 from onceward.model.slots import moment
@@ -60,6 +60,7 @@ def schedule(*, target: str, only_list: bool) -> int:
     if not as_json:
         names = ", ".join(sorted(once.schedules))
         say(f"{len(once.schedules)} on {once.store.name}, as {once.engine.owner.name}: {names}")
+    count_outcomes(once)
     once.subscribe(warn)
     with signals(once):
         run_until_stopped(once, JsonLines() if as_json else Lines())

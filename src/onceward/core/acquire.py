@@ -161,7 +161,7 @@ async def outcome_of(engine: Engine, job: Job, answer: Answer, *, waited: bool =
     engine.tell(
         "mismatch" if isinstance(outcome, Mismatch) else "skipped", job.key, answer.record, reason=outcome.reason
     )
-    if waited and job.policy.wait and isinstance(outcome, Running):
+    if waited and job.policy.wait and isinstance(outcome, Running) and not engine.stopping:
         engine.tell("claim_failed", job.key, answer.record, reason="wait limit")
     return outcome
 

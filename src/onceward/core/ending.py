@@ -33,7 +33,17 @@ async def after_value(held: Held, value: Any, *, reason: str = "") -> Outcome[An
         else:
             answer = await held.record_result(value)
     except StoreError as error:
-        return _unknown(held, value, repr(error))
+        return unconfirmed(held, value, error)
+    return recorded(held, value, answer, reason)
+
+
+def unconfirmed(held: Held, value: Any, error: StoreError) -> Outcome[Any]:
+    """The work is done, but the store did not say that it has its result."""
+    return _unknown(held, value, repr(error))
+
+
+def recorded(held: Held, value: Any, answer: Answer, reason: str = "") -> Outcome[Any]:
+    """What the store's answer to a completion means."""
     if answer.verdict is OK:
         return _executed(held, value, reason)
     match answer.verdict:

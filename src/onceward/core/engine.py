@@ -60,8 +60,12 @@ class Engine:
         self.opened = False
         self.wants: Callable[[str], bool] = bus.wants  # one step less on every call's way
         self.emit: Emit = self._emit
-        if bus.totals is not None:  # only those who count by scope pay for it
-            self.wants, self.emit = ALL, bus.totals.emitter(bus, self._emit)
+        self.count_by_scope()
+
+    def count_by_scope(self) -> None:
+        """If anybody counts by scope: only those who do pay for it."""
+        if self.bus.totals is not None:
+            self.wants, self.emit = ALL, self.bus.totals.emitter(self.bus, self._emit)
 
     def is_ready(self) -> bool:
         """Before every flow: right world, still claiming. False: the store must be opened first."""

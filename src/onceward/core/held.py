@@ -182,7 +182,7 @@ class Held(Lease):
         completion = self._completion(self.job.codec.encode(value, self.key.id))
         self.settling = True
         answer = answer_to(completion)
-        self._settled_as(answer, COMPLETED)
+        self.settled_as(answer, COMPLETED)
         return answer
 
     async def record_result(self, value: Any) -> Answer:
@@ -194,6 +194,10 @@ class Held(Lease):
         if cancelled is not None:
             raise cancelled
         return answer
+
+    def lightly(self, value: Any) -> Complete:
+        """The settlement for a light value, made at once."""
+        return self._completion(self.job.codec.encode(value, self.key.id))
 
     async def completion(self, value: Any) -> Complete:
         """The settlement for this value. Its bytes are made once and resent as they are."""
@@ -294,7 +298,7 @@ class Held(Lease):
                 answer = self.engine.answer(settlement)
             else:
                 answer, cancelled = await self.engine.finish(self._surely(settlement), self.hurry)
-            self._settled_as(answer, state)
+            self.settled_as(answer, state)
         except BaseException as error:
             self.settling = False
             if isinstance(error.__cause__, StoreError):  # cancelled, and the store did not answer either
@@ -307,7 +311,7 @@ class Held(Lease):
             raise cancelled
         return answer
 
-    def _settled_as(self, answer: Answer, state: State) -> None:
+    def settled_as(self, answer: Answer, state: State) -> None:
         if answer.verdict is OK:
             self.settled = state
             self.record = record = answer.record or self.record
@@ -325,7 +329,7 @@ class Held(Lease):
             return
         with suppress(StoreError):
             answers = await self.engine.store.settle([settlement], timeout=self.job.policy.call_timeout)
-            self._settled_as(answers[0], state)
+            self.settled_as(answers[0], state)
 
     def _tell(self, state: State) -> None:
         """The event of a settlement, told where it is known, whatever is raised afterwards."""

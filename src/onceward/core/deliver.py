@@ -1,0 +1,162 @@
+"""Deliveries of a queue: claimed together in one call, carried out one by one. Nobody waits for a running owner.
+
+What stands in the way of one delivery is a value, like its outcome: it is no reason to stop the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from onceward.errors import ClaimError, ResultError, StoreError, VersionSkew
+from onceward.model.outcome import Outcome, Parked, Running
+from onceward.model.record import Answer, Complete, State, Verdict
+from onceward.model.weight import is_light
+
+from . import switch
+from .acquire import FIRST_PAUSE, TRIES_LEFT, acquire, outcome_of, take
+from .ending import after_error, after_value, recorded, unconfirmed
+from .engine import Engine
+from .execute import awaited, execute, perform, unprotected
+from .held import Held, message_of
+from .interrupted import recover
+from .job import NO_KEY, Job
+
+Found = Held | Outcome[Any] | Exception
+"""What a claim led to: ours, or the outcome or the error that stands in its way."""
+
+TROUBLE_OF_ONE = (ResultError, VersionSkew, ClaimError)
+"""What is wrong with one key says nothing about the others."""
+
+
+async def claim_together(engine: Engine, jobs: Sequence[Job]) -> list[Found]:
+    """Each job of another key. No store: the same error for each."""
+    asked = [Held(engine, job) for job in jobs]
+    try:
+        await engine.ready()
+        return await _claim(engine, asked)
+    except StoreError as error:
+        await recover(engine, asked, error)
+        return [error for _ in asked]
+    except BaseException as error:
+        await recover(engine, asked, error)
+        raise
+
+
+async def _claim(engine: Engine, asked: Sequence[Held]) -> list[Found]:
+    since = engine.world.monotonic()
+    answers, cancelled = await _ask(engine, asked)
+    for one, answer in zip(asked, answers, strict=True):
+        one.answered(answer)
+    if cancelled is not None:
+        raise cancelled
+    return [await _found(one, answer, since) for one, answer in zip(asked, answers, strict=True)]
+
+
+async def _ask(engine: Engine, asked: Sequence[Held]) -> tuple[list[Answer], BaseException | None]:
+    """Repeated with the same nonces if no reply came: what was granted into the void is recognised as ours."""
+    timeout = min(one.job.policy.call_timeout for one in asked)
+    requests = [one.request() for one in asked]
+    for _ in TRIES_LEFT[:-1]:
+        try:
+            return await engine.finish(engine.store.claim(requests, timeout=timeout))
+        except StoreError:
+            await engine.world.sleep(FIRST_PAUSE * (1 + engine.world.jitter()))
+    return await engine.finish(engine.store.claim(requests, timeout=timeout))
+
+
+async def _found(one: Held, answer: Answer, since: float) -> Found:
+    try:
+        if one.granted:
+            return take(one, since)
+        if answer.verdict is Verdict.SETTLED:  # granted into the void, and settled by somebody since: ask anew
+            return await acquire(one)
+        return await outcome_of(one.engine, one.job, answer)
+    except TROUBLE_OF_ONE as error:
+        return error
+
+
+def needs_no_claim(job: Job) -> bool:
+    """It has no key and was declared to run all the same, or the test mode is on."""
+    return job.key is NO_KEY or bool(switch.off)
+
+
+async def carry_out(engine: Engine, job: Job, found: Held | StoreError | None) -> Outcome[Any] | Exception:
+    """Run what is ours, or needs no claim. Without a store, only what was declared to run all the same."""
+    if found is None:
+        return await execute(engine, job)
+    if isinstance(found, Held):
+        try:
+            return await perform(found)
+        except BaseException as error:
+            await recover(engine, [found], error)
+            raise
+    if isinstance(found, VersionSkew) or job.policy.on_store_down != "run":
+        return found
+    return await unprotected(engine, job, f"store down: {message_of(found)}")
+
+
+def may_go_together(held: Held) -> bool:
+    """Whether its result may be recorded with those of others: not where the store answers at once, or asks first."""
+    return held.engine.answer is None and not held.record.ask_first and held.job.policy.on_lost != "cancel"
+
+
+async def run_apart(held: Held) -> Unrecorded | Outcome[Any]:
+    """As `perform`, in a task of its own, but a plain result is left to be recorded with those of others."""
+    held.__enter__()  # left with the task, whose context this is
+    held.begun = True
+    job = held.job
+    try:
+        try:
+            value = await awaited(job, job.call(*job.args, **job.kwargs))
+        except BaseException as error:  # noqa: BLE001 (whatever was raised, the claim must end)
+            return await after_error(held, error)
+        if held.settled is None and held.joined is None and is_light(value):
+            held.result = value
+            return Unrecorded(held, held.lightly(value), value)
+        return await after_value(held, value)
+    except BaseException as error:
+        await recover(held.engine, [held], error)
+        raise
+
+
+class Unrecorded(NamedTuple):
+    """Work that is done, and whose result the store has to be told."""
+
+    held: Held
+    completion: Complete
+    value: Any
+
+
+async def record_together(engine: Engine, done: Sequence[Unrecorded]) -> list[Outcome[Any]]:
+    """One call for all. If it is not answered, each by itself, with the same bytes, for as long as its policy says."""
+    timeout = min(one.held.job.policy.call_timeout for one in done)
+    for one in done:
+        one.held.settling = True
+    try:
+        answers, _ = await engine.finish(engine.store.settle([one.completion for one in done], timeout=timeout))
+    except StoreError:
+        return [await _record_alone(one) for one in done]
+    for one, answer in zip(done, answers, strict=True):
+        one.held.settled_as(answer, State.COMPLETED)
+    return [recorded(one.held, one.value, answer) for one, answer in zip(done, answers, strict=True)]
+
+
+async def _record_alone(one: Unrecorded) -> Outcome[Any]:
+    try:
+        answer = await one.held.settle(one.completion, State.COMPLETED)
+    except StoreError as error:
+        return unconfirmed(one.held, one.value, error)
+    return recorded(one.held, one.value, answer)
+
+
+async def park_apart(engine: Engine, job: Job, error_type: str, error: str) -> bool:
+    """A record of its own, parked, for a message that cannot be done: a person must say. False: not now."""
+    found = (await claim_together(engine, [job]))[0]
+    if isinstance(found, Held):
+        with found:
+            answer = await found.park(error_type, error)
+        return answer.verdict is Verdict.OK
+    if isinstance(found, Exception):
+        raise found
+    return isinstance(found, Parked) or not isinstance(found, Running)

@@ -1,0 +1,98 @@
+"""The rule: what an outcome means for the delivery that led to it. Pure, and stated only here.
+
+| the outcome                                | the delivery                                                       |
+|--------------------------------------------|--------------------------------------------------------------------|
+| executed, replayed, stale                  | acknowledged                                                       |
+| running elsewhere                          | later: when that lease ends, or sooner, in growing steps           |
+| failed, to be tried again                  | later: after `retry_delay`, else in growing steps                  |
+| failed for good, or attempts used up       | dead letter; if there is none, parked and acknowledged             |
+| mismatch, or it cannot be read             | dead letter; if there is none, parked and acknowledged             |
+| parked (nobody knows whether it happened)  | dead letter; if there is none, acknowledged: its record is parked  |
+| unknown: the record was not confirmed      | later: the record will tell                                        |
+| the store is down                          | later, unless the operation says on_store_down="run"               |
+| this process is stopping                   | at once, to somebody else                                          |
+
+Parked, for a message, means: a PARKED record of its own tells its id, its queue and the reason, until a person resolves
+it. Nothing is ever acknowledged without its effect, or such a record, or a dead letter.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from msgspec import Struct
+
+from onceward.errors import ResultError, Stopping, StoreError, VersionSkew
+from onceward.model.outcome import Executed, Failed, Mismatch, Outcome, Parked, Replayed, Running, Stale
+
+AT_LEAST: Final = 0.05
+"""Seconds: what is delivered again at once, over and over, keeps everybody busy."""
+
+
+class Pace(Struct, frozen=True):
+    """How long to wait before the next delivery: `first` seconds, doubled each time, at most `longest`."""
+
+    first: float = 1.0
+    longest: float = 60.0
+
+    def after(self, times: int) -> float:
+        return min(self.longest, self.first * 2.0 ** min(max(times, 1) - 1, 30))
+
+
+class Ack(Struct, frozen=True):
+    """It is done: never again."""
+
+
+class Later(Struct, frozen=True):
+    """Again, not before that many seconds."""
+
+    seconds: float
+    reason: str
+
+
+class Aside(Struct, frozen=True):
+    """Never again, but a person has to see it: `kind` and `reason` say why. `parked`: its record says so already."""
+
+    kind: str
+    reason: str
+    parked: bool = False
+
+
+Ruling = Ack | Later | Aside
+
+
+def rule(outcome: Outcome[Any] | Exception, deliveries: int, pace: Pace) -> Ruling:
+    """What becomes of a delivery, by its outcome or the error that kept it from having one."""
+    match outcome:
+        case Executed() | Replayed() | Stale():
+            return Ack()
+        case Running():
+            left = pace.longest if outcome.retry_after is None else outcome.retry_after
+            return Later(max(AT_LEAST, min(left, pace.after(deliveries))), outcome.reason)
+        case Failed(final=True):
+            return Aside(outcome.error_type or "Failed", f"attempt {outcome.attempt}: {outcome.error}")
+        case Failed():
+            return Later(outcome.retry_after or pace.after(outcome.attempt or deliveries), outcome.reason)
+        case Mismatch():
+            which = f" (differs in: {', '.join(outcome.arguments)})" if outcome.arguments else ""
+            return Aside("PayloadMismatch", f"{outcome.key} came before with another payload{which}")
+        case Parked():
+            has_record = outcome.token > 0  # an event of the future has none
+            why = f"attempt {outcome.attempt}: {outcome.error}" if has_record else outcome.error
+            return Aside(outcome.error_type or "Parked", why, parked=has_record)
+        case Outcome():  # unknown
+            return Later(pace.after(deliveries), outcome.reason)
+        case _:
+            return _after_trouble(outcome, deliveries, pace)
+
+
+def _after_trouble(error: Exception, deliveries: int, pace: Pace) -> Ruling:
+    if isinstance(error, Stopping):
+        return Later(0.0, "stopping")
+    if isinstance(error, VersionSkew):  # nothing will change before this process is upgraded
+        return Later(pace.longest, "version skew")
+    if isinstance(error, StoreError):
+        return Later(pace.after(deliveries), "store down")
+    if isinstance(error, ResultError):  # it was done; that its result cannot be read concerns whoever wants it
+        return Ack()
+    return Aside(type(error).__qualname__, str(error))

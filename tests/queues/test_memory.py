@@ -1,0 +1,31 @@
+"""The queue in this process does what a broker does."""
+
+from __future__ import annotations
+
+import pytest
+
+from onceward.queues import MemoryQueue, Queue
+from onceward.testing.queues import QueueConformance
+
+
+@pytest.mark.mission("D1", "D5")
+@pytest.mark.fault("F70", "F71", "F72")
+class TestMemory(QueueConformance):
+    ack_deadline = 1.0
+
+    @pytest.fixture(autouse=True)
+    def _own_queue(self) -> None:
+        self._queue = MemoryQueue(ack_deadline=self.ack_deadline)
+
+    def queue(self, *, dead_letters: bool, ack_deadline: float) -> Queue:
+        self._queue.dead_letters = dead_letters
+        return self._queue
+
+    async def put(self, body: bytes, id: str) -> None:
+        self._queue.put(body, id=id)
+
+    async def left(self) -> int:
+        return len(self._queue)
+
+    async def dead(self) -> list[bytes]:
+        return [message.body for message, _ in self._queue.dead]

@@ -1,0 +1,47 @@
+"""One consumer process of the storm: `python -m tests.queues.worker KIND URL NAME DATABASE`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from onceward import Once, current_claim
+from onceward.queues import Consumer
+from tests.queues.adapters import adapter
+
+ACK_DEADLINE = 2.0
+LEASE = "2s"
+"""Both short: what a killed worker had in hand is waited for."""
+
+
+def consumer(kind: str, url: str, name: str, database: str) -> Consumer:
+    """Its effect is a row, written together with the record."""
+    once = Once(f"sqlite:///{database}?synchronous=normal", lease=LEASE)
+    own = threading.local()
+
+    @once(key="{event[id]}", name="book")
+    def book(event: dict[str, Any]) -> None:
+        if not hasattr(own, "connection"):
+            own.connection = sqlite3.connect(database, timeout=30)
+        with own.connection as connection:
+            connection.execute("INSERT INTO effects VALUES (?)", (event["id"],))
+            current_claim().complete_in(connection)
+
+    queue = adapter(kind, url, name, dead_letters=False, ack_deadline=ACK_DEADLINE)
+    return Consumer(book, queue, at_once=10, first_delay="100ms", longest_delay="1s")
+
+
+def is_ready(database: Path, pid: int) -> Path:
+    """There once a SIGTERM is understood."""
+    return database.parent / f"ready-{pid}"
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # until the consumer has its own
+    is_ready(Path(sys.argv[4]), os.getpid()).touch()
+    consumer(*sys.argv[1:5]).run()
