@@ -49,7 +49,7 @@ def target_of(into: People | str, *, dry_run: bool) -> Iterator[Target]:
                 yield Real(copy)
         else:
             with people.transaction(trial=True) as within:
-                within.tables.claim_all()  # most of it would be claimed soon, batch by batch: two could wait in a circle
+                within.tables.claim_all()  # else batch by batch: two could wait for each other in a circle
                 yield Trial(people, within)
     finally:
         if people is not into:
