@@ -353,6 +353,10 @@ class AsyncOnce(Face):
             by_text=by_text(key, name),
         )
 
+    async def migrate(self) -> None:
+        """Make or extend the store's tables, as `onceward migrate` does. Up to date: does nothing."""
+        await records.migrate(self.engine)
+
     async def stats(self, since: Duration = "24h") -> Tally:
         """What all processes counted in the last hours, by scope: for clients that were made with `counters=True`."""
         return await stats(self.engine, microseconds(since, "since"))

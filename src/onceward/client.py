@@ -397,6 +397,10 @@ class Once(Face):
             )
         )
 
+    def migrate(self) -> None:
+        """Make or extend the store's tables, as `onceward migrate` does. Up to date: does nothing."""
+        run(records.migrate(self.engine))
+
     def stats(self, since: Duration = "24h") -> Tally:
         """What all processes counted in the last hours, by scope: for clients that were made with `counters=True`."""
         from .core.counting import stats  # not at the top, for the same reason as in `map`
@@ -417,8 +421,10 @@ class Once(Face):
 
     def close(self, timeout: float = 10.0) -> None:
         """Stop claiming, let running work finish (up to `timeout` seconds), join the keeper, close the store."""
+        from .core.lock import held_here  # for those who have any
+
         self.stop()
-        self.keeper.drain(timeout)
+        self.keeper.drain(timeout, own=held_here())
         for engine in (self.engine, *self._beside):
             engine.closed = True
         self.keeper.close()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from onceward import Once
-from tests.cli.calls import call, finish, process, start, until
+from tests.cli.calls import call, finish, line, process, start, until
 
 ROOT = Path(__file__).parents[2]
 
@@ -136,8 +136,17 @@ def test_what_is_no_application_is_one_line_and_exit_code_2(
     monkeypatch.delitem(sys.modules, "app", raising=False)
     result = call("schedule", target)
     assert result.exit_code == 2
-    assert word in result.stderr.splitlines()[-1]
+    assert word in line(result)
     sys.modules.pop("app", None)
+
+
+def test_a_module_that_is_there_and_breaks_shows_where(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    (folder / "breaks.py").write_text("import nothing_that_is_there\n")
+    result = call("schedule", "breaks:once")
+    assert result.exit_code == 2
+    assert "breaks.py" in result.stderr
+    assert "cannot be imported" in result.stderr.splitlines()[-1]
 
 
 @pytest.mark.mission("C3")

@@ -18,6 +18,7 @@ from onceward.model.record import Complete, Release, Renewal, State, Verdict
 from onceward.stores.postgres import PostgresStore
 from onceward.testing.conformance.stage import wanting
 from onceward.worlds.threads import Threads
+from tests.cli.calls import until
 from tests.integration.postgres_connections import (
     ASYNC,
     BLOCKING,
@@ -368,3 +369,21 @@ def test_a_connection_to_another_database_is_refused(once: Once) -> None:
 def test_an_object_that_is_no_connection_is_refused(once: Once) -> None:
     with pytest.raises(ConfigurationError, match=r"cannot join a builtins\.str"), once.within("no connection"):
         pass
+
+
+# ── in the wrong order ──
+
+
+def test_a_transaction_that_outlives_its_claim_is_refused_and_frees_its_key_when_it_ends(
+    once: Once, schema: str
+) -> None:
+    with psycopg.connect(os.environ[URL]) as connection:
+        with (
+            pytest.raises(ConfigurationError, match=r"with once\.claim\(key\) as claim, connection\.transaction\(\):"),
+            connection.transaction(),
+            once.claim("order:8") as claim,
+        ):
+            claim.complete_in(connection, "receipt")
+        until(lambda: (entry := once.read("order:8")) is not None and entry.state is State.FAILED)
+        assert not connection.closed
+    assert once.run("order:8", lambda: "in the right order") == "in the right order"

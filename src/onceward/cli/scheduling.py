@@ -78,7 +78,8 @@ def client_at(target: str) -> Any:
     try:
         found: Any = importlib.import_module(module_name)
     except Exception as error:
-        traceback.print_exc()
+        if not (isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}.")):
+            traceback.print_exc()  # it is there, so the trouble is inside of it
         raise Refusal(f"{module_name} cannot be imported: {error!r}", Exit.USAGE) from error
     for name in path.split("."):
         if not hasattr(found, name):

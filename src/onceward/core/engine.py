@@ -13,7 +13,7 @@ from onceward.model.policy import SECOND
 from onceward.model.record import Answer, Done, Record, Renewal
 from onceward.model.weight import LIGHT_BYTES, is_light
 from onceward.observe.events import Bus, Emit, Event
-from onceward.ports import AnyRequest, Glances, Immediate, JoinedStore, Store, World
+from onceward.ports import AnyRequest, AnySettlement, Glances, Immediate, JoinedStore, Store, World
 
 from .lease import Lease
 
@@ -32,6 +32,7 @@ class LeaseKeeper(Protocol):
 
     def take(self, hold: Lease, since: float) -> None: ...
     def drop(self, hold: Any) -> None: ...
+    def end(self, hold: Lease, settlement: AnySettlement) -> None: ...
     def due(self) -> Sequence[Lease]: ...
     def shortest_lease(self) -> float | None: ...
 
