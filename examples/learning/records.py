@@ -114,8 +114,7 @@ class Learning:
         ]
 
     def _find(self, emails: Sequence[str]) -> dict[str, Person]:
-        found = ((email, self.people.find(email=email)) for email in emails)
-        return {email: person for email, person in found if person is not None}
+        return self.people.find_many(email=emails)
 
     # ── users ──
 

@@ -60,6 +60,11 @@ def test_rejected_rows_are_told_and_the_exit_code_is_one(folder: Path) -> None:
     [
         (("users.csv", "--map", "Email"), "--map 'Email' names no column and field → such as Email=email"),
         (("users.csv", "--map", "Emial=email"), "there is no column 'Emial' → did you mean 'Email'?"),
+        (("users.csv", "--map", "Email=emial"), "'Email' is mapped to 'emial', which is nearly 'email' → write email"),
+        (
+            ("users.csv", "--map", "Name=surname", "--map", "Name=given_name"),
+            "--map tells 'Name' to be surname and given_name → choose one",
+        ),
         (("none.csv",), "none.csv does not exist"),
         (("empty.csv",), "empty.csv is empty"),
         (("users.csv", "--encoding", "klingon"), "there is no text encoding 'klingon'"),

@@ -349,7 +349,7 @@ def test_other_columns_than_those_it_was_begun_with_are_noticed(file: Path, peop
     write(file, users(10))
     with pytest.raises(Halt):
         import_file(file, people, batch=4, tell=crash)
-    with pytest.raises(SourceEdited, match="with other choices of columns"):
+    with pytest.raises(SourceEdited, match="with other choices"):
         import_file(file, people, ignore=["Team"])
 
 

@@ -93,6 +93,36 @@ def test_several_importers_at_once_create_nobody_twice(url: str, tmp_path: Path)
         assert all(len(one.of("csv")) == 3 for one in people)
 
 
+def test_dry_runs_at_once_wait_for_each_other_and_never_in_a_circle(
+    url: str, postgres: Postgres, tmp_path: Path
+) -> None:
+    rows = users(2)
+    files = [write(tmp_path / "a.csv", rows), write(tmp_path / "b.csv", rows[::-1])]
+    import_file(write(tmp_path / "c.csv", users(1, begin=9)), url)  # makes the tables
+    told: dict[str, object] = {}
+    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+
+    def until_the_other_is_there(progress: Progress) -> None:
+        told[progress.name] = "has begun"
+        with psycopg.connect(postgres.url, autocommit=True) as connection:
+            while len(told) < 2 and connection.execute(waiting).fetchone() == (0,):
+                pass
+
+    def work(file: Path) -> None:
+        try:
+            answer: object = import_file(file, url, dry_run=True, batch=1, tell=until_the_other_is_there).counts
+        except BaseException as error:
+            answer = error
+        told[file.name] = answer
+
+    crew = [threading.Thread(target=work, args=(file,)) for file in files]
+    for one in crew:
+        one.start()
+    for one in crew:
+        one.join()
+    assert told == {file.name: Counts(created=2) for file in files}
+
+
 @pytest.mark.fault("F51", "F54")
 def test_a_server_that_dies_on_the_way_stops_the_import_which_then_goes_on(
     own_postgres: Postgres, tmp_path: Path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import tracemalloc
 from pathlib import Path
 
@@ -209,6 +210,21 @@ def test_a_missing_file_and_a_folder_are_told(tmp_path: Path) -> None:
         format_of(tmp_path / "users.xlsx")
 
 
+def test_what_can_be_read_only_once_is_told_and_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "users.csv"
+    os.mkfifo(pipe)
+    with pytest.raises(SourceError, match="is no file"):
+        reads(pipe)
+
+
+@pytest.mark.parametrize("name", ["users.csv", "users.ndjson"])
+@pytest.mark.parametrize("begin", [b"\x1f\x8b\x08", b"PK\x03\x04", b"\x28\xb5\x2f\xfd"])
+def test_a_packed_file_is_to_be_unpacked_first(tmp_path: Path, begin: bytes, name: str) -> None:
+    (tmp_path / name).write_bytes(begin + b"anything\n" * 9)
+    with pytest.raises(SourceError, match="packed"):
+        reads(tmp_path / name)
+
+
 def test_ndjson_is_read_as_text_and_bad_lines_are_told(tmp_path: Path) -> None:
     file = tmp_path / "users.ndjson"
     file.write_bytes(
@@ -263,6 +279,29 @@ def test_parquet_is_read_in_its_order(tmp_path: Path) -> None:
     assert len(found) == 5000
     assert found[4999] == {"n": "4999", "email": "u4999@example.com"}
     assert [read.line for read in reads(file)][:3] == [1, 2, 3]
+
+
+def test_parquet_tells_what_csv_would_and_a_number_that_is_none_is_missing(tmp_path: Path) -> None:
+    import duckdb
+
+    path = tmp_path / "users.parquet"
+    duckdb.execute(
+        f"""COPY (SELECT 'anna@example.com' AS email, 'nan'::DOUBLE AS external_id, 1.5::DOUBLE AS share,
+        TIMESTAMPTZ '2026-01-01 01:00:00+01' AS seen, [TIMESTAMPTZ '2026-01-01 01:00:00+01'] AS several,
+        MAP {{DATE '2026-01-01': 2}} AS days, {{'a': NULL, 'b': [1, 2]}} AS nested, 'Bo'::BLOB AS bytes,
+        NULL AS nothing) TO '{path}'"""
+    )
+    assert rows(path) == [
+        {
+            "email": "anna@example.com",
+            "share": "1.5",
+            "seen": "2026-01-01 00:00:00+00",
+            "several": '["2026-01-01 00:00:00+00"]',
+            "days": '{"2026-01-01":2}',
+            "nested": '{"a":null,"b":[1,2]}',
+            "bytes": "Bo",
+        }
+    ]
 
 
 def test_what_is_no_parquet_says_so(tmp_path: Path) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from onceward.errors import ConfigurationError
-from onceward.identity import People
+from onceward.identity import People, Person, reading
+from onceward.identity.tables import Tables
 from tests.people_places import BOTH, people_url, record
 
 ANNA = {"name": "Anna Schmidt", "city": "Berlin", "country": "DE"}
@@ -16,8 +17,13 @@ ANA = ANNA | {"name": "Ana Schmidt"}
 
 
 @pytest.fixture(params=BOTH)
-def people(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[People]:
-    with People(people_url(request.param, tmp_path, request)) as opened:
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return people_url(request.param, tmp_path, request)
+
+
+@pytest.fixture
+def people(url: str) -> Iterator[People]:
+    with People(url) as opened:
         yield opened
 
 
@@ -56,6 +62,17 @@ def test_who_was_rejected_is_not_merged_by_a_record_with_both_keys_either(people
     assert len(people) == 2
 
 
+def test_who_was_rejected_is_not_merged_through_a_third_with_whom_both_share_a_record(people: People) -> None:
+    third = people.add(record("a", "1", email="a@example.com")).person or ""
+    one = people.add(record("b", "1", external_id="C-1")).person or ""
+    other = people.add(record("c", "1", email="c@example.com")).person or ""
+    people.reject(one, other)
+    decision = people.add(record("d", "1", email=["a@example.com", "c@example.com"], external_id="C-1"))
+    assert (decision.person, decision.merged) == (third, (other,))
+    found = [people.get(person) for person in (one, other)]
+    assert [person.id for person in found if person is not None] == [one, third]
+
+
 def test_of_two_who_were_said_to_be_two_neither_is_sure(people: People) -> None:
     first = people.add(record("a", "1", date_of_birth="1950-03-01", **ANNA)).person or ""
     second = people.add(record("a", "2", date_of_birth="1981-11-23", **ANNA)).person or ""
@@ -76,6 +93,17 @@ def test_an_answer_outlives_a_merge_of_one_of_the_two(people: People) -> None:
     assert (both.person, both.merged) == (elder, ())
 
 
+def test_an_answer_also_outlives_a_merge_into_somebody_about_whom_the_question_is_still_open(people: People) -> None:
+    anna, ana = pair(people)
+    younger = people.add(record("new", "1", email="anna@example.com")).person or ""
+    people.add(record("csv", "2", **ANA, email="ana@example.com"))
+    people.reject(younger, ana)
+    assert people.accept(anna, younger).id == anna
+    assert people.reviews() == [], "it was answered"
+    both = people.add(record("x", "1", email=["anna@example.com", "ana@example.com"]))
+    assert (both.person, both.merged) == (anna, ())
+
+
 def test_an_id_leads_on_however_often_its_person_turned_out_to_be_another(people: People) -> None:
     ids = [people.add(record("a", str(n), email=f"{n}@example.com")).person or "" for n in range(4)]
     people.accept(ids[3], ids[2])
@@ -83,6 +111,24 @@ def test_an_id_leads_on_however_often_its_person_turned_out_to_be_another(people
     people.accept(ids[1], ids[0])
     assert [person.id for one in ids if (person := people.get(one)) is not None] == [ids[0]] * 4
     assert len(people) == 1
+
+
+def test_a_list_of_questions_is_of_one_moment_though_others_answer_meanwhile(
+    people: People, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    anna, ana = pair(people)
+    read = reading.people
+
+    def meanwhile(tables: Tables, ids: Sequence[str]) -> Iterator[Person]:
+        monkeypatch.setattr(reading, "people", read)
+        with People(url) as others:
+            others.accept(anna, ana)
+        return read(tables, ids)
+
+    monkeypatch.setattr(reading, "people", meanwhile)
+    [question] = people.reviews()
+    assert [question.one.id, question.other.id] == sorted((anna, ana))
+    assert people.reviews() == []
 
 
 def test_whom_nobody_knows_cannot_be_answered_for(people: People) -> None:

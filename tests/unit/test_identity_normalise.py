@@ -29,6 +29,13 @@ def test_an_address_is_the_same_however_it_is_written(text: str) -> None:
     assert normalise.email(text) == "anna@example.com"
 
 
+def test_an_address_with_a_bracket_that_is_never_closed_takes_no_longer_than_another() -> None:
+    """A second and more each, if blanks may be shared out between parts of a pattern: this test would not end."""
+    for number in range(500):
+        with pytest.raises(ValueError, match="has no @"):
+            normalise.email(f"{number}<{' ' * 980}x")
+
+
 @pytest.mark.parametrize(
     ("text", "key"),
     [

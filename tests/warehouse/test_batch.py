@@ -72,6 +72,7 @@ def test_a_row_that_does_not_fit_says_which_and_why(row: dict[str, Any], message
     ("choices", "message"),
     [
         ({"name": "a; DROP TABLE b"}, "cannot be a name"),
+        ({"name": "Onceward_staging"}, "own tables"),
         ({"name": "a.b.c"}, "names no table"),
         ({"columns": {"id": "text", 'x"': "text"}}, "cannot be a name"),
         ({"columns": {"id": "text", "ID": "text"}}, "upper and lower case"),

@@ -17,6 +17,7 @@ from onceward import ConfigurationError, InvalidKey, MissingKey, PayloadMismatch
 from onceward.warehouse import Table, Warehouse, open_warehouse
 from onceward.warehouse.duck import DuckWarehouse
 from onceward.warehouse.postgres import PostgresWarehouse
+from onceward.warehouse.table import ColumnType
 from tests.servers.postgres import Postgres
 
 STATEMENTS = Table(
@@ -65,7 +66,8 @@ def query(house: Warehouse) -> Query:
             found: list[tuple[Any, ...]] = house.connection.execute(statement).fetchall()
             return found
         assert isinstance(house, PostgresWarehouse)
-        return house._connected().execute(statement.encode()).fetchall()
+        cursor = house._connected().execute(statement.encode())
+        return cursor.fetchall() if cursor.description else []
 
     return ask
 
@@ -216,9 +218,24 @@ def test_a_table_that_is_there_must_fit(house: Warehouse) -> None:
         house.prepare(Table(name="users", columns={"user_id": "text", "name": "text"}, key=("name",)))
 
 
+@pytest.mark.parametrize(
+    ("there", "declared"), [("bigint", "number"), ("real", "number"), ("float", "integer"), ("timestamp", "time")]
+)
+def test_a_column_that_would_round_what_is_loaded_is_refused(
+    house: Warehouse, query: Query, there: str, declared: ColumnType
+) -> None:
+    query("DROP TABLE IF EXISTS counted")
+    query(f"CREATE TABLE counted (id text PRIMARY KEY, value {there})")
+    table = Table(name="counted", columns={"id": "text", "value": declared}, key=("id",))
+    with pytest.raises(ConfigurationError, match=f"would round: value \\({declared} into"):
+        house.prepare(table)
+
+
 def test_a_load_needs_an_id(house: Warehouse) -> None:
     with pytest.raises(MissingKey, match="needs an id"):
         house.load("", USERS, [])
+    with pytest.raises(InvalidKey, match="half of one"):
+        house.load("\ud800", USERS, [])
 
 
 def test_a_warehouse_that_is_open_elsewhere_says_so(tmp_path: Path) -> None:

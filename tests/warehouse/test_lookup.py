@@ -94,6 +94,21 @@ def test_else_it_surfaces() -> None:
         Lookup(users.find).get("a")
 
 
+def test_an_answer_that_was_on_its_way_when_its_key_was_forgotten_is_not_kept() -> None:
+    teams = {"anna": "UVM"}
+
+    def find(keys: Sequence[str]) -> dict[str, str]:
+        read = {key: teams[key] for key in keys}
+        if teams["anna"] == "UVM":  # somebody changes it between our reading and our answer
+            teams["anna"] = "Formal"
+            lookup.forget("anna")
+        return read
+
+    lookup: Lookup[str, str] = Lookup(find)
+    assert lookup.get("anna") == "UVM", "it was so when it was asked"
+    assert lookup.get("anna") == "Formal"
+
+
 def test_no_room_at_all_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="room for one"):
         Lookup(Users().find, size=0)

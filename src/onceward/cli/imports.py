@@ -90,7 +90,7 @@ def import_command(
             into,
             source=source,
             name=name,
-            map=dict(map(_pair, mapped)),
+            map=_pairs(mapped),
             ignore=ignore,
             id=ids,
             format=kind,
@@ -111,6 +111,14 @@ def import_command(
             shown.end()
     _tell(summary)
     return Exit.ATTENTION if summary.counts.rejected and not summary.replayed else Exit.OK
+
+
+def _pairs(written: tuple[str, ...]) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for column, field in map(_pair, written):
+        if pairs.setdefault(column, field) != field:
+            raise Refusal(f"--map tells {column!r} to be {pairs[column]} and {field} → choose one", Exit.USAGE)
+    return pairs
 
 
 def _pair(written: str) -> tuple[str, str]:

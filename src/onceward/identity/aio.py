@@ -34,6 +34,10 @@ class AsyncPeople:
         """The person with this strong key: `await people.find(email="Anna@Example.com")`."""
         return await asyncio.to_thread(self.people.find, **key)
 
+    async def find_many(self, **keys: Any) -> dict[Any, Person]:
+        """Those with these strong keys, one question for all: `await people.find_many(email=addresses)`."""
+        return await asyncio.to_thread(self.people.find_many, **keys)
+
     async def reviews(self, limit: int = 100) -> list[Review]:
         """Pairs that may be one person, the likeliest first, with the evidence."""
         return await asyncio.to_thread(self.people.reviews, limit)

@@ -45,7 +45,9 @@ def blocks_of(preset: Preset, form: tuple[str, ...]) -> Blocks:
     rare = {_number(block) for block in _rare(filled, surname, places)}
     common = {_number(f"{name}@{place}") for place in places for name in {given, surname} - {""}}
     if given and surname:
-        common.add(_number("&".join(("name", *sorted((given, surname))))))  # sorted: they may have been swapped
+        whole = "&".join(("name", *sorted((given, surname))))  # sorted: they may have been swapped
+        common.add(_number(whole))
+        rare |= {_number(f"{whole}@{place}") for place in places}  # found however many share a part of it
     return Blocks(tuple(rare), tuple(common - rare))
 
 

@@ -69,8 +69,8 @@ class Decider:
         self._of_batch: dict[int, list[int]] = {}
         self._fresh: dict[int, Near] = {}
 
-    def decide(self, record: Prepared, number: int) -> Decision:
-        """`number` is for a record that is new."""
+    def decide(self, record: Prepared, fresh: int) -> Decision:
+        """`fresh` is a number that nobody has: the record's if it is new, and the person's if one is created."""
         known = self.known
         stored = known.contributions.get((record.source, record.record))
         if stored is not None:
@@ -79,29 +79,30 @@ class Decider:
                 return unchanged(stored.person)
             if record.at is not None and stored.at is not None and record.at < stored.at:
                 return Decision("skipped", stored.person, "older", "a newer version of it is known")
-            number = stored.number
         owners = list(dict.fromkeys(known.current(known.keys[key]) for key in record.keys if key in known.keys))
         if owners:
-            return self._by_key(record, number, stored, owners)
+            return self._by_key(record, fresh, stored, owners)
         if stored is not None and self._may_still_be(record.form, stored.form):
             reason = f"{record.source} had it under the same id before"
-            return self._take(record, number, stored, Decision("updated", stored.person, "same_record", reason))
-        return self._by_likeness(record, number, stored)
+            return self._take(record, fresh, stored, Decision("updated", stored.person, "same_record", reason))
+        return self._by_likeness(record, fresh, stored)
 
     # ── rules ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _by_key(self, record: Prepared, number: int, stored: Stored | None, owners: list[str]) -> Decision:
+    def _by_key(self, record: Prepared, fresh: int, stored: Stored | None, owners: list[str]) -> Decision:
         known = self.known
         person = owners[0]
-        merged = [other for other in owners[1:] if not known.are_apart(person, other)]
-        for other in merged:
-            known.merge(other, person)
+        merged = []
+        for other in owners[1:]:
+            if not known.are_apart(person, other):
+                known.merge(other, person)  # at once: whoever is apart from that one is apart from this one, too
+                merged.append(other)
         key = next(key for key in record.keys if key in known.keys)
         reason = "the same " + key.replace(":", " ", 1)
         if len(merged) < len(owners) - 1:
             reason += "; other keys of it lead to somebody who was said to be another person"
         decision = Decision("updated", person, f"key:{key.partition(':')[0]}", reason, merged=tuple(merged))
-        return self._take(record, number, stored, decision)
+        return self._take(record, fresh, stored, decision)
 
     def _may_still_be(self, form: Form, before: Form) -> bool:
         """Unless its name is another one (a slip, a marriage, a missing part do not count), and the rest says so, too.
@@ -112,23 +113,23 @@ class Decider:
         name = levels.get("given_name", levels.get("surname", "missing"))
         return name != "different" or self._likeness.confidence(form, (before,)) >= self.preset.ask
 
-    def _by_likeness(self, record: Prepared, number: int, stored: Stored | None) -> Decision:
-        ranked = self._ranked(record, number)
+    def _by_likeness(self, record: Prepared, fresh: int, stored: Stored | None) -> Decision:
+        ranked = self._ranked(record, fresh if stored is None else stored.number)
         best = ranked[0] if ranked else None
         if best is None or best.confidence < self.preset.ask:
             reason = "nobody is much like it" if any(record.blocks) else "nobody has its keys"
             if best is None:
-                return self._create(record, number, stored, Decision("created", None, "new", reason))
+                return self._create(record, fresh, stored, Decision("created", None, "new", reason))
             unlike = Decision("created", None, "new", reason, 1 - best.confidence, best.person)
-            return self._create(record, number, stored, unlike)
+            return self._create(record, fresh, stored, unlike)
         evidence = self._likeness.evidence(record.form, self.known.forms(best.person))
         reason = _told(evidence, best.confidence)
         if best.confidence >= self.preset.accept:
             person, merged = self._bridged(record, ranked)
             decision = Decision("updated", person, "likeness", reason, best.confidence, None, evidence, merged)
-            return self._take(record, number, stored, decision)
+            return self._take(record, fresh, stored, decision)
         doubt = Decision("to_review", None, "likeness", reason, best.confidence, best.person, evidence)
-        decision = self._create(record, number, stored, doubt)
+        decision = self._create(record, fresh, stored, doubt)
         if decision.person is not None:
             self.asked.append(Asked(decision.person, best.person, record, best.confidence, evidence))
         return decision
@@ -185,15 +186,16 @@ class Decider:
 
     # ── what follows ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _create(self, record: Prepared, number: int, stored: Stored | None, decision: Decision) -> Decision:
-        """A contribution has its number for good, so a person is named after the first one."""
-        person = f"p{number}" if stored is None else f"p{number}-{record.fingerprint.hex()[:8]}"
+    def _create(self, record: Prepared, fresh: int, stored: Stored | None, decision: Decision) -> Decision:
+        """Not named after the record's own number: that may have been somebody else's before."""
+        person = f"p{fresh}"
         self.created.append(person)
-        return self._take(record, number, stored, replace(decision, person=person))
+        return self._take(record, fresh, stored, replace(decision, person=person))
 
-    def _take(self, record: Prepared, number: int, stored: Stored | None, decision: Decision) -> Decision:
+    def _take(self, record: Prepared, fresh: int, stored: Stored | None, decision: Decision) -> Decision:
         """Noted for writing, and known to the records behind it in the batch."""
         person = decision.person or ""
+        number = fresh if stored is None else stored.number
         known = self.known
         first = self.taken.get(number)
         self.taken[number] = Taken(record, decision, person, number, stored if first is None else first.before)

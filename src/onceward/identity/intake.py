@@ -31,11 +31,9 @@ def take_in(
     decider = Decider(preset, likeness, Known())
     batch = _changed(tables, decider, list(records), decisions)
     if batch:
-        fresh = _read(tables, decider, batch)
-        numbers = iter(tables.numbers(len(fresh)) if fresh else ())
-        for place, record in batch.items():
-            is_new = (record.source, record.record) not in decider.known.contributions
-            decisions[place] = decider.decide(record, next(numbers) if is_new else 0)
+        _read(tables, decider, batch)
+        for (place, record), fresh in zip(batch.items(), tables.numbers(len(batch)), strict=True):
+            decisions[place] = decider.decide(record, fresh)
     if decider.taken:
         _write(tables, preset, decider, now)
     return [decisions[place] for place in sorted(decisions)]
@@ -72,8 +70,8 @@ def _rejected(error: Invalid) -> Decision:
     return Decision("rejected", None, "invalid", str(error))
 
 
-def _read(tables: Tables, decider: Decider, batch: dict[int, Prepared]) -> set[tuple[str, str]]:
-    """What is known around the batch; tells which of its records are seen for the first time."""
+def _read(tables: Tables, decider: Decider, batch: dict[int, Prepared]) -> None:
+    """What is known around the batch."""
     known = decider.known
     if tables.claim(chain.from_iterable(_claimed(one) for one in batch.values())):
         known.read_contributions(tables, batch.values())  # somebody may have been faster
@@ -85,7 +83,6 @@ def _read(tables: Tables, decider: Decider, batch: dict[int, Prepared]) -> set[t
     if any(any(one.blocks) for one in unknown):
         known.read_forms(tables, near.union(known.keys.values()))  # owners too: others of the batch may be like them
     known.read_apart(tables, near)
-    return {(one.source, one.record) for one in changed} - known.contributions.keys()
 
 
 def _claimed(one: Prepared) -> Iterator[int]:

@@ -72,7 +72,10 @@ class Known:
         self._forms.setdefault(person, {})[number] = form
 
     def drop_form(self, person: str, number: int) -> None:
-        self._forms.get(person, {}).pop(number, None)
+        """But for the last one: who has no record any more stays as they were last known."""
+        forms = self._forms.get(person, {})
+        if len(forms) > 1:
+            forms.pop(number, None)
 
     def keep_apart(self, one: str, other: str) -> None:
         self._apart.setdefault(one, set()).add(other)

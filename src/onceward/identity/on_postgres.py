@@ -147,14 +147,20 @@ class PostgresDatabase:
                 yield PostgresTables(connection, self._prefix)
                 connection.execute("COMMIT")
             finally:
-                if _is_open(connection):
-                    with suppress(psycopg.Error):
-                        connection.execute("ROLLBACK")
+                _roll_back(connection)
 
     @contextmanager
     def reading(self) -> Iterator[PostgresTables]:
         with self._lock, self._explained():
-            yield PostgresTables(self.connection, self._prefix)
+            connection = self.connection
+            is_ours = not _is_open(connection)
+            try:
+                if is_ours:  # all that is read is of one moment
+                    connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                yield PostgresTables(connection, self._prefix)
+            finally:
+                if is_ours:
+                    _roll_back(connection)
 
     @contextmanager
     def joined(self, connection: Any) -> Iterator[PostgresTables]:
@@ -246,6 +252,12 @@ class PostgresDatabase:
         [(version,)] = tables.rows("SELECT value FROM {t}onceward_people_meta WHERE name = 'version'")
         if version != schema.VERSION:
             raise StoreBroken(f"{self.name} has people of version {version}", hint="upgrade Onceward in this process")
+
+
+def _roll_back(connection: Connection) -> None:
+    if _is_open(connection):
+        with suppress(psycopg.Error):
+            connection.execute("ROLLBACK")
 
 
 def _is_open(connection: Connection) -> bool:

@@ -144,10 +144,16 @@ class SQLiteDatabase:
     @contextmanager
     def reading(self) -> Iterator[SQLiteTables]:
         with self._lock, self._explained():
-            cursor = self.connection.cursor()
+            connection = self.connection
+            cursor = connection.cursor()
+            is_ours = not _is_open(connection)
             try:
+                if is_ours:
+                    cursor.execute("BEGIN")  # all that is read is of one moment
                 yield SQLiteTables(cursor)
             finally:
+                if is_ours and _is_open(connection):
+                    cursor.execute("ROLLBACK")
                 cursor.close()
 
     @contextmanager

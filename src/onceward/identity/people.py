@@ -36,15 +36,16 @@ class Within:
 
     def __init__(self, people: People, tables: Tables) -> None:
         self._people = people
-        self._tables = tables
+        self.tables = tables
+        """For what keeps tables of its own beside them, on every database."""
 
     def add_many(self, records: Iterable[SourceRecord]) -> list[Decision]:
         """As `People.add_many`, in this transaction."""
-        return self._people.take_in(self._tables, records)
+        return self._people.take_in(self.tables, records)
 
     def execute(self, statement: str, *values: Any) -> list[Row]:
         """A statement of your own, with `?` for each value on every database; its rows, if it has any."""
-        return self._tables.execute(statement, values)
+        return self.tables.execute(statement, values)
 
 
 class RolledBack(Exception):
@@ -176,9 +177,19 @@ class People:
 
     def find(self, **key: Any) -> Person | None:
         """The person with this strong key: `people.find(email="Anna@Example.com")`."""
+        name, value = _one(key)
+        return self.find_many(**{name: [value]}).get(value)
+
+    def find_many(self, **keys: Iterable[Any]) -> dict[Any, Person]:
+        """Those with these strong keys, one question for all: `people.find_many(email=addresses)`.
+
+        By the key as it was given; a key that leads to nobody is missing.
+        """
+        name, values = _one(keys)
+        if isinstance(values, str):
+            raise ConfigurationError(f"find_many takes several of {name}", hint=f"find({name}=…) takes one")
         with self._database.reading() as tables:
-            found = reading.by_key(tables, self.preset, key)
-            return next(reading.people(tables, found), None)
+            return reading.by_keys(tables, self.preset, name, values)
 
     def __iter__(self) -> Iterator[Person]:
         """Everybody, in the order of ids, read in batches."""
@@ -208,3 +219,9 @@ class People:
 
     def __repr__(self) -> str:
         return f"<People on {self.url}>"
+
+
+def _one(key: Mapping[str, T]) -> tuple[str, T]:
+    if len(key) != 1:
+        raise ConfigurationError("one strong key finds a person", hint='such as email="anna@example.com"')
+    return next(iter(key.items()))

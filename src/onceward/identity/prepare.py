@@ -61,8 +61,12 @@ def sketched(record: SourceRecord) -> Sketch:
     if not record.source or record.id == "":
         raise Invalid(f"its {'id' if record.source else 'source'} is empty")
     try:
+        own = None if record.id is None else bounded(record.id)
+        f"{bounded(record.source)}{own}".encode()
+    except (TypeError, ValueError) as error:
+        raise Invalid(f"its source or its id is no text: {error}") from error
+    try:
         fields = _encode(record.fields)
-        bounded(record.source).encode()
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
         raise Invalid(f"its fields cannot be kept as JSON: {error}") from error
     if record.at is None:
@@ -70,8 +74,7 @@ def sketched(record: SourceRecord) -> Sketch:
     else:
         at = _instant(record)
         digest = blake2b(fields, digest_size=16, salt=at.to_bytes(8, "big", signed=True))
-    own = bounded(record.id) if record.id is not None else "=" + digest.hexdigest()
-    return Sketch(bounded(record.source), own, fields, digest.digest(), at)
+    return Sketch(bounded(record.source), own or "=" + digest.hexdigest(), fields, digest.digest(), at)
 
 
 def _instant(record: SourceRecord) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -50,13 +51,20 @@ def people(tables: Tables, ids: Sequence[str]) -> Iterator[Person]:
         )
 
 
-def by_key(tables: Tables, preset: Preset, key: Mapping[str, Any]) -> list[str]:
-    strong = [name for name, field in preset.fields.items() if field.strong]
-    if len(key) != 1 or next(iter(key)) not in strong:
-        raise ConfigurationError("one strong key finds a person", hint=f"one of: {', '.join(strong)}")
-    [(name, value)] = key.items()
-    wanted = f"{name}:{bounded(preset.fields[name].kind.normalise(str(value)))}"
-    return [person for _, person in tables.rows(sql.KEYS, [wanted])]
+def by_keys(tables: Tables, preset: Preset, name: str, values: Iterable[Any]) -> dict[Any, Person]:
+    """Those with these strong keys, by the key as it was given. What is no key leads to nobody."""
+    strong = [known for known, field in preset.fields.items() if field.strong]
+    if name not in strong:
+        raise ConfigurationError(f"{name!r} is no strong key", hint=f"one of: {', '.join(strong)}")
+    wanted: dict[Any, str] = {}
+    for value in values:
+        with suppress(ValueError):
+            wanted[value] = f"{name}:{bounded(preset.fields[name].kind.normalise(str(value)))}"
+    if not wanted:
+        return {}
+    owners: dict[str, str] = dict(tables.rows(sql.KEYS, sorted(set(wanted.values()))))
+    found = {person.id: person for person in people(tables, list(dict.fromkeys(owners.values())))}
+    return {value: found[owners[key]] for value, key in wanted.items() if key in owners}
 
 
 def after(tables: Tables, person: str) -> Iterator[Person]:

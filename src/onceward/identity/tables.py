@@ -92,7 +92,8 @@ SELECT CASE WHEN partner < ? THEN partner ELSE ? END, CASE WHEN partner < ? THEN
 source, record, confidence, evidence, answer, asked_at, answered_at, who
 FROM (SELECT r.*, CASE WHEN r.one = ? THEN r.other ELSE r.one END AS partner FROM {t}onceward_reviews AS r
 WHERE r.one = ? OR r.other = ?) AS theirs WHERE partner <> ? AND answer <> 'same'
-ON CONFLICT (one, other) DO NOTHING
+ON CONFLICT (one, other) DO UPDATE SET answer = excluded.answer, answered_at = excluded.answered_at, who = excluded.who
+WHERE onceward_reviews.answer = ''
 """
 """What was asked and answered about a person who turned out to be another one is about that one now."""
 

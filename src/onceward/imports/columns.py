@@ -19,6 +19,9 @@ from .seen import fingerprint, key_of
 NAMES_A_ROW: Final = ("external_id", "email")
 """Unless columns are given: the first of these fields that a row has."""
 
+NEARLY: Final = 0.8
+"""Of 1: `emial` is that near to `email`."""
+
 MOST_NAMES: Final = 10_000
 """Of columns, in files where every row has its own: a bound for what is remembered of them."""
 
@@ -30,9 +33,9 @@ class Columns(Struct, frozen=True):
     ignore: tuple[str, ...] = ()
     id: tuple[str, ...] = ()
 
-    def digest(self) -> str:
-        """The same file with other choices is another import."""
-        told = [sorted(self.fields.items()), sorted(self.ignore), self.id]
+    def digest(self, *others: str | int | None) -> str:
+        """The same file with other choices (of columns, or these) is another import."""
+        told = [sorted(self.fields.items()), sorted(self.ignore), self.id, others]
         return blake2b(msgspec.json.encode(told), digest_size=12).hexdigest()
 
 
@@ -45,6 +48,7 @@ class Fitted:
                 raise SourceError(f"there is no column {column!r}", hint=did_you_mean(column, columns, "columns are"))
         self._chosen = chosen
         taken = set(chosen.fields.values())
+        _refuse_typos(chosen, [name for name in known if name not in taken])
         self._plain = {_plain(name): name for name in known if name not in taken}
         self._fields: dict[str, str] = {}
         kept = [column for column in columns if column not in chosen.ignore]
@@ -72,11 +76,11 @@ class Fitted:
         """What names the row; if nothing does, its content."""
         if self._chosen.id:
             parts = tuple(row.values.get(column, "") for column in self._chosen.id)
-            if any(parts):
+            if any(part.strip() for part in parts):
                 return key_of(parts)
         for field in NAMES_A_ROW:
-            if field in fields:
-                named = fields[field]
+            named = fields.get(field, "")
+            if named.strip():
                 return key_of((named.lower() if field == "email" else named,))
         return f"={fingerprint(fields)}"
 
@@ -97,6 +101,19 @@ class Fitted:
                     return f"the columns {before[field]!r} and {column!r} are both {field}"
                 before[field] = column
         return None
+
+
+def _refuse_typos(chosen: Columns, free: Sequence[str]) -> None:
+    """A field of one's own is fine; one that is nearly a known field would silently tell nobody apart."""
+    from difflib import get_close_matches  # here, because most names are right
+
+    for column, field in chosen.fields.items():
+        near = [] if field in free else get_close_matches(field, free, n=1, cutoff=NEARLY)
+        if near:
+            raise SourceError(
+                f"{column!r} is mapped to {field!r}, which is nearly {near[0]!r}",
+                hint=f"write {near[0]}; a field of your own may be named like its column, without a mapping",
+            )
 
 
 def _plain(name: str) -> str:

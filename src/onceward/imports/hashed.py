@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import stat
 from pathlib import Path
 
 from onceward.errors import SourceError
@@ -43,12 +44,15 @@ class HashedFile(io.RawIOBase):
 
 
 def opened(path: Path) -> io.FileIO:
-    """The file, or a message that says what is there instead."""
+    """The file, or a message that says what is there instead. It is read twice: a pipe would be waited for forever."""
     try:
-        return path.open("rb", buffering=0)
-    except IsADirectoryError as error:
-        raise SourceError(f"{path} is a folder", hint="name a file") from error
+        mode = path.stat().st_mode
+        if stat.S_ISREG(mode):
+            return path.open("rb", buffering=0)
     except FileNotFoundError as error:
         raise SourceError(f"{path} does not exist", hint="check the path") from error
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {error.strerror}") from error
+    if stat.S_ISDIR(mode):
+        raise SourceError(f"{path} is a folder", hint="name a file")
+    raise SourceError(f"{path} is no file", hint="write what comes through a pipe into a file, and import that")

@@ -55,10 +55,12 @@ def import_file(
     plan = Plan(
         file=file,
         seen=seen,
+        format=kind,
         columns=Columns(dict(map or {}), tuple(ignore), (id,) if isinstance(id, str) else tuple(id)),
         name=f"{source}/{name or file.name}",
         source=source,
         rejects=_rejects_path(file, seen, rejects, dry_run=dry_run),
+        largest_row=largest_row,
         batch=batch,
         restart=restart,
         again=again,

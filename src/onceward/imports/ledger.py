@@ -55,7 +55,7 @@ WHERE name = ? AND cycle = ? AND done = ? AND state = 'PENDING' RETURNING name
 """
 COUNT: Final = """
 UPDATE {t}onceward_imports SET created = ?, updated = ?, skipped = ?, rejected = ?, to_review = ?,
-rejects_size = ? WHERE name = ?
+rejects = ?, rejects_size = ? WHERE name = ?
 """
 COMPLETE: Final = """
 UPDATE {t}onceward_imports SET state = 'COMPLETED', changed_at = ?
@@ -135,7 +135,7 @@ def move_on(tx: Transaction, entry: Entry, done: int) -> bool:
 def count(tx: Transaction, entry: Entry) -> None:
     told = entry.counts
     numbers = (told.created, told.updated, told.skipped, told.rejected, told.to_review)
-    tx.rows(COUNT, *numbers, entry.rejects_size, entry.name)
+    tx.rows(COUNT, *numbers, entry.rejects, entry.rejects_size, entry.name)
 
 
 def complete(tx: Transaction, entry: Entry) -> bool:

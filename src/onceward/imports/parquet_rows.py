@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,13 +33,19 @@ class ParquetRows:
         opened(path).close()
         self._database: Any = duckdb.connect(config={"memory_limit": MEMORY, "threads": 1})
         try:
+            self._database.execute("SET TimeZone = 'UTC'")  # the same text on every machine
             name = re.sub(r"[*?[]", r"[\g<0>]", str(path.absolute())).replace("'", "''")  # a name, no pattern
             self._total: int = self._database.execute(f"SELECT count(*) FROM read_parquet('{name}')").fetchone()[0]  # noqa: S608 (quoted above)
-            self._cursor = self._database.execute(f"SELECT * FROM read_parquet('{name}')")  # noqa: S608 (as above)
+            described = self._database.execute(f"DESCRIBE SELECT * FROM read_parquet('{name}')").fetchall()  # noqa: S608 (as above)
+            self.columns = checked_header([column[0] for column in described], path.name)
+            wanted = ", ".join(_wanted(column[0], column[1]) for column in described)
+            self._cursor = self._database.execute(f"SELECT {wanted} FROM read_parquet('{name}')")  # noqa: S608 (as above)
         except duckdb.Error as error:
             self._database.close()
             raise SourceError(f"{path.name} cannot be read as Parquet: {error}") from error
-        self.columns = checked_header([column[0] for column in self._cursor.description], path.name)
+        except SourceError:
+            self._database.close()
+            raise
 
     def __iter__(self) -> Iterator[Read]:
         while batch := self._fetched():
@@ -72,9 +79,21 @@ class ParquetRows:
         self._database.close()
 
 
+def _wanted(column: str, kind: str) -> str:
+    """DuckDB itself writes as text what Python has no type for, or only with another module."""
+    quoted = '"' + column.replace('"', '""') + '"'
+    if kind.endswith(("]", ")")) and not kind.startswith("DECIMAL"):
+        return f"CAST(to_json({quoted}) AS VARCHAR)"
+    return f"CAST({quoted} AS VARCHAR)" if kind.endswith("WITH TIME ZONE") else quoted
+
+
 def _plain(value: Any) -> Any:
-    """What JSON has no word for, as text."""
-    return value if value is None or isinstance(value, str | bool | int | float | list | dict) else str(value)
+    """As CSV would have it. A number that is none is missing: as an id it would be the same for everybody."""
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    return value if value is None or isinstance(value, str | bool | int | float) else str(value)
 
 
 def _driver() -> Any:

@@ -49,6 +49,7 @@ def target_of(into: People | str, *, dry_run: bool) -> Iterator[Target]:
                 yield Real(copy)
         else:
             with people.transaction(trial=True) as within:
+                within.tables.claim_all()  # else batch by batch: two could wait for each other in a circle
                 yield Trial(people, within)
     finally:
         if people is not into:
@@ -59,7 +60,7 @@ class PeopleTaking:
     """The transaction of people, with the statements of the ledger."""
 
     def __init__(self, within: Within) -> None:
-        self._tables = within._tables  # noqa: SLF001 (the ledger is at home in the tables of people)
+        self._tables = within.tables  # the ledger is at home beside the tables of people
         self.add_many = within.add_many
 
     def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:

@@ -10,6 +10,7 @@ import csv
 import io
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,7 @@ COLUMNS: Final = ("rejected_line", "rejected_reason")
 FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """What spreadsheets take as the begin of a formula; the full-width ones are the same to some of them."""
 GUARD: Final = "'"
+ELSEWHERE: Final = "name another place for them; nothing of this batch was taken in"
 
 
 def guarded(cell: str) -> str:
@@ -57,12 +59,14 @@ class Rejects:
         except OSError as error:
             raise SourceError(
                 f"rejected rows cannot be written to {self._path}: {error.strerror}",
-                hint="name another place for them; nothing of this batch was taken in",
+                hint="make room there: the rows before this batch are in it" if committed else ELSEWHERE,
             ) from error
 
     def _opened(self, path: Path, committed: int) -> io.TextIOWrapper:
         """Cut to what is committed: a crash, or an attempt that was rolled back, may have left more."""
         if self._file is None:
+            if not committed:
+                _must_be_ours(path)
             self._file = path.open("r+" if committed else "w", encoding="utf-8", errors="surrogateescape", newline="")
         self._file.seek(0)
         self._file.truncate(committed)
@@ -88,6 +92,19 @@ class Rejects:
 
     def close(self) -> None:
         """What stands behind the committed length is cut off by the next one: perhaps it was committed after all."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        file, self._file = self._file, None
+        if file is not None:
+            with suppress(OSError):  # of a full disk: whatever is still to be written has failed before
+                file.close()
+
+
+def _must_be_ours(path: Path) -> None:
+    """A reject file may be written anew, by the same import as a rule; anything else is somebody's."""
+    begin = ",".join(COLUMNS).encode()
+    if path.is_file() and path.stat().st_size:
+        with path.open("rb") as file:
+            if file.read(len(begin)) != begin:
+                raise SourceError(
+                    f"rejected rows cannot be written to {path}: it is there already, and is no reject file",
+                    hint=ELSEWHERE,
+                )

@@ -50,10 +50,12 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     file: Path
     seen: Scan
+    format: str
     columns: Columns
     name: str
     source: str
     rejects: Path | None
+    largest_row: int | None = None
     batch: int = BATCH
     restart: bool = False
     again: bool = False
@@ -67,8 +69,14 @@ class Import:
         self.plan = plan
         self.reader = reader
         self.target = target
-        self._claim = Claim(plan.name, plan.seen.sha256, plan.columns.digest())
+        self._claim = Claim(plan.name, plan.seen.sha256, self._choices())
         self._fitted = Fitted(plan.columns, reader.columns, target.fields)
+
+    def _choices(self) -> str:
+        """Who says it, and how the file is read: as it is done, whether it was given or found out."""
+        plan, delimiter = self.plan, getattr(self.reader, "delimiter", None)
+        encoding = plan.seen.encoding.removesuffix("-sig")
+        return plan.columns.digest(plan.source, plan.format, encoding, delimiter, plan.largest_row)
 
     def run(self) -> Summary:
         self.target.prepare()
@@ -99,7 +107,7 @@ class Import:
 
     def _edited(self, before: Entry) -> SourceEdited:
         same = before.content == self._claim.content
-        what = "is imported with other choices of columns" if same else "was edited"
+        what = "is imported with other choices" if same else "was edited"
         return SourceEdited(
             f"{self.plan.file.name} {what} since its import stopped behind row {before.done:,}",
             key=self.plan.name,
@@ -109,7 +117,9 @@ class Import:
     # ── the work ──
 
     def _work(self, entry: Entry) -> Entry:
-        path = Path(entry.rejects) if entry.rejects else None
+        if not entry.rejects_size:
+            entry = replace(entry, rejects=str(self.plan.rejects or ""))  # another place may have been named since
+        path = Path(entry.rejects) if self.plan.rejects is not None else None
         rejects = Rejects(path, self.reader.columns or NDJSON_COLUMNS)
         rejects.check(entry.rejects_size)
         batch = Batch(self._fitted, self.reader.columns, self.plan.source, again=self.plan.again)

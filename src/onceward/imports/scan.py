@@ -26,6 +26,9 @@ BOMS: Final = (
 LEGACY: Final = "cp1252"
 """What spreadsheets on Western Windows write. A guess, and told as one."""
 
+PACKED: Final = (b"\x1f\x8b", b"PK\x03\x04", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ")
+"""How gzip, zip (and so .xlsx), zstd and xz begin: no text does."""
+
 LOOKED_AT: Final = 4096  # bytes in which UTF-16 without a mark shows: every second one is NUL
 MANY: Final = 0.3
 
@@ -57,6 +60,8 @@ def scan(path: Path, encoding: str | None = None) -> Scan:
             own.update(piece)
             size += len(piece)
             head = head or piece[:LOOKED_AT]
+            if head.startswith(PACKED):
+                raise SourceError(f"{path.name} is packed", hint="unpack it first; a spreadsheet is to be saved as CSV")
             if encoding is None:
                 counts.add(piece)
     if encoding is not None:

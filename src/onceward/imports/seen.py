@@ -67,7 +67,7 @@ def key_of(parts: tuple[str, ...]) -> str:
     """What names a row, as text that every database takes into an index."""
     if len(parts) == 1:
         plain = parts[0].strip()
-        if len(plain) <= LONGEST_KEY and not plain.startswith(("#", "=")):
+        if len(plain) <= LONGEST_KEY and "#" not in plain and not plain.startswith("="):  # a place is told behind a #
             return plain
     return "#" + blake2b(_encode([part.strip() for part in parts]), digest_size=16).hexdigest()
 

@@ -70,8 +70,8 @@ class DuckWarehouse:
                 raise self._explained(error) from error
 
     def _check(self, table: Table) -> None:
-        found = self.connection.execute(f"SELECT * FROM {table.quoted} LIMIT 0").description  # noqa: S608 (checked names)
-        refuse_other_columns(table, [column[0] for column in found])
+        found = self.connection.execute(f"DESCRIBE {table.quoted}").fetchall()
+        refuse_other_columns(table, {column[0]: column[1] for column in found})
         schema, _, name = table.name.rpartition(".")
         keys = self.connection.execute(
             "SELECT constraint_column_names FROM duckdb_constraints() WHERE schema_name = ? AND table_name = ?"

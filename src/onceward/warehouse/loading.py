@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol, get_args
 
 from msgspec.structs import replace
@@ -11,10 +12,18 @@ from onceward.errors import ConfigurationError, InvalidKey, MissingKey, PayloadM
 
 from .batch import Batch, Tuple, keys_of
 from .port import Fingerprinting, Loaded
-from .table import Table
+from .table import ColumnType, Table
+
+ROUNDS: Final[dict[ColumnType, frozenset[str]]] = {
+    "integer": frozenset({"real", "float", "double", "double precision"}),
+    "number": frozenset({"real", "float", "tinyint", "smallint", "integer", "bigint", "hugeint"}),
+    "time": frozenset({"date", "timestamp", "timestamp without time zone"}),
+}
+"""Types of columns that take such values and silently make others of them. A decimal is its owner's choice."""
 
 LOADS: Final = "onceward_loads"
 LONGEST_ID: Final = 500
+SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 class Merging(Protocol):
@@ -62,8 +71,8 @@ def checked(load_id: str, batch: Batch, fingerprint: Fingerprinting) -> Batch:
     """The batch as it is to be recorded under this id."""
     if not isinstance(load_id, str) or not load_id:
         raise MissingKey("a load needs an id", hint="such as the name of its batch, the same on every attempt")
-    if len(load_id) > LONGEST_ID or "\0" in load_id:
-        raise InvalidKey(f"a load id has at most {LONGEST_ID} characters, and no NUL among them")
+    if len(load_id) > LONGEST_ID or "\0" in load_id or SURROGATE.search(load_id):
+        raise InvalidKey(f"a load id has at most {LONGEST_ID} characters, no NUL and no half of one among them")
     if fingerprint not in get_args(Fingerprinting):
         raise ConfigurationError(f"fingerprint={fingerprint!r} is not possible", hint='write "rows" or "none"')
     return batch if fingerprint == "rows" else replace(batch, digest="")
@@ -76,9 +85,16 @@ def wanted_keys(table: Table, keys: Sequence[Any]) -> tuple[list[Tuple], Batch]:
     return rows, Batch(only, list(dict.fromkeys(rows)), len(rows), "")
 
 
-def refuse_other_columns(table: Table, found: Sequence[str]) -> None:
-    """An existing table must have what the rows have; more is its owner's business."""
+def refuse_other_columns(table: Table, found: Mapping[str, str]) -> None:
+    """An existing table, its columns with their types, must have what the rows have; more is its owner's business."""
     missing = [name for name in table.columns if name not in found]
+    rounded = [name for name, kind in table.columns.items() if found.get(name, "").lower() in ROUNDS.get(kind, ())]
+    if rounded:
+        raise ConfigurationError(
+            f"the table {table.name} is there, and would round: "
+            + ", ".join(f"{name} ({table.columns[name]} into {found[name].lower()})" for name in rounded),
+            hint="change the columns, or load into another table",
+        )
     if missing:
         raise ConfigurationError(
             f"the table {table.name} is there, without: {', '.join(missing)}",

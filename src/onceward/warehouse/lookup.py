@@ -48,6 +48,9 @@ class Lookup(Generic[K, V]):
         self._clock = clock
         self._kept: OrderedDict[K, tuple[float, V]] = OrderedDict()
         self._turn = threading.Lock()
+        self._forgotten = 0
+        """How often something was forgotten: an answer to an older question is not kept."""
+
         self.asked = 0
         """How often `find` was called."""
 
@@ -69,6 +72,7 @@ class Lookup(Generic[K, V]):
     def forget(self, *keys: K) -> None:
         """These have changed: ask again. Without keys: all."""
         with self._turn:
+            self._forgotten += 1
             if not keys:
                 self._kept.clear()
             for key in keys:
@@ -87,6 +91,7 @@ class Lookup(Generic[K, V]):
 
     def _asked(self, keys: Sequence[K]) -> dict[K, V]:
         now = self._clock()
+        before = self._forgotten
         self.asked += 1
         try:
             answers = self._find(keys)
@@ -96,9 +101,10 @@ class Lookup(Generic[K, V]):
             logger.warning("a look-up of %d keys failed, and the work goes on without: %r", len(keys), error)
             return {}
         with self._turn:
-            for key, value in answers.items():
-                self._kept[key] = (now, value)
-                self._kept.move_to_end(key)
+            if before == self._forgotten:
+                for key, value in answers.items():
+                    self._kept[key] = (now, value)
+                    self._kept.move_to_end(key)
             while len(self._kept) > self._size:
                 self._kept.popitem(last=False)
         return dict(answers)

@@ -195,8 +195,12 @@ class _PostgresMerging:
 
 
 def _check(cursor: Any, table: Table) -> None:
-    cursor.execute(f"SELECT * FROM {table.quoted} LIMIT 0")  # noqa: S608 (checked names)
-    refuse_other_columns(table, [column.name for column in cursor.description])
+    cursor.execute(
+        "SELECT attname, format_type(atttypid, NULL) FROM pg_attribute"
+        " WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped",
+        (table.quoted,),
+    )
+    refuse_other_columns(table, dict(cursor.fetchall()))
     cursor.execute(
         "SELECT array_agg(a.attname::text) FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid"
         " AND a.attnum = ANY (i.indkey) WHERE i.indrelid = %s::regclass AND i.indisunique AND i.indisvalid"

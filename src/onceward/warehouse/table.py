@@ -14,6 +14,9 @@ ColumnType = Literal["text", "integer", "number", "boolean", "time", "json"]
 TYPES: Final = get_args(ColumnType)
 OnMatch = Literal["keep", "replace"]
 
+OURS: Final = "onceward_"
+"""Loads are staged and recorded in tables of such names: rows loaded into one of these would be lost."""
+
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
 
@@ -38,6 +41,8 @@ class Table(Struct, frozen=True, kw_only=True):
                     f"{name!r} cannot be a name in the table {self.name!r}",
                     hint="letters, digits and _, at most 63, no digit first",
                 )
+        if parts[-1].lower().startswith(OURS):
+            raise ConfigurationError(f"{self.name!r} is a name of Onceward's own tables", hint="choose another name")
         if len(parts) > 2:  # noqa: PLR2004 (schema and table)
             raise ConfigurationError(f"{self.name!r} names no table", hint="write table or schema.table")
         self._check_columns()

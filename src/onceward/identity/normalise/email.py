@@ -12,7 +12,7 @@ from onceward.errors import MissingExtra
 _ATOM: Final = r"[a-z0-9!#$%&'*+/=?^_`{|}~-]+"
 _LABEL: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _PLAIN: Final = re.compile(rf"({_ATOM}(?:\.{_ATOM})*)@((?:{_LABEL}\.)+(?!\d+$){_LABEL})")
-_BRACKETS: Final = re.compile(r"<\s*([^<>]*?)\s*>\s*(?:\([^()]*\)\s*)?$")
+_BRACKETS: Final = re.compile(r"<([^<>]*)>\s*(?:\([^()]*\)\s*)?$")
 _LONGEST: Final = 254  # RFC 5321, path less its brackets
 _LONGEST_LOCAL: Final = 64
 _LOOKED_AT: Final = 1000  # characters, with a display name
@@ -59,7 +59,7 @@ def email_of_mailbox(text: str) -> str:
 def _bare(text: str) -> str:
     """Without display name, `mailto:` and what a link carries behind the address."""
     inside = _BRACKETS.search(text)
-    bare = inside[1] if inside else text
+    bare = inside[1].strip() if inside else text
     if bare[:7].lower() == "mailto:":
         bare = unquote(bare[7:].partition("?")[0])
     return bare.strip().rstrip(".").lower()

@@ -1,0 +1,60 @@
+"""Sources that number their rows anew: an id that is given to somebody else, and given back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from onceward.errors import ConfigurationError
+from onceward.identity import People
+from tests.people_places import BOTH, actions, people_url, record
+
+ANNA = {"name": "Anna Schmidt", "city": "Berlin", "country": "DE"}
+BERND = {"name": "Bernd Krause", "city": "Hamburg", "country": "DE"}
+
+
+@pytest.fixture(params=BOTH)
+def people(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[People]:
+    with People(people_url(request.param, tmp_path, request)) as opened:
+        yield opened
+
+
+@pytest.mark.mission("C5", "D2")
+def test_a_row_put_in_front_moves_the_ids_on_and_everybody_stays_who_they_are(people: People) -> None:
+    anna = people.add(record("list", "1", **ANNA)).person
+    moved = people.add_many([record("list", "1", **BERND), record("list", "2", **ANNA)])
+    assert actions(moved) == ["created", "updated"]
+    assert moved[1].person == anna
+    assert len(people) == 2
+
+
+@pytest.mark.mission("D2", "D3")
+def test_an_id_that_goes_to_and_fro_between_two_people_is_taken_in_every_time(people: People) -> None:
+    told = [people.add(record("list", "1", **row)) for row in (ANNA, BERND, ANNA, BERND, ANNA)]
+    assert actions(told) == ["created"] * 5
+    last = people.get(told[-1].person or "")
+    assert last is not None
+    assert last.fields["name"] == "Anna Schmidt"
+    assert len({one.person for one in told}) == 5, "nobody gets the id of somebody else"
+
+
+def test_many_are_found_by_one_question_and_what_is_no_address_leads_to_nobody(people: People) -> None:
+    people.add_many([record("a", "1", email="anna@example.com"), record("a", "2", email="bo@example.com")])
+    found = people.find_many(email=["Anna@Example.com", "bo@example.com", "carl@example.com", "no address", ""])
+    assert {key: person.fields["email"] for key, person in found.items()} == {
+        "Anna@Example.com": "anna@example.com",
+        "bo@example.com": "bo@example.com",
+    }
+    assert people.find(email="no address") is None
+    with pytest.raises(ConfigurationError, match="takes several"):
+        people.find_many(email="anna@example.com")
+    with pytest.raises(ConfigurationError, match="no strong key"):
+        people.find(name="Anna")
+
+
+def test_a_record_whose_id_no_database_takes_is_rejected_and_stops_no_other(people: People) -> None:
+    told = people.add_many([record("list", "\ud800", **ANNA), record("list", "2", email="bo@example.com")])
+    assert actions(told) == ["rejected", "created"]
+    assert "id" in told[0].reason
