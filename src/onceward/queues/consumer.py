@@ -115,7 +115,14 @@ class Consumer:
                 await asyncio.wait(batches)
             await hand.close()
             self._work.close()
+            await self._close()
+
+    async def _close(self) -> None:
+        """The work is over: a broker that is away now is no reason to fail."""
+        try:
             await self.queue.close()
+        except Exception as error:  # noqa: BLE001 (what was received and not settled goes back all the same)
+            self._trouble("close", error)
 
     async def _open(self) -> None:
         """Whoever cannot begin leaves no connection behind."""
