@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -16,6 +18,7 @@ from onceward.queues.nats import NatsQueue
 from onceward.testing.queues import QueueConformance, Seen, noting, until
 from tests.queues.brokers import Broker, OnNats, OnRabbit, OnRedisStreams
 from tests.servers import nats, rabbitmq
+from tests.servers.nats import NatsServer
 from tests.servers.process import free_port
 from tests.servers.redis import RedisServer, shared
 
@@ -97,6 +100,30 @@ class TestNats(OnBroker):
             assert await self.dead() == [b"no JSON", b"no JSON either"]
 
         asyncio.run(story())
+
+    def test_a_server_that_falls_silent_is_told_and_found_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("onceward.queues.nats.ANSWER", 1.0)
+        server = NatsServer().begin()
+        self.broker = OnNats(server)
+
+        async def story() -> None:
+            await self.broker.make()
+            once, seen = AsyncOnce(MemoryStore()), Seen()
+            async with self.consuming(noting(once, seen)):
+                await self.send("a")
+                await self.until_empty()
+                os.kill(server.pid, signal.SIGSTOP)
+                await until(lambda: once.counts.get("queue_failed", 0) > 0)
+                os.kill(server.pid, signal.SIGCONT)
+                await self.send("b")
+                await self.until_empty()
+            assert seen.effects == ["a", "b"]
+
+        try:
+            asyncio.run(story())
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+            server.end()
 
     def test_a_server_that_is_not_there_at_the_start_is_an_error(self) -> None:
         queue = NatsQueue(f"nats://127.0.0.1:{free_port()}", stream="orders", durable="shop")
@@ -180,7 +207,8 @@ class TestRabbit(OnBroker):
         import aio_pika
 
         async def publish(channel: Any) -> None:
-            for number, told in enumerate(("many", -7, None, [])):
+            odd: list[Any] = ["many", -7, None, []]
+            for number, told in enumerate(odd):
                 headers = {"x-delivery-count": told, "x-onceward-deliveries": told}
                 message = aio_pika.Message(json.dumps({"id": number}).encode(), message_id=str(number), headers=headers)
                 await channel.default_exchange.publish(message, routing_key=self.broker.name)

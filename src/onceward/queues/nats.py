@@ -85,9 +85,12 @@ class NatsQueue:
         self._is_found = True
 
     async def close(self) -> None:
-        if self._client is not None and not self._client.is_closed:
+        if self._client is None or self._client.is_closed:
+            return
+        try:
             if self._client.is_connected:
-                await self._client.flush()
+                await self._client.flush(int(ANSWER))
+        finally:
             await self._client.close()
 
     async def _arrive(self, message: Msg) -> None:
@@ -122,7 +125,8 @@ class NatsQueue:
                         elif not self._arrived:
                             return found
         except TimeoutError:
-            self._connected()
+            if not found:
+                raise ConnectionError("NATS does not answer") from None
         return found
 
     def _drain(self, most: int) -> list[Delivery]:

@@ -108,7 +108,8 @@ class RabbitQueue:
         """Whether messages can come. A queue that was deleted ends the subscription, though the channel stays open."""
         if self._connection is None or self._connection.is_closed or self._channel.is_closed:
             return False
-        return not self._prefetch or self._tag in (await self._channel.get_underlay_channel()).consumers
+        underlay: Any = await self._channel.get_underlay_channel()
+        return not self._prefetch or self._tag in underlay.consumers
 
     async def ack(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
