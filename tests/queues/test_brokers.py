@@ -101,6 +101,35 @@ class TestNats(OnBroker):
 
         asyncio.run(story())
 
+    def test_a_message_that_looks_like_a_word_of_the_server_is_a_message(self) -> None:
+        async def publish(context: Any) -> None:
+            for status in ("503", "404"):
+                await context.publish(f"{self.broker.name}.new", b"", headers={"Status": status})
+            await context.publish(f"{self.broker.name}.new", b'{"id": "a"}')
+
+        async def story() -> None:
+            assert isinstance(self.broker, OnNats)
+            await self.broker.on(publish)
+            once, seen = AsyncOnce(MemoryStore()), Seen()
+            async with self.consuming(noting(once, seen), dead_letters=True):
+                await self.until_empty()
+            assert seen.effects == ["a"]
+            assert len(await self.dead()) == 2
+
+        asyncio.run(story())
+
+    def test_a_dead_letter_that_is_as_large_as_can_be_ends_no_connection(self) -> None:
+        async def story() -> None:
+            large = b"x" * (1024 * 1024 - 80)  # with its own header it just fits
+            once = AsyncOnce(MemoryStore())
+            async with self.consuming(noting(once, Seen()), dead_letters=True):
+                await self.put(large, "m1")
+                await self.until_empty()
+            assert await self.dead() == [large]
+            assert once.counts.get("queue_failed", 0) == 0
+
+        asyncio.run(story())
+
     def test_a_server_that_falls_silent_is_told_and_found_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("onceward.queues.nats.ANSWER", 1.0)
         server = NatsServer().begin()

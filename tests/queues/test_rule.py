@@ -54,6 +54,7 @@ CASES: dict[str, tuple[Result, int, Ruling]] = {
     "done, its result cannot be read": (errors.ResultCorrupt("checksum"), 1, Ack()),
     "without a key": (Unreadable(errors.MissingKey("no id")), 1, Aside("MissingKey", "no id")),
     "unreadable": (Unreadable(ValueError("no JSON")), 1, Aside("ValueError", "no JSON")),
+    "not read, because a server was away": (Unreadable(TimeoutError("registry")), 2, Later(2.0, "TimeoutError")),
     "no thread to keep the lease": (errors.ClaimError("no thread"), 2, Later(2.0, "ClaimError")),
     "a bug": (TypeError("of ours, or of a store"), 1, Later(1.0, "TypeError")),
 }

@@ -15,7 +15,9 @@ from tests.servers.nats import NatsServer
 from tests.servers.redis import RedisServer
 
 MESSAGES = int(os.environ.get("ONCEWARD_STORM_MESSAGES", "2000"))
-FEWER = int(os.environ.get("ONCEWARD_STORM_MESSAGES", "600"))  # for the others: they meet the same kills; the soak has all
+FEWER = int(
+    os.environ.get("ONCEWARD_STORM_MESSAGES", "600")
+)  # for the others: they meet the same kills; the soak has all
 KILLS = int(os.environ.get("ONCEWARD_STORM_KILLS", "2"))
 DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
 

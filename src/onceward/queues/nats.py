@@ -140,7 +140,9 @@ class NatsQueue:
 
     def _is_last_word(self, message: Msg) -> bool:
         """Whether it is no message, but says that there are no more. Any other word is trouble."""
-        status = (message.headers or {}).get(STATUS) if not message.data else None
+        if message.reply:  # what can be acknowledged is a message, whatever its headers say
+            return False
+        status = (message.headers or {}).get(STATUS)
         if status is not None and status not in NO_MESSAGES:
             self._is_found = False  # it may have been deleted
             told = (message.headers or {}).get("Description", "")
@@ -178,7 +180,8 @@ class NatsQueue:
             "Onceward-Message-Id": message.id,
             "Onceward-Reason": " ".join(reason.split()),
         }
-        await self._context.publish(self._dead_letter, message.body, headers=told)
+        fits = len(message) + _size(told) <= self._connected().max_payload  # else the server would end the connection
+        await self._context.publish(self._dead_letter, message.body, headers=told if fits else None)
         await self.ack([delivery])
 
 
@@ -187,6 +190,11 @@ def _delivery(message: Msg) -> Delivery:
     told = message.metadata
     id = headers.get(SENDERS_ID) or f"{told.stream}/{told.sequence.stream}"
     return Delivery(Message(message.data, id, headers, told.num_delivered), message)
+
+
+def _size(headers: Mapping[str, str]) -> int:
+    """Bytes on the wire, at most."""
+    return 64 + sum(len(f"{name}: {value}\r\n".encode()) for name, value in headers.items())
 
 
 async def _consumer(

@@ -92,6 +92,8 @@ def rule(outcome: Result, deliveries: int, pace: Pace) -> Ruling:
             has_record = outcome.token > 0  # an event of the future has none
             why = f"attempt {outcome.attempt}: {outcome.error}" if has_record else outcome.error
             return Aside(outcome.error_type or "Parked", why, parked=has_record)
+        case Unreadable(error=OSError()):  # a registry of schemas is away, say: the message may be all right
+            return Later(pace.after(deliveries), type(outcome.error).__qualname__)
         case Unreadable():
             return Aside(type(outcome.error).__qualname__, message_of(outcome.error))
         case Outcome():  # unknown
