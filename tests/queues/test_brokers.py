@@ -182,6 +182,24 @@ class TestRedisStreams(OnBroker):
 
         self.goes_on_after(on, delete)
 
+    def test_a_large_batch_is_put_off_without_a_connection_for_each(self) -> None:
+        """redis-py refuses the hundred and first; then the consumer would take its broker to be away."""
+        once = AsyncOnce(MemoryStore())
+
+        @once(key="{event[id]}", name="book", max_attempts=2)
+        async def book(event: dict[str, Any]) -> None:
+            raise ValueError("not now")
+
+        async def story() -> None:
+            await self.broker.send([(json.dumps({"id": n}).encode(), f"m{n}") for n in range(300)])
+            queue = self.queue(dead_letters=True, ack_deadline=self.ack_deadline)
+            async with self.running(Consumer(book, queue, at_once=150, first_delay="50ms")):
+                await self.until_empty()
+            assert len(await self.dead()) == 300
+            assert once.counts.get("queue_failed", 0) == 0
+
+        asyncio.run(story())
+
     def test_ids_that_are_no_text_stay_different(self) -> None:
         once, seen = AsyncOnce(MemoryStore()), Seen()
 

@@ -25,6 +25,8 @@ BETWEEN_LOOKS = 0.5
 
 ANSWER = 5.0  # seconds until a server that says nothing is away; more than a consumer ever asks it to wait
 
+CONNECTIONS = 8  # however many deliveries are put off at once, the others wait for their turn
+
 LEAVE = """
 if #redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 1, ARGV[2]) == 0 then
     redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], ARGV[2])
@@ -72,8 +74,14 @@ class RedisStreamQueue:
             import redis.asyncio as client
         except ImportError as error:
             raise MissingExtra("Redis needs redis-py", hint='pip install "onceward[redis]"') from error
-        options = {"decode_responses": False, "socket_timeout": ANSWER, **self._options}
-        self._client = client.Redis.from_url(self._url, **options)
+        options = {
+            "decode_responses": False,
+            "socket_timeout": ANSWER,
+            "max_connections": CONNECTIONS,
+            "timeout": ANSWER,
+            **self._options,
+        }
+        self._client = client.Redis.from_pool(client.BlockingConnectionPool.from_url(self._url, **options))
         await self._make_group()
 
     async def _make_group(self) -> None:
