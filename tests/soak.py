@@ -18,7 +18,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,7 +56,7 @@ HISTORIES = (
 )
 ON_A_SERVER = ("-k", "valkey", "tests/integration", "tests/unit", "tests/endpoints")
 """What both faces promise, on a server too: the usual run has it on memory and SQLite."""
-QUEUES = ("tests/queues/test_storm.py",)
+QUEUES = ("tests/queues/test_storm.py", "tests/queues/test_cloud.py")
 COUNTERS = ("tests/chaos/test_counters.py",)
 ON_POSTGRESQL = ("-k", "random_histories or crew", "tests/conformance/test_postgres.py", "tests/chaos")
 
@@ -282,6 +284,43 @@ def report(sections: list[Section], name: str, command: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+class Chosen(argparse.Namespace):
+    """What was asked for."""
+
+    small: bool
+    minutes: float
+    only: str
+    into: Path | None
+
+
+def parts(small: bool, minutes: float) -> dict[str, Callable[[], Section]]:
+    """Every part of a soak, by its name."""
+    profile = "ci" if small else "soak"
+    plan = Plan(600, 3, 6, SEED) if small else Plan(20_000, 4, 120, SEED)
+    suites = {
+        "Properties": PROPERTIES,
+        "Random histories of every store": HISTORIES,
+        "PostgreSQL: histories, and eight workers through kills and pauses": ON_POSTGRESQL,
+        "Counters of eight processes that are killed, on every store": COUNTERS,
+    }
+    return {
+        **{title: partial(suite, title, tests, profile) for title, tests in suites.items()},
+        "Killed at every call": partial(kills, small=small, minutes=minutes / 2),
+        "Every promise on a server": partial(
+            suite, "Every promise on a server", ON_A_SERVER, profile, ONCEWARD_TEST_PLACES="valkey"
+        ),
+        "A server that is killed": partial(killed_server, small=small),
+        "Queues": partial(queues, profile, *(("400", "2") if small else ("20000", "40"))),
+        "Every order of a race": partial(schedules, small=small),
+        "Sagas": partial(sagas, small=small),
+        "Schedules": partial(runners, small=small),
+        "A large import": partial(large_import, small=small),
+        "The protocol as a model": partial(modelled, deep=not small),
+        "Workers killed at random": partial(demos, plan, 0 if small else minutes),
+        "Recorded histories": partial(recorded_histories, small=small, minutes=minutes / 4),
+    }
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description="The long, random tests.")
     parser.add_argument("--small", action="store_true", help="to see that it works: few examples, one quick demo")
@@ -291,43 +330,19 @@ def main(arguments: list[str]) -> int:
         default=20.0,
         help="of demos, default 20; half as many of kills, a quarter of histories",
     )
+    parser.add_argument("--only", default="", help="parts whose names contain this; the report names what was run")
     parser.add_argument(
         "--into", type=Path, help="folder of the report, default docs/evidence (small: none, it is printed)"
     )
-    chosen = parser.parse_args(arguments)
-    profile = "ci" if chosen.small else "soak"
+    chosen = parser.parse_args(arguments, Chosen())
+    wanted = {title: part for title, part in parts(chosen.small, chosen.minutes).items() if chosen.only in title}
+    if not wanted:
+        parser.error(f"no part is named like {chosen.only!r}")
     name = commit()
     sections = []
-    for title, tests in (
-        ("Properties", PROPERTIES),
-        ("Random histories of every store", HISTORIES),
-        ("PostgreSQL: histories, and eight workers through kills and pauses", ON_POSTGRESQL),
-        ("Counters of eight processes that are killed, on every store", COUNTERS),
-    ):
+    for title, part in wanted.items():
         print(f"{title} …", flush=True)
-        sections.append(suite(title, tests, profile))
-    print("Killed at every call …", flush=True)
-    sections.append(kills(small=chosen.small, minutes=chosen.minutes / 2))
-    print("On a server …", flush=True)
-    sections.append(suite("Every promise on a server", ON_A_SERVER, profile, ONCEWARD_TEST_PLACES="valkey"))
-    sections.append(killed_server(small=chosen.small))
-    print("Queues …", flush=True)
-    sections.append(queues(profile, *(("400", "2") if chosen.small else ("20000", "40"))))
-    print("Every order of a race …", flush=True)
-    sections.append(schedules(small=chosen.small))
-    print("Sagas …", flush=True)
-    sections.append(sagas(small=chosen.small))
-    print("Schedules …", flush=True)
-    sections.append(runners(small=chosen.small))
-    print("A large import …", flush=True)
-    sections.append(large_import(small=chosen.small))
-    print("The protocol as a model …", flush=True)
-    sections.append(modelled(deep=not chosen.small))
-    print("Workers killed at random …", flush=True)
-    plan = Plan(600, 3, 6, SEED) if chosen.small else Plan(20_000, 4, 120, SEED)
-    sections.append(demos(plan, 0 if chosen.small else chosen.minutes))
-    print("Recorded histories …", flush=True)
-    sections.append(recorded_histories(small=chosen.small, minutes=chosen.minutes / 4))
+        sections.append(part())
     text = report(sections, name, shlex.join(["python", "-m", "tests.soak", *arguments]))
     folder = chosen.into or (None if chosen.small else EVIDENCE)
     if folder is None:

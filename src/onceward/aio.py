@@ -20,7 +20,7 @@ from .core.engine import Engine
 from .core.execute import execute
 from .core.recover import Tell
 from .core.schedule import Watcher, keep
-from .decorator import Item, P, T, answer_of
+from .decorator import Item, P, T, answer_of, refuse_task
 from .errors import ConfigurationError
 from .face import Face, by_text
 from .locks import AsyncHeldLock, AsyncLock, lock_job, tried_async
@@ -353,6 +353,10 @@ class AsyncOnce(Face):
             by_text=by_text(key, name),
         )
 
+    async def migrate(self) -> None:
+        """Make or extend the store's tables, as `onceward migrate` does. Up to date: does nothing."""
+        await records.migrate(self.engine)
+
     async def stats(self, since: Duration = "24h") -> Tally:
         """What all processes counted in the last hours, by scope: for clients that were made with `counters=True`."""
         return await stats(self.engine, microseconds(since, "since"))
@@ -404,6 +408,7 @@ def recover_until_stopped(once: AsyncOnce, every: Duration | None, tell: Tell | 
 
 
 def refuse_plain(fn: Any) -> None:
+    refuse_task(fn)
     if not inspect.iscoroutinefunction(fn):
         raise ConfigurationError(
             f"AsyncOnce decorates async functions, and {fn!r} is none", hint="make it async def, or use Once"

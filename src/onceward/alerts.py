@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .core.execute import execute
 from .core.job import Job
+from .model.policy import Policy
 from .observe.rules import ALERTS, Broken, Thresholds
 from .operation import Operation
 
@@ -34,7 +35,9 @@ def alert_jobs(face: Face, found: Sequence[Broken], send: Alert | AsyncAlert, th
         "store_result": False,
     }
     awaits = face._awaits  # noqa: SLF001 (its own faces call this)
-    operation: Operation = face.compiled(
+    plain = face.using()
+    plain.policy = Policy()  # a client's defaults are about its own work
+    operation: Operation = plain.compiled(
         alert_async if awaits else alert, settings, key=_key, name=ALERTS, awaits=awaits
     )
     return [operation.job((broken,), {}) for broken in found]

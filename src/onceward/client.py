@@ -10,7 +10,7 @@ from .blocks import ClaimBlock
 from .bridge import run
 from .core import inspect as records
 from .core.engine import Engine
-from .decorator import Item, P, T, answer_of
+from .decorator import Item, P, T, answer_of, refuse_task
 from .errors import ConfigurationError
 from .face import Face, by_text
 from .function import Decorator, Function, SkippingDecorator, do
@@ -138,6 +138,7 @@ class Once(Face):
         """Decorate a function: `@once`, or `@once(key="charge:{order_id}", …)`. Async ones get the async face."""
 
         def decorate(fn: Callable[..., Any]) -> Any:
+            refuse_task(fn)
             if inspect.iscoroutinefunction(fn):
                 return self.aio(key=key, name=name, version=version, tenant=tenant, **settings)(fn)
             refuse_undecoratable(fn)
@@ -179,6 +180,7 @@ class Once(Face):
         self.operations[name].adding(choices)  # refused here, where the name is written
 
         def decorate(fn: Callable[..., Any]) -> Any:
+            refuse_task(fn)
             if inspect.iscoroutinefunction(fn):
                 return self.aio.operation(name, **choices)(fn)
             refuse_undecoratable(fn)
@@ -395,6 +397,10 @@ class Once(Face):
             )
         )
 
+    def migrate(self) -> None:
+        """Make or extend the store's tables, as `onceward migrate` does. Up to date: does nothing."""
+        run(records.migrate(self.engine))
+
     def stats(self, since: Duration = "24h") -> Tally:
         """What all processes counted in the last hours, by scope: for clients that were made with `counters=True`."""
         from .core.counting import stats  # not at the top, for the same reason as in `map`
@@ -415,8 +421,10 @@ class Once(Face):
 
     def close(self, timeout: float = 10.0) -> None:
         """Stop claiming, let running work finish (up to `timeout` seconds), join the keeper, close the store."""
+        from .core.lock import held_here  # for those who have any
+
         self.stop()
-        self.keeper.drain(timeout)
+        self.keeper.drain(timeout, own=held_here())
         for engine in (self.engine, *self._beside):
             engine.closed = True
         self.keeper.close()

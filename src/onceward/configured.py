@@ -47,6 +47,14 @@ def operations_in(table: dict[str, Any], file: str) -> dict[str, dict[str, Any]]
     return operations
 
 
+def store_in(path: Path) -> str | None:
+    """The store that a file names, if it does."""
+    store = (table_in(path) or {}).get("store")
+    if store is not None and (not isinstance(store, str) or not store):
+        raise ConfigurationError(f"{path.name}: store is {store!r}", hint='write store = "sqlite:///onceward.db"')
+    return store
+
+
 def _parsed(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))

@@ -8,6 +8,7 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
 
 from .core.engine import Engine
 from .core.job import Job
+from .errors import ConfigurationError
 from .model.key import Key
 from .model.outcome import Executed, Outcome, Replayed, Running
 from .model.policy import Policy
@@ -17,6 +18,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Item = TypeVar("Item")
 Rest = ParamSpec("Rest")  # the parameters of a method behind its receiver
+
+SENDS = ("delay", "send_with_options", "kiq")
+"""What tasks have that functions do not: of Celery and RQ, of Dramatiq, of Taskiq."""
 
 
 class _Signature:
@@ -86,3 +90,12 @@ def answer_of(outcome: Outcome[T], policy: Policy) -> T:
         return None  # type: ignore[return-value]  # the overloads of @once say T | None
     value: T = outcome.unwrap()
     return value
+
+
+def refuse_task(fn: Any) -> None:
+    """A task is sent as it is, and its worker would never come by @once."""
+    if any(callable(getattr(fn, name, None)) for name in SENDS):
+        raise ConfigurationError(
+            f"{getattr(fn, '__name__', fn)} is a task already: its worker would run it without @once",
+            hint="put the task's decorator above @once, not below it",
+        )

@@ -31,7 +31,8 @@
         ├── StoreUnavailable    down, locked, unreachable, over its deadline
         │   └── RetryTransaction  the caller's own transaction must be rolled back and repeated
         ├── StoreFull           no room; nothing was claimed
-        ├── StoreBroken         not a database, corrupt, read-only, replaced, wrong schema
+        ├── StoreBroken         not a database, corrupt, read-only, replaced
+        │   └── StoreNotSetUp   no such database, tables or rights there: a wrong URL, or a step left out
         └── VersionSkew         the record or schema was written by a newer Onceward
 
 Each class has a stable `code` (for logs and problem documents) and an `http_status`.
@@ -287,12 +288,22 @@ class StoreFull(StoreError):
 
 
 class StoreBroken(StoreError):
-    """The store is not a database, corrupt, read-only, replaced or of a wrong schema."""
+    """The store is not a database, corrupt, read-only or replaced."""
 
     code = "store_broken"
+
+
+class StoreNotSetUp(StoreBroken):
+    """What the URL names was never made ready: no such database, no tables, no rights. It is never taken for down."""
+
+    code = "store_not_set_up"
 
 
 class VersionSkew(StoreError):
     """The record or schema was written by a newer Onceward than this one."""
 
     code = "version_skew"
+
+
+NOT_DOWN = (VersionSkew, StoreNotSetUp)
+"""The store answers, so it is not down: a wrong URL or a forgotten migration must not let work run unprotected."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
@@ -24,7 +25,7 @@ from .model.results import ResultType
 from .model.sources import OncewardWarning
 from .observe.events import Listener
 from .operation import NO_MARKS, KeySource, Operation, codec_for, label_of, name_of
-from .ports import Store, World
+from .ports import KeepsCounts, Store, World
 from .stores.registry import open_store, store_url
 from .worlds.keeper import Keeper
 from .worlds.ourselves import OURSELVES
@@ -56,6 +57,12 @@ OF_FUNCTIONS: dict[tuple[str, str | None], str] = {
 """Settings (with a value, or any) that mean nothing to a claim block, and what holds there instead."""
 
 
+OF_CLIENT = ("app", "tenant", "cipher", "accept_plain", "cache", "counters", "operations")
+OF_DECORATOR = ("key", "name", "tenant", "version")
+OF_BLOCK = ("name", "payload", "note")
+"""What may be given beside the settings, for those who mistype it."""
+
+
 class Face:
     """Configuration of a client. `Once` and `AsyncOnce` add the verbs, each in its own colour."""
 
@@ -81,7 +88,8 @@ class Face:
             raise ConfigurationError(
                 f"{store!r} is no store", hint="give a URL such as sqlite:///onceward.db, or a store"
             )
-        self._url = store_url(store) if store is None or isinstance(store, str) else None
+        named = _store_in(operations) if store is None and isinstance(operations, str | os.PathLike) else None
+        self._url = store_url(store, named) if store is None or isinstance(store, str) else None
         opened = open_store(self._url) if store is None or isinstance(store, str) else store
         self._app = app
         self._tenant = tenant
@@ -89,7 +97,7 @@ class Face:
         self._accept_plain = accept_plain
         self._cache = cache
         self._counts = counters
-        self.policy = Policy().with_settings(defaults)  # type: ignore[arg-type]  # checked there, name by name
+        self.policy = Policy().with_settings(defaults, beside=OF_CLIENT)  # type: ignore[arg-type]  # checked there, name by name
         self._defaults = dict(defaults)
         self._table = None if operations is None else _table_of(operations)
         if self._table is not None:
@@ -166,7 +174,7 @@ class Face:
                 f"{label_of(fn)} yields: its work would happen after the key was given up", hint="let it return instead"
             )
         of = None if warned else ""
-        policy = self.policy.with_settings(settings, of=of)  # type: ignore[arg-type]  # checked there, name by name
+        policy = self.policy.with_settings(settings, of=of, beside=OF_DECORATOR)  # type: ignore[arg-type]  # checked there, name by name
         if not self._awaits:
             refuse_async_find(policy, label_of(fn))
         return Operation(
@@ -251,7 +259,7 @@ class Face:
         refuse_of_block(settings)
         given = self.key(key, name=name)
         note = checked_note(note, key=given.text)
-        policy = self.policy.with_settings(settings)  # type: ignore[arg-type]  # checked there, name by name
+        policy = self.policy.with_settings(settings, beside=OF_BLOCK)  # type: ignore[arg-type]  # checked there, name by name
         if not self._awaits:
             refuse_async_find(policy, "this block")
         codec = codec_for(policy, ResultType(Any), self._cipher, accept_plain=self._accept_plain)
@@ -284,6 +292,8 @@ class Face:
         return operation, functools.partial(job_or_error, fn.job)  # with its receiver, if it is a method
 
     _awaits = False
+    _beside: Sequence[Engine] = ()
+    """Engines of its other colour."""
 
     def __repr__(self) -> str:
         tenant = "" if self._tenant is None else f", tenant={self._tenant!r}"
@@ -343,10 +353,11 @@ def refuse_async_find(policy: Policy, what: str) -> None:
 
 
 def refuse_skip(defaults: Mapping[str, Any]) -> None:
-    if "skip" in (defaults.get("on_running"), defaults.get("on_done")):
-        raise ConfigurationError(
-            "skip makes a call return None, so it is declared on the function itself", hint='@once(on_running="skip")'
-        )
+    for name in ("on_running", "on_done"):
+        if defaults.get(name) == "skip":
+            raise ConfigurationError(
+                "skip makes a call return None, so it is declared on the function itself", hint=f'@once({name}="skip")'
+            )
 
 
 def refuse_of_block(settings: Mapping[str, Any]) -> None:
@@ -366,10 +377,30 @@ def _table_of(given: OperationsSource | None) -> Operations:
     return operations_of(given)
 
 
+def _store_in(path: str | os.PathLike[str]) -> str | None:
+    """The file that declares the operations may name the store, too; the command reads it there."""
+    from pathlib import Path
+
+    from .configured import store_in
+
+    return store_in(Path(path))
+
+
 def _counters(store: Store, bus: Bus) -> Counters:
     from .worlds.counters import Counters  # for those who ask for them
 
     return Counters(store, bus)
+
+
+def count_outcomes(once: Face) -> None:
+    """Let a client count from now on, as with `counters=True`: for programs of ours that are given one.
+
+    A store that cannot keep counters is left alone.
+    """
+    if once.counters is None and isinstance(once.store, KeepsCounts):
+        once.counters = _counters(once.store, once.engine.bus)
+        for engine in (once.engine, *once._beside):  # noqa: SLF001 (those of its own that were made before)
+            engine.count_by_scope()
 
 
 def _cached(store: Store, most: int) -> Store:

@@ -133,7 +133,23 @@ class Operation:
         scope = self.scope
         if self._tenant is not None:
             scope = Scope(scope.app, scope.operation, self._tenant_in(arguments))
-        return make_key(scope, *self.source(arguments))
+        try:
+            return make_key(scope, *self.source(arguments))
+        except InvalidKey as error:
+            if self.binding.receiver is None or not str(error).startswith(f"key.{self.binding.receiver}:"):
+                raise
+            raise self._of_method(error) from None
+
+    def _of_method(self, error: InvalidKey) -> InvalidKey:
+        """The object of a method has no place in a key unless its class says what it is made of."""
+        receiver, *others = self.binding.names
+        fields = "".join(f":{{{name}}}" for name in others)
+        method = self.name.rpartition(".")[2]
+        key = f"{method}:{{{receiver}.account}}{fields}"
+        return InvalidKey(
+            f"{self.name}: {str(error).partition(' →')[0]}",
+            hint=f'say what tells its objects apart, such as key="{key}", or make its class a dataclass',
+        )
 
     def _tenant_in(self, arguments: Mapping[str, Any]) -> str:
         """The tenant's own value, never its text for people: two tenants must not meet in a shortened form."""

@@ -295,6 +295,9 @@ class JoinedStore(Protocol):
     number: str | None
     """The transaction's own number, where a store can tell later how that one ended."""
 
+    block: str
+    """What their caller writes behind `with` for such a transaction, as far as we can tell: for messages."""
+
     async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]: ...
     async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]: ...
     async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]: ...

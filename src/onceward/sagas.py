@@ -76,7 +76,7 @@ class DeclaredSaga:
         self.plan: Plan = plan_of(name, steps)
         if not self.awaits:
             refuse_async(name, self.plan)
-        settings = {"store_input": True, **checked(name, choices)}
+        settings = {"store_input": True, "on_missing_key": "raise", **checked(name, choices)}
         self.operation: Operation = face.compiled(takes or keywords, settings, name=name, awaits=self.awaits, **parts)
         self._takes = takes
         self.engine: Engine = face.engine

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from onceward import Once, calendar, lasting, sliding
 from onceward.cli.codes import Exit
 from onceward.cli.settings import VARIABLES
 from onceward.cli.spans import declared_for
-from tests.cli.calls import as_json, call, line
+from onceward.stores.postgres.schema import LATEST
+from tests.cli.calls import as_json, call, line, silent_claims
+from tests.servers.postgres import Postgres
 
 STORE = "sqlite:///onceward.db"
 pytestmark = pytest.mark.fault("F47")
@@ -139,3 +142,35 @@ def test_a_flag_that_cannot_be_meant_is_refused(flag: str) -> None:
     result = call("doctor", "--retry-span", flag)
     assert result.exit_code == Exit.USAGE
     assert "retry span" in line(result).replace("-", " ")
+
+
+def test_a_lock_that_nobody_released_needs_no_person() -> None:
+    with Once(STORE) as once:
+        lock = once.try_lock("sync", lease="50ms")
+        assert lock is not None
+        once.keeper._holds.clear()  # as if its process had been killed
+        time.sleep(0.06)
+        result = call("doctor")
+        said = {one["name"]: (one["status"], one["detail"]) for one in json.loads(result.stdout)}
+        assert result.exit_code == Exit.OK
+        assert said["lapsed"] == ("ok", "0")
+        assert said["lapsed locks"] == ("note", "1; whoever wants one next takes it over")
+        silent_claims(once, {"work": "50ms"})
+        result = call("doctor")
+        [lapsed] = [one for one in json.loads(result.stdout) if one["name"] == "lapsed"]
+        assert result.exit_code == Exit.ATTENTION
+        assert "where their state is PENDING lapsed" in lapsed["detail"]
+
+
+@pytest.mark.parametrize("commits", ["on", "off"])
+def test_the_doctor_looks_at_the_tables_and_the_durability_of_postgresql(
+    postgres: Postgres, schema: str, commits: str
+) -> None:
+    url = f"{postgres.url}?schema={schema}&options=-csynchronous_commit%3D{commits}"
+    Once(f"{url}&migrate=1").read("anything")
+    said = {one["name"]: (one["status"], one["detail"]) for one in as_json("doctor", "--store", url)}
+    assert said["schema"] == ("ok", f"version {LATEST}; this Onceward writes {LATEST}")
+    status, detail = said["durability"]
+    assert status == ("ok" if commits == "on" else "note")
+    assert f"synchronous_commit={commits}" in detail
+    assert ("may run again" in detail) == (commits == "off")

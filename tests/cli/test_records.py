@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pydantic
 import pytest
 
-from onceward import Once, OutcomeParked
+from onceward import Once, OutcomeParked, ResultCorrupt
 from onceward.bridge import run
 from onceward.cli import finding
 from onceward.cli.codes import Exit
 from onceward.cli.settings import VARIABLES
+from onceward.model.note import INPUT
 from onceward.model.record import Complete, Record, Renewal, State, Verdict
 from onceward.stores.sqlite import SQLiteStore
 from onceward.worlds.threads import Threads
@@ -68,11 +72,25 @@ def test_ls_is_narrowed_by_state_scope_age_and_number() -> None:
     }
     assert as_json("ls", "--scope", "shop/other") == []
     assert len(as_json("ls", "--scope", "shop/shared")) == 7
+    assert "there is: shop/shared" in call("ls", "--scope", "shared").stderr
+    assert "there is" not in call("ls", "--scope", "shop/other").stderr
     assert as_json("ls", "--older-than", "1h") == []
     assert len(as_json("ls", "--older-than", "1ms")) == 7
     result = call("ls", "--limit", 2)
     assert len(json.loads(result.stdout)) == 2
     assert "more than these 2" in result.stderr
+
+
+def test_a_table_is_not_cut_where_there_is_no_terminal_to_fit_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    key = "order:" + "7" * 120
+    with Once(STORE, app="shop") as once:
+        once.run(key, str)
+    assert key in call("ls", "-o", "table").stdout
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = call("ls", "-o", "table").stdout
+    assert key not in shown
+    assert max(map(len, shown.splitlines())) <= 80
 
 
 def test_ls_shows_the_newest_whichever_they_are_among_many() -> None:
@@ -100,6 +118,45 @@ def test_show_tells_every_field_and_the_value_on_demand() -> None:
     assert as_json("show", "done", "--value")["value"] == {"paid": 5}
     assert as_json("show", f"id:{shown['id'][:10]}")["key"] == "done"
     assert as_json("show", f"id:{shown['id'].upper()}")["key"] == "done"
+
+
+def test_show_and_explain_tell_why_a_result_was_not_kept() -> None:
+    with Once(STORE, app="shop", max_result_bytes=100) as once:
+        once.run("large", lambda: "x" * 100)
+    reason = "it takes 109 bytes, and the limit is 100"
+    assert as_json("show", "large")["unstored"] == reason
+    assert any(reason in sentence for sentence in as_json("explain", "large")["explanation"])
+    assert as_json("show", "done")["unstored"] == ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Receipt:
+    number: int
+    total: Decimal
+
+
+class Invoice(pydantic.BaseModel):
+    number: int
+
+
+def test_show_tells_the_plain_fields_of_what_was_an_instance() -> None:
+    with Once(STORE, app="shop") as once:
+
+        @once(key="receipt")
+        def receipt() -> tuple[Receipt, frozenset[Receipt], Invoice]:
+            return Receipt(1, Decimal("19.90")), frozenset({Receipt(2, Decimal(5))}), Invoice(number=3)
+
+        receipt()
+        first, kept, invoice = as_json("show", "receipt", "--value")["value"]
+        assert first == {"number": 1, "total": "Decimal('19.90')"}
+        assert "{'number': 2, 'total': Decimal('5')}" in kept
+        assert invoice == {"number": 3}
+        shown = call("show", "receipt", "--value", "-o", "table").stdout
+        assert "{'number': 1, 'total': Decimal('19.90')}" in shown
+        entry = once.read(receipt.key())
+        assert entry is not None
+        with pytest.raises(ResultCorrupt, match=r"onceward show KEY --value"):
+            _ = entry.value  # nothing here declares the class
 
 
 def test_a_key_that_several_operations_use_is_listed_and_narrowed_by_scope() -> None:
@@ -270,6 +327,19 @@ def test_resolve_applied_makes_deliveries_replay_the_result() -> None:
         outcome: Any = once.using(fingerprint="none").outcome("parked", str)
     assert (outcome.replayed, outcome.value) == (True, {"paid": 7})
     assert read("parked").note == {}, "notes are those of the work"
+
+
+def test_resolve_applied_drops_the_input_that_was_kept() -> None:
+    with Once(STORE, app="shop") as once:
+
+        @once(key="wire:{number}", store_input=True, after_crash="park")
+        def wire(number: int) -> None:
+            raise TimeoutError
+
+        assert wire.outcome(7).kind == "parked"
+        assert call("resolve", "wire:7", "--applied", "--yes").exit_code == 0
+        entry: Any = wire.read(7)
+    assert entry.record.note == {INPUT: ""}
 
 
 def test_resolve_not_applied_lets_it_run_and_abandon_does_not() -> None:

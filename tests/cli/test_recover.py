@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from onceward import Once
 from tests.cli.calls import call, environment, finish, process, start, until
 
 APP = """
@@ -126,6 +127,8 @@ def test_two_workers_run_until_they_are_told_to_stop(folder: Path) -> None:
     said = "".join(out.decode() for _, out, _ in ends)
     assert said.count("done, attempt 2") == 3
     assert sorted(log(folder)) == ["work 1", "work 1", "work 2", "work 2", "work 3", "work 3"]
+    with Once(f"sqlite:///{folder}/jobs.db") as once:
+        assert once.stats().total("executed") == 3, "they count, without being told to"
     assert all("SIGTERM: nothing more is begun" in err.decode() for _, _, err in ends)
 
 

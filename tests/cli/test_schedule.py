@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.calls import call, finish, process, start, until
+from onceward import Once
+from tests.cli.calls import call, finish, line, process, start, until
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,6 +64,8 @@ def test_a_signal_ends_it_when_what_is_running_has_ended(folder: Path) -> None:
     assert lines[1].endswith("Z: done")
     assert lines[2:] == ["onceward schedule: stopped"]
     assert err.decode() == "onceward: SIGTERM: nothing more is begun; waiting for what is running\n"
+    with Once(f"sqlite:///{folder}/jobs.db") as once:
+        assert once.stats().total("executed", "default/schedule:long") == 1, "it counts, without being told to"
 
 
 def test_a_second_signal_ends_it_at_once(folder: Path) -> None:
@@ -88,6 +91,8 @@ def test_async_applications_and_lines_of_json(folder: Path) -> None:
     assert {one["schedule"] for one in told} == {"quick"}
     assert {one["event"] for one in told} == {"executed"}
     assert {(one["late"], one["attempt"]) for one in told} == {(False, 1)}
+    with Once(f"sqlite:///{folder}/jobs.db") as once:
+        assert once.stats().total("executed", "awaited/schedule:quick") == len(told)
 
 
 def test_a_failure_is_told_with_its_traceback_and_ends_nothing(folder: Path) -> None:
@@ -131,8 +136,17 @@ def test_what_is_no_application_is_one_line_and_exit_code_2(
     monkeypatch.delitem(sys.modules, "app", raising=False)
     result = call("schedule", target)
     assert result.exit_code == 2
-    assert word in result.stderr.splitlines()[-1]
+    assert word in line(result)
     sys.modules.pop("app", None)
+
+
+def test_a_module_that_is_there_and_breaks_shows_where(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    (folder / "breaks.py").write_text("import nothing_that_is_there\n")
+    result = call("schedule", "breaks:once")
+    assert result.exit_code == 2
+    assert "breaks.py" in result.stderr
+    assert "cannot be imported" in result.stderr.splitlines()[-1]
 
 
 @pytest.mark.mission("C3")

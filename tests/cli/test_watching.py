@@ -16,6 +16,7 @@ from onceward.cli import charts
 from onceward.cli.codes import Exit
 from onceward.cli.settings import VARIABLES
 from onceward.model.counts import COUNTED, HOUR, Sheet
+from onceward.model.record import Renewal
 from onceward.observe.exported import grafana_dashboard, prometheus_rules
 from onceward.observe.rules import Thresholds
 from tests.cli.calls import as_json, call, finish, line, on_a_terminal, start
@@ -70,6 +71,15 @@ def test_stats_since_draws_a_chart_for_people() -> None:
     assert charge.endswith("█ ▄")
     assert total.split()[0] == "all"
     assert "6 h, 1 h a bar" in below
+
+
+def test_commands_are_counted_without_being_told_to(folder: Path) -> None:
+    for command, code in ((["true"], 0), (["true"], 0), (["false"], 1)):
+        assert finish(start(folder, "run", "--key", command[0], "--", *command))[0] == code
+    counted = as_json("stats", "--since", "1h")["scopes"]["default/command"]
+    assert {name: number for name, number in counted.items() if name in COUNTED and number} == {
+        "executed": 1, "replayed": 1, "failed": 1,
+    }  # fmt: skip
 
 
 def test_stats_on_a_terminal_fit_into_it(folder: Path) -> None:
@@ -134,6 +144,22 @@ def test_check_prints_each_broken_rule_with_its_figure_and_what_to_do_and_exits_
         ("unprotected", 2, 0),
     ]
     assert found[0]["runbook"] == "docs/howto/runbooks.md#claim-errors"
+
+
+@pytest.mark.mission("A8")
+def test_what_old_pending_tells_to_look_at_shows_workers_that_hang_and_go_on_renewing(folder: Path) -> None:
+    (folder / "onceward.toml").write_text("[rules]\nold_pending = 0\nold_pending_age = '5ms'\n")
+    with Once(STORE) as once, once.claim("hangs", name="charge"):
+        time.sleep(0.02)
+        for hold in tuple(once.keeper._holds.values()):
+            renewal = Renewal(hold.record.id, hold.record.token, hold.nonce, hold.lease)
+            run(once.store.renew([renewal], timeout=5))
+        [broken] = json.loads(call("check").stdout)
+        assert broken["rule"] == "old_pending"
+        assert "onceward ls --state PENDING --claimed-before 30m" in broken["todo"]
+        assert [one["key"] for one in as_json("ls", "--state", "PENDING", "--claimed-before", "5ms")] == ["hangs"]
+        assert as_json("ls", "--state", "PENDING", "--older-than", "1h") == []
+        assert as_json("ls", "--state", "PENDING", "--claimed-before", "1h") == []
 
 
 def test_check_says_that_all_rules_hold_and_exits_0() -> None:
@@ -218,6 +244,13 @@ def test_an_alert_that_fails_is_told_and_tried_again(folder: Path) -> None:
     assert call("check", "--alert", pager(folder)).exit_code == 1
     assert call("check", "--alert", pager(folder)).exit_code == 1
     assert len(pages(folder)) == 2
+
+
+def test_what_the_alert_command_prints_does_not_mix_with_what_check_prints(folder: Path) -> None:
+    plant((0, {"shop/charge": {"claim_errors": 11}}))
+    code, printed, said = finish(start(folder, "check", "-o", "json", "--alert", "echo sent"))
+    assert (code, said) == (1, b"sent\n")
+    assert [one["rule"] for one in json.loads(printed)] == ["claim_errors"]
 
 
 def test_without_a_broken_rule_nobody_is_told(folder: Path) -> None:

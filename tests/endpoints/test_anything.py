@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from onceward import Once
 from onceward.http.push import AsyncCloudEventsPush, AsyncPubSubPush, CloudEventsPush, PubSubPush, Request
 from onceward.http.signatures import Claimed, Scheme
-from onceward.http.webhooks import AsyncWebhook, Webhook, WebhookEvent, github, signed, slack, stripe
+from onceward.http.webhooks import AsyncWebhook, Webhook, WebhookEvent, github, signed, slack, standard, stripe
 from tests.endpoints.stage import enveloped
 
 JSON = st.recursive(
@@ -92,7 +92,12 @@ def blocking_endpoints() -> list[Any]:
     cloud = CloudEventsPush(once, "cloud", check=None)
     for one in (pubsub, cloud):
         one.on({"order"})(handled)
-    schemes = [stripe("s"), github("s"), slack("s"), signed("s", header="x-s", event_id="x-id", timestamp="x-t")]
+    schemes = [
+        stripe("s"),
+        github("s"),
+        slack("s"),
+        signed("s", name="acme", header="x-s", event_id="x-id", timestamp="x-t"),
+    ]
     schemes += [open_to_all(scheme) for scheme in schemes]
     return [pubsub, cloud, *(Webhook(once, scheme, handled) for scheme in schemes)]
 
@@ -150,6 +155,45 @@ def test_a_length_that_is_none_is_refused(length: str) -> None:
     with Once("memory://") as once:
         environ = {"REQUEST_METHOD": "POST", "CONTENT_LENGTH": length, "wsgi.input": io.BytesIO(b"{}")}
         assert status_of(PubSubPush(once, "orders", check=None), environ)[:3] in {"400", "413"}
+
+
+class Endless(io.RawIOBase):
+    """A body that goes on for as long as it is read."""
+
+    def read(self, size: int = -1) -> bytes:
+        assert size >= 0, "all of it"
+        self.total = getattr(self, "total", 0) + size
+        assert self.total < 1_000_000, "far more than the limit was read"
+        return b"x" * size
+
+
+@pytest.mark.parametrize("length", ["0" * 20 + "99999999999", "0" * 5000 + "99999999999"])
+def test_a_length_behind_zeros_gets_no_further_than_any_other(length: str) -> None:
+    with Once("memory://") as once:
+        environ = {"REQUEST_METHOD": "POST", "CONTENT_LENGTH": length, "wsgi.input": Endless()}
+        endpoint = PubSubPush(once, "orders", check=None, limit=100_000)
+        assert status_of(endpoint, environ)[:3] == "413"
+        environ = {"REQUEST_METHOD": "POST", "CONTENT_LENGTH": "0" * 5000 + "2", "wsgi.input": io.BytesIO(b"{}")}
+        assert status_of(endpoint, environ)[:3] == "400", "read, and no envelope"
+
+
+SURROGATE = "t=\ud800,v1=\ud800,v0=\ud800"
+"""Frameworks that decode headers as UTF-8 may hand on what was none."""
+
+
+@pytest.mark.parametrize("name", ["stripe-signature", "x-hub-signature-256", "x-slack-signature", "webhook-id"])
+@pytest.mark.parametrize("scheme", [stripe("s"), github("s"), slack("s"), standard("whsec_c2VjcmV0")])
+def test_a_header_that_is_no_text_is_no_signature(scheme: Scheme, name: str) -> None:
+    with Once("memory://") as once:
+        endpoint = Webhook(once, scheme, lambda _event: None)
+        assert endpoint.respond(Request("POST", {name: SURROGATE}, b"{}")).status == 403
+
+
+def test_an_id_that_is_no_text_is_no_id() -> None:
+    with Once("memory://") as once:
+        endpoint = CloudEventsPush(once, "orders", check=None)
+        headers = {"ce-id": "\ud800", "ce-source": "s", "ce-type": "t", "ce-specversion": "1.0"}
+        assert endpoint.respond(Request("POST", headers, b"{}")).status == 400
 
 
 def test_a_body_that_breaks_off_is_no_message() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from onceward import ClaimError, ConfigurationError, OncewardWarning, Reentrant
+from onceward import ClaimError, ConfigurationError, OncewardWarning, Reentrant, Step, StepRun
 from onceward.http.outgoing import IdempotencyKeys, step
 from onceward.http.push import Message
 from onceward.testing import FakeClock, disabled
@@ -345,6 +346,85 @@ def test_after_the_window_tomorrows_charge_is_not_yesterdays_replay(face: Face, 
     face.clock.advance("25h")
     rent(1)
     assert len(remote.charged) == 2
+
+
+# ── in the steps of a saga ──
+
+
+class Shop:
+    """A saga whose steps all post to the same URL. `trouble` is raised behind the post of that step, in turn; a
+    KeyboardInterrupt before it."""
+
+    def __init__(self, face: Face, remote: Remote) -> None:
+        self.face = face
+        self.remote = remote
+        self.trouble: dict[str, list[BaseException]] = {}
+
+    def act(self, name: str) -> Callable[[StepRun], None]:
+        def act(_step: StepRun) -> None:
+            trouble = self.trouble[name].pop(0) if self.trouble.get(name) else None
+            if isinstance(trouble, KeyboardInterrupt):
+                raise trouble
+            with client(self.remote) as http:
+                http.post(URL, json=name).raise_for_status()
+            if trouble is not None:
+                raise trouble
+
+        return self.face._work(act)
+
+    def order(self, face: Face | None = None) -> Any:
+        steps = (
+            Step("charge", self.act("charge"), undo=self.act("undo charge"), retry_delay=0),
+            Step("ship", self.act("ship"), undo=self.act("undo ship"), retry_delay=0, final=ValueError),
+        )
+        return (face or self.face).once.saga("order", *steps, key="order:{number}")
+
+    def charged(self) -> list[str]:
+        return [json.loads(body) for body in self.remote.charged.values()]
+
+
+def test_a_step_that_is_done_again_posts_under_the_key_that_it_had(face: Face, remote: Remote) -> None:
+    shop = Shop(face, remote)
+    shop.trouble["charge"] = [RuntimeError("behind the charge")]
+    face._wait(shop.order()(number=1))
+    assert len(remote.keys) == 3
+    assert shop.charged() == ["charge", "ship"], "charged once"
+
+
+def test_another_worker_goes_on_and_its_first_post_is_not_taken_for_an_earlier_steps(
+    face: Face, remote: Remote
+) -> None:
+    shop = Shop(face, remote)
+    shop.trouble["ship"] = [KeyboardInterrupt()]
+    with pytest.raises(KeyboardInterrupt):
+        face._wait(shop.order()(number=1))
+    other = face.another()
+    other._wait(shop.order(other)(number=1))
+    assert shop.charged() == ["charge", "ship"], "each once, under a key of its own"
+
+
+def test_an_undo_posts_under_a_key_of_its_own_and_a_saga_that_begins_anew_charges_anew(
+    face: Face, remote: Remote
+) -> None:
+    shop = Shop(face, remote)
+    order = shop.order()
+    shop.trouble["ship"] = [ValueError("no such address")]
+    with pytest.raises(ValueError, match="no such address"):
+        face._wait(order(number=1))
+    assert shop.charged() == ["charge", "ship", "undo charge"]
+    face._wait(order.retry(number=1))
+    face._wait(order(number=1))
+    assert shop.charged() == ["charge", "ship", "undo charge", "charge", "ship"]
+
+
+def test_a_named_request_belongs_to_its_step_of_the_saga(face: Face, remote: Remote) -> None:
+    def act(_step: StepRun) -> None:
+        with client(remote) as http, step("pay"):
+            http.post(URL)
+
+    steps = [Step(name, face._work(act), kind="retriable") for name in ("deposit", "rest")]
+    face._wait(face.once.saga("order", *steps, key="order:{number}")(number=1))
+    assert len(set(remote.keys)) == 2
 
 
 def test_without_httpx_the_extra_is_named() -> None:

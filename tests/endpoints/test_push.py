@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, TypedDict
 
 import pytest
@@ -234,6 +235,17 @@ def test_attempts_run_out_and_the_poison_is_acknowledged_but_stays_on_record(fac
     assert face.read("m1", name="orders").state is State.FAILED
 
 
+def test_attempts_that_are_fewer_now_have_run_out_too(face: Face) -> None:
+    """Declared with a limit after it has failed more often: else it would be a server error for ever."""
+    before = pubsub_of(face)
+    before.on()(raising := lambda _message: 1 / 0)
+    assert [before.post(push({"order": 7}))[0] for _ in range(2)] == [500, 500]
+    limited = pubsub_of(face, max_attempts=2)
+    limited.on()(raising)
+    assert limited.post(push({"order": 7})) == (204, None)
+    assert face.read("m1", name="orders").attempt == 2
+
+
 def test_a_failure_that_is_not_due_yet_says_when_it_is(face: Face) -> None:
     stand = pubsub_of(face)
 
@@ -300,6 +312,56 @@ def test_a_handlers_own_answer_is_stored_and_a_duplicate_gets_the_same(face: Fac
     first = stand.send(push({"order": 7}))
     assert (first.status, first.body, first.headers) == (202, b'{"order": 7}', (("x-a", "1"), ("x-a", "2")))
     assert stand.send(push({"order": 7})) == first
+
+
+UNSENDABLE: dict[str, Any] = {
+    "text": Answer(200, "text"),  # type: ignore[arg-type]  # the mistake
+    "stream": Answer(200, iter([b"chunk"])),  # type: ignore[arg-type]  # the same
+    "beyond latin-1": Answer(200, b"", (("location", "/orders/Łódź"),)),
+    "another line": Answer(200, b"", (("location", "/a\r\nset-cookie: b"),)),
+    "no name": Answer(200, b"", (("x a", "1"),)),
+    "a dict": Answer(200, b"", {"x-a": "1"}),  # type: ignore[arg-type]  # the same
+    "a body where there is none": Answer(204, b"body"),
+    "no end": Answer(100),
+}
+
+
+@pytest.mark.rival(13)
+@pytest.mark.fault("F21", "F77")
+@pytest.mark.parametrize("what", UNSENDABLE)
+def test_an_answer_that_no_server_could_send_is_told_and_the_work_counts_as_done(face: Face, what: str) -> None:
+    """Else the sender would get a server error for work that is done, and deliver it for days."""
+    stand = pubsub_of(face)
+    ran: list[str] = []
+
+    @stand.on({"order"})
+    def handle(message: Message[Any]) -> Answer:
+        ran.append(message.id)
+        answer: Answer = UNSENDABLE[what]
+        return answer
+
+    assert [stand.post(push({"order": 7}))[0] for _ in range(2)] == [200, 200]
+    assert ran == ["m1"]
+    assert "UnsendableAnswer" in face.told("result_not_stored")[0].reason
+
+
+def test_an_answer_that_settles_nothing_still_does_if_it_cannot_be_sent_as_it_is(face: Face) -> None:
+    stand = pubsub_of(face)
+    stand.on({"order"})(lambda message: Answer(503, b"later", (("x-a", "Łódź"),)))
+    assert [stand.send(push({"order": 7})).status for _ in range(2)] == [503, 503]
+    assert face.read("m1", name="orders").attempt == 2
+
+
+@pytest.mark.rival(24)
+@pytest.mark.parametrize("choices", [{"final": Exception}, {"not_applied": Exception}, {"retry": OSError}, {}])
+def test_an_answer_that_settles_nothing_is_no_error_of_which_anything_is_declared(
+    face: Face, choices: dict[str, Any]
+) -> None:
+    """Else `final=Exception` would acknowledge what the handler has asked to get once more."""
+    stand = pubsub_of(face, **choices)
+    answers = [Answer(503), Answer(201)]
+    stand.on({"order"})(lambda message: answers.pop(0))
+    assert [stand.send(push({"order": 7})).status for _ in range(3)] == [503, 201, 201]
 
 
 @pytest.mark.rival(17)
@@ -401,6 +463,12 @@ def test_colours_and_shapes_that_cannot_work_are_refused() -> None:
 
     def plain(message: Message[Any]) -> None: ...
 
+    def yielding(message: Message[Any]) -> Iterator[bytes]:
+        yield b"acknowledged, and nothing of it was ever run"
+
+    async def yielding_async(message: Message[Any]) -> AsyncIterator[bytes]:
+        yield b"the same"
+
     async def check(request: Request) -> bool:
         return True
 
@@ -425,6 +493,10 @@ def test_colours_and_shapes_that_cannot_work_are_refused() -> None:
                 stand.on(shape)
         with pytest.raises(ConfigurationError, match=r"on\(lease=…\) has no effect"):
             stand.on(claim=False, lease="1s")
+        with pytest.raises(ConfigurationError, match="yields"):
+            stand.on()(yielding)
+        with pytest.raises(ConfigurationError, match="yields"):
+            AsyncPubSubPush(once.aio, "orders", check=None).on()(yielding_async)
         stand.on()(plain)
         with pytest.raises(ConfigurationError, match="takes every message"):
             stand.on({"order"})

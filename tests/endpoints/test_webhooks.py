@@ -339,6 +339,24 @@ def test_what_cannot_work_is_refused_when_it_is_declared() -> None:
         anything(once, "stripe", print)
 
 
+def test_two_senders_with_schemes_of_your_own_do_not_share_their_ids_by_accident(face: Face) -> None:
+    """Each counts its events from 1: the second sender's first would be taken for the first one's."""
+    nameless = signed(SECRET, header="x", event_id="y")
+    with pytest.raises(ConfigurationError, match="name="):
+        webhook_of(face, nameless, print)
+    webhook_of(face, nameless, print, name="acme")
+    assert (
+        webhook_of(face, signed(SECRET, header="x", event_id="y", name="acme"), print).endpoint.name == "webhook:acme"
+    )
+
+
+@pytest.mark.parametrize("secret", ["whsec_", " ", "whsec_ "])
+def test_a_secret_of_standard_webhooks_that_is_cut_off_is_refused(secret: str) -> None:
+    """As from an environment variable that lacks its half: under an empty secret everybody could sign."""
+    with pytest.raises(ConfigurationError, match="secret"):
+        standard(secret)
+
+
 def test_no_secret_is_shown() -> None:
     scheme: Scheme = stripe(SECRET)
     assert SECRET not in repr(scheme)

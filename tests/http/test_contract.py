@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 
-from onceward import ConfigurationError, MemoryStore, Once, StoreUnavailable, current_async_claim, current_claim
+from onceward import (
+    ConfigurationError,
+    MemoryStore,
+    Once,
+    StoreError,
+    StoreNotSetUp,
+    StoreUnavailable,
+    VersionSkew,
+    current_async_claim,
+    current_claim,
+)
 from onceward.http import asgi, wsgi
 from onceward.testing import disabled
 from tests.http.conftest import MakeSite
@@ -370,9 +380,9 @@ def test_other_routes_and_optional_ones_without_a_key_are_not_looked_at(site: Si
 # ── the store ──
 
 
-def broken(site: Site, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def broken(site: Site, verb: str, monkeypatch: pytest.MonkeyPatch, error: StoreError | None = None) -> None:
     async def fails(*args: Any, **kwargs: Any) -> Any:
-        raise StoreUnavailable("it is down, and its password is hunter2")
+        raise error or StoreUnavailable("it is down, and its password is hunter2")
 
     monkeypatch.setattr(site.once.engine, "answer", None)
     monkeypatch.setattr(site.once.engine, "glance", None)
@@ -399,6 +409,16 @@ def test_without_the_store_it_runs_unprotected_only_if_that_is_declared_and_is_l
     assert [site.ask().status for _ in range(2)] == [201, 201]
     assert len(site.runs) == 2
     assert "unprotected" in site.events
+
+
+@pytest.mark.fault("F50")
+@pytest.mark.parametrize("error", [StoreNotSetUp("no tables"), VersionSkew("newer")], ids=lambda error: error.code)
+def test_a_store_that_was_never_set_up_is_not_down_whatever_is_declared(
+    make_site: MakeSite, monkeypatch: pytest.MonkeyPatch, error: StoreError
+) -> None:
+    site = make_site(on_store_down="run")
+    broken(site, "claim", monkeypatch, error)
+    assert (site.ask().status, site.runs) == (503, [])
 
 
 @pytest.mark.fault("F51")

@@ -11,7 +11,7 @@ import pytest
 
 from onceward.model.counts import COUNTED
 from onceward.observe.exported import grafana_dashboard, prometheus_rules
-from onceward.observe.rules import RULES, Thresholds, thresholds_of
+from onceward.observe.rules import ALERTS, RULES, Thresholds, thresholds_of
 from tests.integration.alerts_of_prometheus import promtool, raised
 
 SCOPE = {"scope": "shop/charge"}
@@ -46,7 +46,7 @@ def test_the_alert_file_is_sound_and_has_every_rule(folder: Path) -> None:
 def test_other_thresholds_and_names_with_odd_characters_still_make_a_sound_file(tmp_path: Path) -> None:
     odd = thresholds_of({
         "claim_errors": 7, "replay_rate": 0.125, "no_replay_days": 7, "old_pending_age": "2h",
-        "replays_expected": ["e.mail", "shop/greet (new)", 'say "hi"', "back\\slash"],
+        "replays_expected": ["e.mail", "shop/greet (new)", 'say "hi"', "back\\slash", "two\nlines", "\x1b[31m"],
     })  # fmt: skip
     text = prometheus_rules(odd)
     (tmp_path / "alerts.yml").write_text(text)
@@ -77,12 +77,34 @@ def test_each_alert_is_raised_above_its_threshold_and_not_at_it(folder: Path) ->
         values = {counter("replayed"): rising(replayed, 144), counter("executed"): rising(executed, 144),
                   counter("applied"): "0x144"}  # fmt: skip
         case(day, "OncewardReplayRate", values, labels)
-    for scope in ("shop/schedule:nightly", "shop/alert"):
+    for scope in ("shop/schedule:nightly", f"shop/{ALERTS}"):
         values = {counter("replayed", scope): rising(50, 144), counter("executed", scope): rising(50, 144),
                   counter("applied", scope): "0x144"}  # fmt: skip
         case(day, "OncewardReplayRate", values, NOBODY)
     case(day, "OncewardUnprotected", {counter("unprotected"): "0x144"}, NOBODY)
     case(day, "OncewardUnprotected", {counter("unprotected"): rising(1, 144)}, [{}])
+    raised(folder, cases)
+
+
+@pytest.mark.mission("A8", "A9", "E3")
+def test_what_a_process_counted_before_it_was_seen_for_the_first_time_is_an_alert_too(folder: Path) -> None:
+    """Its first sample is no step from anything, and increase() passes over it."""
+    hour, day = ("1m", "120m"), ("10m", "2d")
+    new, newer = "_x90 {}x30", "_x216 {}x72"
+    down = counter("claim_errors", instance="new"), counter("claim_errors", instance="old")
+    cases: list[Any] = [
+        (hour[0], {counter("claim_errors"): new.format(10)}, hour[1], "OncewardClaimErrors", NOBODY),
+        (hour[0], {counter("claim_errors"): new.format(11)}, hour[1], "OncewardClaimErrors", [{}]),
+        (hour[0], {down[0]: new.format(6), down[1]: "100x90 105x30"}, hour[1], "OncewardClaimErrors", [{}]),
+        (hour[0], {down[0]: new.format(5), down[1]: "100x90 105x30"}, hour[1], "OncewardClaimErrors", NOBODY),
+        (hour[0], {counter("claim_errors"): "99x40 _x30 99x50"}, hour[1], "OncewardClaimErrors", NOBODY),
+        (hour[0], {counter("renewal_failures"): new.format(6)}, hour[1], "OncewardRenewalFailures", [{}]),
+        (hour[0], {counter("stale"): new.format(20)}, hour[1], "OncewardStaleSpike", NOBODY),
+        (hour[0], {counter("stale"): new.format(21)}, hour[1], "OncewardStaleSpike", [SCOPE]),
+        (day[0], {counter("unprotected"): newer.format(1)}, day[1], "OncewardUnprotected", [{}]),
+        (day[0], {counter("unprotected"): "_x216 1x9 _x63"}, day[1], "OncewardUnprotected", [{}]),
+        (day[0], {counter("unprotected"): "1x288"}, day[1], "OncewardUnprotected", NOBODY),
+    ]
     raised(folder, cases)
 
 

@@ -11,7 +11,7 @@ import pytest
 from onceward import Once
 from onceward.bridge import run
 from onceward.model.counts import HOUR, Sheet
-from onceward.observe.rules import Broken
+from onceward.observe.rules import ALERTS, Broken
 from tests.faces import AsyncFace, Face
 
 
@@ -136,6 +136,30 @@ def test_an_alert_that_could_not_be_sent_is_tried_by_the_next_check(opened: Face
 
 
 @pytest.mark.mission("C10")
+def test_what_a_client_declares_about_its_own_work_does_not_keep_an_alert_from_being_tried_again(face: Face) -> None:
+    strict = face.another(max_attempts=1, retry_delay="2h", after_crash="park", retry_span="7d", window="30d")
+    strict.run("any", int)
+    plant(strict, claim_errors=11)
+    sent: list[str] = []
+
+    def refuse(broken: Broken) -> None:
+        raise ConnectionError("no mail today")
+
+    async def refuse_async(broken: Broken) -> None:
+        refuse(broken)
+
+    check(strict, alert=refuse_async if isinstance(strict, AsyncFace) else refuse)
+    check(strict, alert=sender(strict, sent))
+    assert len(sent) == 1
+
+
+def test_an_operation_of_the_users_that_is_called_alert_is_watched_like_any_other(opened: Face) -> None:
+    sheet = Sheet(b"another", opened.clock.now() // HOUR, 1, {"outreach/alert": {"replayed": 50, "executed": 50}})
+    opened.drive(opened.once.store.keep_counts([sheet], timeout=5))
+    assert [(one.rule, one.scope) for one in check(opened)] == [("replay_rate", "outreach/alert")]
+
+
+@pytest.mark.mission("C10")
 def test_of_many_who_check_at_once_one_sends(tmp_path: Any) -> None:
     url = f"sqlite:///{tmp_path}/once.db"
     clients = [Once(url) for _ in range(6)]
@@ -169,5 +193,5 @@ def test_the_alerts_themselves_break_no_rule(face: Face) -> None:
         check(counting, alert=sender(counting, sent))
     assert counting.once.counters.write()
     tally = counting._wait(counting.once.stats())
-    assert tally.total("replayed", "default/alert") == 29
+    assert tally.total("replayed", f"default/{ALERTS}") == 29
     assert [one.rule for one in check(counting)] == ["claim_errors"]

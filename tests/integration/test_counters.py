@@ -27,11 +27,13 @@ from onceward import (
     StoreBroken,
     StoreUnavailable,
 )
+from onceward.face import count_outcomes
 from onceward.model.counts import HOUR, KEEP_COUNTS, Tally
 from onceward.stores.sqlite import SQLiteStore, schema
 from onceward.worlds import counters as writing
 from tests.faces import Face
 from tests.faulty import FaultyStore, Wire
+from tests.integration.joined_block import users_connection, within
 from tests.integration.test_faults_process import in_a_forked_child
 
 
@@ -102,6 +104,24 @@ def test_somebody_elses_work_is_no_claim_error_unless_it_was_waited_for_in_vain(
     assert counted(counting)["claim_errors"] == 1
 
 
+@pytest.mark.mission("A8")
+def test_whoever_stops_waiting_because_the_process_is_told_to_stop_is_no_claim_error(
+    counting: Face, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting.silent_owner("held")
+    kind: Any = type(counting.once.store)
+    sound = kind.claim
+
+    async def stopping(store: Any, *args: Any, **kwargs: Any) -> Any:
+        counting.once.stop()
+        return await sound(store, *args, **kwargs)
+
+    monkeypatch.setattr(kind, "claim", stopping)
+    with pytest.raises(StillRunning), counting.claim("held", on_running="wait", wait="10m"):
+        pass
+    assert counting.told("claim_failed") == []
+
+
 @pytest.mark.mission("A8", "A9")
 def test_a_store_that_does_not_answer_is_a_claim_error_and_what_runs_all_the_same_is_unprotected(
     counting: Face,
@@ -153,9 +173,57 @@ def test_events_of_states_are_counted_as_applied_stale_and_replayed(counting: Fa
 def test_a_map_counts_its_items(counting: Face) -> None:
     counting.map(work, [1, 2, 2, 3], key="{amount}")
     counting.map(work, [1, 2, 2, 3], key="{amount}")
-    found = counted(counting)
-    assert found["executed"] == 3
-    assert found["executed"] + found["replayed"] >= 7
+    assert counted(counting) == {"executed": 3, "replayed": 5}
+
+
+@pytest.mark.mission("A8")
+def test_each_item_of_a_map_that_finds_no_store_at_all_is_a_claim_error(counting: Face) -> None:
+    with counting.store_trouble("open"), pytest.raises(StoreUnavailable):
+        counting.map(work, [1, 2, 2], key="{amount}")
+    assert counted(counting) == {"claim_errors": 2}
+
+
+@pytest.mark.mission("A8")
+def test_an_event_of_a_state_that_gets_no_answer_is_a_claim_error(counting: Face) -> None:
+    trucks = counting.once.state("trucks")
+    order = Ordering("2020-01-01T00:00:00Z", message_id="m1")
+    for verb in ("open", "keep_newest"):
+        with counting.store_trouble(verb), pytest.raises(StoreUnavailable):
+            counting._wait(trucks.apply("truck 7", order, 1))
+    assert counted(counting) == {"claim_errors": 2}
+    [one, two] = counting.told("claim_failed")
+    assert (one.scope, one.reason, two.error) == ("shop/trucks", "no answer", "StoreUnavailable")
+
+
+# ── in the caller's own transaction ──
+
+
+@pytest.fixture
+def joining(sqlite_face: Face) -> Face:
+    return sqlite_face.another(counters=True, app="shop", lease="300ms")
+
+
+def test_work_within_a_transaction_is_counted_like_any_other(joining: Face) -> None:
+    connection = users_connection(joining)
+    with within(joining, connection) as tx:
+        tx.run("a", work)
+        tx.run("a", work)
+        assert tx.outcome("b", break_down).kind == "failed"
+    connection.commit()
+    connection.close()
+    assert counted(joining) == {"executed": 1, "failed": 1, "replayed": 1}
+
+
+@pytest.mark.mission("A8")
+def test_a_claim_within_a_transaction_that_gets_no_answer_is_a_claim_error(joining: Face) -> None:
+    connection, writer = users_connection(joining), users_connection(joining)
+    writer.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable), within(joining, connection) as tx:
+        tx.run("a", work)
+    for one in (writer, connection):
+        one.rollback()
+        one.close()
+    assert counted(joining) == {"claim_errors": 1}
 
 
 def test_both_faces_of_a_client_count_together(tmp_path: Path) -> None:
@@ -165,6 +233,22 @@ def test_both_faces_of_a_client_count_together(tmp_path: Path) -> None:
     with Once(f"sqlite:///{tmp_path}/once.db", counters=True) as once:
         once.run("a", work)
         asyncio.run(once.aio.run("b", awork))
+        assert once.counters is not None
+        assert once.counters.write()
+        assert once.stats().total("executed") == 2
+
+
+def test_a_client_can_be_made_to_count_later_on_with_both_of_its_faces(tmp_path: Path) -> None:
+    with Once(f"sqlite:///{tmp_path}/once.db") as once:
+
+        @once(key="{n}")
+        async def awork(n: int) -> int:
+            return n
+
+        asyncio.run(awork(1))
+        count_outcomes(once)
+        once.run("b", work)
+        asyncio.run(awork(2))
         assert once.counters is not None
         assert once.counters.write()
         assert once.stats().total("executed") == 2
@@ -251,6 +335,18 @@ def test_each_hour_has_its_own(counting: Face) -> None:
     assert counting._wait(counting.once.stats("1h")).total("executed") == 2
 
 
+def test_less_than_an_hour_is_the_hour_that_is_going_on_and_more_than_is_kept_is_all_of_it(
+    counting: Face,
+) -> None:
+    counting.run("a", work)
+    assert counted(counting) == {"executed": 1}
+    for since in ("30m", "0s"):
+        assert counting._wait(counting.once.stats(since)).series(["executed"]) == [1]
+    kept: Tally = counting._wait(counting.once.stats("365d"))
+    assert kept.total("executed") == 1
+    assert kept.latest - kept.since == KEEP_COUNTS // HOUR
+
+
 def test_a_store_that_was_down_over_the_hour_gets_both_hours_later(counting: Face) -> None:
     counting.run("a", work)
     with lost_replies(counting, applied=False, times=2):
@@ -260,6 +356,16 @@ def test_a_store_that_was_down_over_the_hour_gets_both_hours_later(counting: Fac
         assert not counting.once.counters.write()
     assert counted(counting) == {"executed": 2}
     assert counting._wait(counting.once.stats("2h")).series(["executed"]) == [1, 1]
+
+
+def test_what_is_counted_after_a_clock_was_set_right_again_is_seen(counting: Face) -> None:
+    counting.clock.advance("24h")
+    counting.run("a", work)
+    assert counted(counting) == {"executed": 1}
+    counting.clock.set_back("24h")
+    counting.run("b", work)
+    assert counted(counting) == {"executed": 1}
+    assert counting._wait(counting.once.stats("2h")).series(["executed"]) == [0, 1]
 
 
 def test_one_call_of_the_store_writes_everything(counting: Face) -> None:

@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from onceward import AsyncOnce, ConfigurationError, Event, MemoryStore, MissingExtra, Once, StoreUnavailable
 from onceward.model.counts import COUNTED
 from onceward.observe import opentelemetry, prometheus
+from onceward.observe.counting import OTHERS
 from onceward.observe.events import LEVELS
 from onceward.testing.clock import FakeClock
 
@@ -84,6 +85,23 @@ def test_keys_and_tenants_are_never_labels() -> None:
     assert 'scope="default/shared"' in text
 
 
+def test_operations_that_are_made_of_data_do_not_flood_the_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onceward.observe.counting.MOST_SCOPES", 3)
+    registry, reader = CollectorRegistry(), InMemoryMetricReader()
+    provider = MeterProvider([reader])
+    with Once(MemoryStore()) as once:
+        prometheus.export(once, registry)
+        opentelemetry.export(once, provider)
+        for number in range(9):
+            with once.claim("a", name=f"made-of-data-{number}"):
+                pass
+        found, measured = samples(registry), points(reader)
+    provider.shutdown()
+    assert found["onceward_executed_total", OTHERS, ""] == measured["onceward.executed", OTHERS, None] == 6
+    assert len([name for name, _, _ in found if name == "onceward_executed_total"]) == 4
+    assert len([name for name, _, _ in measured if name == "onceward.executed"]) == 4
+
+
 def test_every_counter_of_a_scope_begins_at_nothing() -> None:
     """Else the first one of its kind is no step, and no alert sees it."""
     registry = CollectorRegistry()
@@ -114,7 +132,9 @@ def test_a_store_that_is_down_does_not_stop_the_other_figures(tmp_path: Any) -> 
         prometheus.export(once, registry)
         once.run("a", int)
         once.store.scan = down  # type: ignore[method-assign]
-        assert samples(registry)["onceward_executed_total", "default/shared", ""] == 1
+        found = samples(registry)
+    assert found["onceward_executed_total", "default/shared", ""] == 1
+    assert "onceward_old_pending" not in {name for name, _, _ in found}, "nobody knows, so it is not 0"
 
 
 async def down(*_: object, **__: object) -> Any:
@@ -134,6 +154,39 @@ def test_several_clients_share_a_registry_and_each_can_stop() -> None:
         assert samples(registry)["onceward_executed_total", "default/shared", ""] == 2
         assert not [name for name, _, _ in samples(registry) if name == "onceward_old_pending"]
         prometheus.export(one, registry)
+
+
+def test_two_clients_are_exported_side_by_side_to_the_usual_registry() -> None:
+    """It looks at what it is given: a name that comes twice is refused, and to look must not ask the store."""
+    registry = CollectorRegistry(auto_describe=True)
+    clock = FakeClock()
+    store = MemoryStore(clock=clock)
+    with Once(store, app="one") as one, Once(store, app="two") as two:
+        store.scan, sound = down, store.scan  # type: ignore[method-assign]
+        stops = [prometheus.export(once, registry) for once in (one, two)]
+        store.scan = sound  # type: ignore[method-assign]
+        with two.claim("a", name="charge"):
+            clock.advance("31m")
+            text = generate_latest(registry).decode()
+        assert text.count("# TYPE onceward_old_pending gauge") == 1
+        assert text.count('onceward_old_pending{scope="two/charge"} 1.0') == 1, "both have the same store"
+        for stop in stops:
+            assert "onceward_old_pending" in generate_latest(registry).decode()
+            stop()
+        assert "onceward_old_pending" not in generate_latest(registry).decode()
+
+
+def test_clients_of_one_registry_can_have_the_counter_with_replay_under_names_of_their_own() -> None:
+    registry = CollectorRegistry()
+    with Once(MemoryStore()) as one, Once(MemoryStore()) as two:
+        prometheus.export(one, registry, processed="submission.processed")
+        prometheus.export(two, registry)
+        one.run("a", int)
+        two.run("a", int)
+        found = samples(registry)
+    assert found["submission_processed_total", "default/shared", "false"] == 1
+    assert found["onceward_processed_total", "default/shared", "false"] == 1
+    assert found["onceward_executed_total", "default/shared", ""] == 2
 
 
 @pytest.mark.parametrize(

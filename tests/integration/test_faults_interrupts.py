@@ -373,11 +373,18 @@ async def test_a_timeout_around_the_call_is_still_a_timeout_when_it_hits_the_com
         async def quick() -> str:
             return "done"
 
-        assert await once.read("order 7") is None  # connected, so that the time is up while it completes
-        asyncio.get_running_loop().call_later(0.05, slow.go.set)
+        async def time_is_up(limit: asyncio.Timeout) -> None:
+            await slow.reached.wait()
+            limit.reschedule(asyncio.get_running_loop().time())
+            while not limit.expired():  # noqa: ASYNC110 (nobody tells when it strikes)
+                await asyncio.sleep(0)
+            slow.go.set()
+
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.02):
+            async with asyncio.timeout(None) as limit:
+                watch = asyncio.create_task(time_is_up(limit))
                 await once.run("order 7", quick)
+        await watch
         assert (await once.outcome("order 7", quick)).replayed
 
 

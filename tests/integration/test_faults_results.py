@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -11,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from onceward import (
+    AlreadyDone,
     ConfigurationError,
     Executed,
     Failed,
@@ -294,3 +297,36 @@ def test_a_result_of_a_codec_from_the_future_is_closed(face: Face, byte: int) ->
         face.run("order 7", fn)
     assert fn.calls == 1
     assert face.read("order 7").state is State.COMPLETED
+
+
+@dataclasses.dataclass
+class Receipt:
+    number: int
+
+
+@pytest.mark.fault("F21")
+@pytest.mark.parametrize(
+    ("make", "reason", "cure"),
+    [
+        (lambda: Receipt(1), "Receipt is not named in the return annotation", "annotate the function"),
+        (lambda: "x" * 100, "it takes 109 bytes, and the limit is 100", "raise max_result_bytes"),
+        (lambda: {"secret": object()}, "builtins:object is not a type that can be stored", "store_result=False"),
+    ],
+    ids=["not annotated", "too large", "not storable"],
+)
+def test_a_result_that_was_not_kept_says_why_whoever_asks_and_whenever(
+    face: Face, make: Callable[[], Any], reason: str, cure: str
+) -> None:
+    """The log of the first call may be gone, or on another machine."""
+    fn = Counted(make)
+    face.another(max_result_bytes=100).run("order 7", fn)
+    with pytest.raises(ResultNotStored) as missed:
+        face.another(max_result_bytes=100).run("order 7", fn)
+    assert reason in str(missed.value)
+    assert cure in str(missed.value)
+    entry = face.read("order 7")
+    assert (reason in entry.unstored, entry.note) == (True, {})
+    assert "secret" not in entry.unstored, "keys of a dict are the user's own data"
+    with pytest.raises(AlreadyDone, match=re.escape(reason)), face.claim("order 7"):
+        pytest.fail("entered")
+    assert fn.calls == 1

@@ -29,6 +29,8 @@ from onceward import (
     Once,
     OutcomeUnknown,
     State,
+    Step,
+    StepRun,
     StoreBroken,
     Unknown,
     applied,
@@ -113,6 +115,43 @@ WAYS: dict[str, Callable[[Once, str, Callable[[], None]], Any]] = {
     "block": block,
     "map": in_bulk,
 }
+
+
+class Refused(Exception):
+    """The last word of a remote."""
+
+
+@pytest.mark.fault("F27", "F74")
+@pytest.mark.usefixtures("unheard")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_saga_that_is_interrupted_anywhere_goes_on_to_its_end_without_a_person(refused: bool) -> None:
+    """What is done or undone is so under one key, and the next delivery finds nothing locked or parked."""
+    acts: dict[str, str] = {}
+
+    def reserve(run: StepRun) -> None:
+        acts[run.key] = "reserve"
+
+    def free(run: StepRun) -> None:
+        acts[run.undo_key] = "free"
+
+    def charge(run: StepRun) -> None:
+        acts[run.key] = "charge"
+        if refused:
+            raise Refused
+
+    with Once(MemoryStore()) as once:
+        charged = Step("charge", charge, kind="pivot", final=Refused)
+        order = once.saga("order", Step("reserve", reserve, undo=free), charged, key="order:{number}")
+        number, reached = 0, True
+        while reached:
+            number += 1
+            acts.clear()
+            reached = interrupted_at(number, functools.partial(order.outcome, number=number), Alarm)
+            outcome = order.outcome(number=number)
+            assert outcome.kind in (("failed",) if refused else ("executed", "replayed")), f"interrupted at {number}"
+            assert sorted(acts.values()) == (["charge", "free", "reserve"] if refused else ["charge", "reserve"])
+            assert not once.keeper._holds
 
 
 @pytest.mark.fault("F27")

@@ -25,6 +25,7 @@ from onceward import (
     applied,
     not_applied,
 )
+from tests.cli.calls import until
 from tests.faces import Face
 
 
@@ -37,6 +38,11 @@ def shop(tmp_path: Path) -> Iterator[tuple[Once, sqlite3.Connection]]:
     yield once, connection
     connection.close()
     once.close(timeout=0)
+
+
+def state_of(once: Once, key: str) -> State | None:
+    entry = once.read(key)
+    return None if entry is None else entry.state
 
 
 def test_a_transaction_that_outlives_its_claim_is_refused_at_once(shop: tuple[Once, sqlite3.Connection]) -> None:
@@ -52,7 +58,22 @@ def test_a_transaction_that_outlives_its_claim_is_refused_at_once(shop: tuple[On
         claim.complete_in(connection, "receipt")
     assert time.monotonic() - began < 60
     assert refused.value.key == "order:8"
+    assert "`with once.claim(key) as claim, connection:`" in str(refused.value)
     assert connection.execute("SELECT * FROM charges").fetchall() == []
+    until(lambda: state_of(once, "order:8") is State.FAILED)  # not for a whole lease
+    assert once.run("order:8", lambda: "in the right order") == "in the right order"
+
+
+def test_a_transaction_that_outlives_its_claim_and_is_committed_counts(shop: tuple[Once, sqlite3.Connection]) -> None:
+    once, connection = shop
+    with pytest.raises(ConfigurationError, match="in this order"), once.claim("order:8") as claim:
+        connection.execute("INSERT INTO charges VALUES (500)")
+        claim.complete_in(connection, "receipt")
+    assert once.keeper._endings, "it waits for the end of the transaction"
+    connection.commit()
+    until(lambda: not once.keeper._endings)
+    assert state_of(once, "order:8") is State.COMPLETED
+    assert once.counts.get("failed") is None
 
 
 def test_an_error_inside_a_transaction_that_outlives_its_claim_stays_that_error(
@@ -62,9 +83,10 @@ def test_an_error_inside_a_transaction_that_outlives_its_claim_stays_that_error(
     with pytest.raises(ZeroDivisionError), connection, once.claim("order:8") as claim:
         claim.complete_in(connection, "receipt")
         raise ZeroDivisionError
+    until(lambda: state_of(once, "order:8") is State.FAILED)  # the rows are gone with the rollback
     entry = once.read("order:8")
     assert entry is not None
-    assert entry.state is State.PENDING  # the rows are gone with the rollback, and the lease will lapse
+    assert entry.error.startswith("ZeroDivisionError")
 
 
 def test_a_completion_that_was_rolled_back_is_a_failure_that_may_be_repeated(

@@ -39,7 +39,8 @@ from onceward.model.lock import OPERATION
 from onceward.model.record import Record
 from onceward.ports import Filter
 from onceward.testing.clock import FakeClock
-from tests.faces import Face, Place, nothing_at_once
+from tests.cli.calls import until
+from tests.faces import TOO_LONG, Face, Place, nothing_at_once
 
 pytestmark = pytest.mark.mission("C2")
 
@@ -663,6 +664,32 @@ def test_a_block_is_left_where_it_was_entered_or_by_its_only_holder() -> None:
     assert lock is not None
     lock.release()
     once.close()
+
+
+def test_a_close_neither_waits_for_a_lock_of_its_own_thread_nor_is_silent_about_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("onceward.worlds.keeper.time.sleep", lambda _: pytest.fail("it waits for itself"))
+    once = Once(MemoryStore())
+    lock = once.try_lock("sync", lease="5s")
+    assert lock is not None
+    once.close()
+    [told] = [record for record in caplog.records if "still_held" in record.message]
+    assert (told.levelname, "sync" in told.message) == ("WARNING", True)
+    assert "free when its lease lapses" in told.message
+
+
+def test_a_close_tells_what_it_waits_for_and_goes_on_when_that_is_released(caplog: pytest.LogCaptureFixture) -> None:
+    once = Once(MemoryStore())
+    lock = contextvars.Context().run(once.try_lock, "sync")
+    assert lock is not None
+    closing = threading.Thread(target=once.close, args=(TOO_LONG,))
+    closing.start()
+    until(lambda: "close waits for it" in caplog.text)
+    lock.release()
+    closing.join(TOO_LONG)
+    assert not closing.is_alive()
+    assert "closed all the same" not in caplog.text
 
 
 def test_two_holders_of_one_lock_object_are_not_mistaken_for_each_other() -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from onceward import AsyncOnce, Once
 from onceward.bridge import run
-from onceward.errors import ConfigurationError, StoreBroken, StoreUnavailable, VersionSkew
+from onceward.errors import ConfigurationError, StoreBroken, StoreNotSetUp, StoreUnavailable, VersionSkew
 from onceward.model.record import Complete, Verdict
 from onceward.stores import open_store
 from onceward.stores.postgres import PostgresStore
@@ -256,6 +256,50 @@ def test_without_its_tables_it_says_which_command_makes_them(postgres: Postgres)
     assert execute("SELECT to_regnamespace('nobody_made_it')") == [(None,)], "no DDL unless asked for"
 
 
+@pytest.mark.fault("F50")
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"dbname": "nobody_made_it"}, "no such database"),
+        ({"user": "nobody"}, "user name or password is wrong"),
+        ({"sslmode": "requir"}, "cannot work"),
+        ({}, "onceward migrate"),
+    ],
+    ids=["database", "user", "value", "tables"],
+)
+def test_a_wrong_url_is_never_taken_for_a_store_that_is_down(
+    postgres: Postgres, caplog: pytest.LogCaptureFixture, wrong: dict[str, str], told: str
+) -> None:
+    """A typing error with on_store_down="run" would let everything run unprotected, from the first day on."""
+    url = f"{os.environ[URL]}?schema=nobody_made_it"
+    done: list[int] = []
+    with (
+        caplog.at_level(logging.WARNING),
+        Once("".join([url, *(f"&{name}={value}" for name, value in wrong.items())]), on_store_down="run") as once,
+        pytest.raises(StoreNotSetUp, match=told),
+    ):
+        once.run("key", done.append, 1)
+    assert done == []
+    assert "connection lost" not in caplog.text
+
+
+@pytest.mark.fault("F51")
+def test_a_user_who_is_locked_out_later_meets_an_outage(postgres: Postgres) -> None:
+    """The URL was right, so it will be right again: what is done waits for its settlement as through any outage."""
+    name = f"locked_out_{os.getpid()}"
+    execute(f"CREATE ROLE {name} LOGIN SUPERUSER")
+    with Once(f"{os.environ[URL]}?user={name}&schema={name}&migrate=1") as once:
+        once.run("before", lambda: None)
+        execute(f"ALTER ROLE {name} NOLOGIN")
+        execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{name}'")
+        with pytest.raises(StoreUnavailable):
+            once.run("meanwhile", lambda: None)
+        execute(f"ALTER ROLE {name} LOGIN")
+        assert once.outcome("meanwhile", str).kind == "executed"
+    execute(f"DROP OWNED BY {name}")
+    execute(f"DROP ROLE {name}")
+
+
 @pytest.mark.fault("F67")
 def test_a_schema_that_only_newer_ones_may_touch_is_left_alone(store: PostgresStore, schema: str) -> None:
     before = execute(f"""SELECT name, value FROM "{schema}".onceward_meta""")
@@ -381,6 +425,8 @@ def test_after_an_older_backup_is_restored_the_token_still_grows(store: Postgres
         ("migrate=perhaps", "neither yes nor no"),
         ("connections=0", "1 to 1000"),
         ("schema=a&schema=b", "twice"),
+        ("schem=a", "did you mean 'schema'"),
+        ("ssl_mode=require", "did you mean 'sslmode'"),
     ],
 )
 def test_a_url_that_cannot_be_meant_is_refused(query: str, told: str) -> None:

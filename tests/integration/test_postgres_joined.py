@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import os
 import threading
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from onceward.model.record import Complete, Release, Renewal, State, Verdict
 from onceward.stores.postgres import PostgresStore
 from onceward.testing.conformance.stage import wanting
 from onceward.worlds.threads import Threads
+from tests.cli.calls import until
 from tests.integration.postgres_connections import (
     ASYNC,
     BLOCKING,
@@ -79,6 +81,19 @@ def test_a_rollback_leaves_nothing_as_if_it_had_never_been_claimed(once: Once, s
     assert effects(schema) == []
     assert once.read("k") is None
     assert once.run("k", lambda: "again") == "again"
+
+
+@pytest.mark.mission("A8")
+def test_who_waits_in_vain_within_a_transaction_is_a_claim_error(once: Once) -> None:
+    told: list[str] = []
+    once.subscribe(lambda event: told.append(f"{event.name} {event.reason}"))
+    owner = once.claim("k")
+    contextvars.Context().run(owner.__enter__)
+    patient = once.using(on_running="wait", wait="5ms")
+    with BLOCKING["psycopg"]("READ COMMITTED") as connection, patient.within(connection) as tx:
+        assert tx.outcome("k", int).kind == "running"
+    contextvars.Context().run(owner.__exit__, None, None, None)
+    assert told.count("claim_failed wait limit") == 1
 
 
 @pytest.mark.parametrize("kind", BLOCKING)
@@ -354,3 +369,21 @@ def test_a_connection_to_another_database_is_refused(once: Once) -> None:
 def test_an_object_that_is_no_connection_is_refused(once: Once) -> None:
     with pytest.raises(ConfigurationError, match=r"cannot join a builtins\.str"), once.within("no connection"):
         pass
+
+
+# ── in the wrong order ──
+
+
+def test_a_transaction_that_outlives_its_claim_is_refused_and_frees_its_key_when_it_ends(
+    once: Once, schema: str
+) -> None:
+    with psycopg.connect(os.environ[URL]) as connection:
+        with (
+            pytest.raises(ConfigurationError, match=r"with once\.claim\(key\) as claim, connection\.transaction\(\):"),
+            connection.transaction(),
+            once.claim("order:8") as claim,
+        ):
+            claim.complete_in(connection, "receipt")
+        until(lambda: (entry := once.read("order:8")) is not None and entry.state is State.FAILED)
+        assert not connection.closed
+    assert once.run("order:8", lambda: "in the right order") == "in the right order"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import threading
@@ -14,7 +15,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from onceward import Once, StoreBroken
+from onceward import AsyncOnce, Once, StoreBroken
 from onceward.bridge import run
 from onceward.stores.postgres import PostgresStore, schema
 from onceward.stores.postgres.statements import Statements, migration
@@ -183,6 +184,33 @@ def test_what_the_command_prints_can_be_executed_by_somebody_else(name: str) -> 
     with psycopg.connect(os.environ[URL], autocommit=True) as theirs:
         theirs.execute(script.encode())
     assert as_json("--store", url, "migrate", "--dry-run")["statements"] == []
+
+
+@pytest.mark.parametrize("colour", ["blocking", "async"])
+def test_a_client_makes_the_tables_that_it_needs_when_it_is_told_to(postgres: Postgres, colour: str) -> None:
+    name = f"migrated_{colour}_{os.getpid()}"
+    url = f"{os.environ[URL]}?schema={name}"
+    if colour == "blocking":
+        with Once(url, cache=5) as once:
+            once.migrate()
+            once.migrate()  # there is nothing left to do
+            assert once.run("key", lambda: 7) == 7
+    else:
+
+        async def main() -> None:
+            async with AsyncOnce(url) as once:
+                await once.migrate()
+                assert await once.read("key") is None
+
+        asyncio.run(main())
+    execute(f"DROP SCHEMA {name} CASCADE")
+
+
+def test_what_has_no_tables_to_migrate_is_left_alone(tmp_path: Path) -> None:
+    for url in ("memory://", "sqlite://:memory:", f"sqlite:///{tmp_path}/a.db"):
+        with Once(url) as once:
+            once.migrate()
+            assert once.run("key", lambda: 7) == 7
 
 
 def test_whoever_waited_for_another_to_migrate_sees_what_that_one_has_made(name: str) -> None:

@@ -22,7 +22,7 @@ from onceward import (
     applied,
     verify,
 )
-from onceward.model.record import AfterCrash, Record
+from onceward.model.record import AfterCrash, Fail, Record
 from onceward.model.recovery import LONGEST_REST, SECOND, Standing, belongs_to, next_attempt_at, standing_of
 from onceward.testing import FakeClock
 from tests.faces import Face, Place, place_of
@@ -202,6 +202,75 @@ def test_what_cannot_be_tried_is_told_and_stops_no_other(face: Face) -> None:
     assert (found.done, found.unclear) == (1, 1)
     assert found.needs_attention
     assert "ResultCorrupt" in next(one.error for one in told if one.key == "work:1")
+
+
+def test_attempts_that_are_fewer_now_end_the_work_and_not_in_a_worker_that_never_ends(face: Face) -> None:
+    work = Work(face)
+    work.trouble = [OSError("down"), OSError("still down")]
+    for _ in range(2):
+        with pytest.raises(OSError, match="down"):
+            work.fn(1)
+        face.clock.advance("1h")
+    other = face.another()
+    limited = Work(other, max_attempts=2)
+    passes: list[Recovered] = []
+
+    def tell(told: Recovered) -> None:
+        passes.append(told)
+        if len(passes) == 3:
+            other.once.stop()
+
+    found = recover(other, tell)
+    assert len(passes) == 1, "told once, and no pass after it"
+    assert passes[0].error.startswith("no attempt is left")
+    assert (found.unclear, found.again, found.needs_attention, limited.ran) == (1, 0, True, [])
+
+
+@pytest.mark.parametrize("colour", ["blocking"])  # on a loop, the owner would wait for the worker
+def test_what_a_late_owner_lets_fail_meanwhile_is_tried_again_later(face: Face) -> None:
+    """The worker has seen it lapsed; before it claims, the owner comes back, and says that it failed."""
+    work = Work(face)
+    work.die(1)
+    face.clock.advance("11m")
+    codec = work.fn.fn.operation.input
+    sound = codec.call
+
+    def call(id: bytes, note: Any) -> Any:
+        record = work.fn.read(1).record
+        failure = Fail(record.id, record.token, record.nonce, "OSError", "late", final=False, retry_in=3_600_000_000)
+        face.drive(face.once.store.settle([failure], timeout=5))
+        return sound(id, note)
+
+    codec.call = call
+    found = recover(face)
+    assert (found.again, found.unclear, work.ran) == (1, 0, [])
+
+
+def test_a_function_whose_parameters_have_changed_is_told_and_stops_no_other(face: Face) -> None:
+    """One that was begun by an older version of the program must not keep the worker from everything else."""
+    Work(face).die(1, 2)
+    face.clock.advance("11m")
+    other = face.another()
+    ran: list[int] = []
+
+    def work(n: int, cents: int) -> None:
+        ran.append(n)
+
+    def more(n: int) -> None:
+        if not ran:
+            raise KeyboardInterrupt
+        ran.append(n)
+
+    other(key="work:{n}", name="work", store_input=True)(work)
+    more_work = other(key="more:{n}", name="more", store_input=True)(more)
+    with pytest.raises(KeyboardInterrupt):
+        more_work(n=7)
+    ran.append(0)
+    other.clock.advance("11m")
+    told: list[Recovered] = []
+    found = recover(other, told.append)
+    assert (found.done, found.unclear, ran) == (1, 2, [0, 7])
+    assert "TypeError" in next(one.error for one in told if one.key == "work:1")
 
 
 def test_a_key_that_is_made_otherwise_now_is_not_run_under_another(face: Face) -> None:

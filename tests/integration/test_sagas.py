@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -18,6 +19,7 @@ from onceward import (
     AsyncOnce,
     ConfigurationError,
     MemoryStore,
+    MissingKey,
     NotAcquired,
     Once,
     OutcomeParked,
@@ -28,8 +30,11 @@ from onceward import (
     Step,
     StepRun,
     Stopping,
+    StoreUnavailable,
     abandon,
     applied,
+    current_async_claim,
+    current_claim,
     inconclusive,
     not_applied,
     testing,
@@ -39,7 +44,8 @@ from onceward.encryption import AesGcm
 from onceward.model.journal import Direction, Progress
 from onceward.model.note import INPUT, SAGA
 from onceward.testing import FakeClock
-from tests.faces import AsyncFace, Colour, Face, Place, place_of
+from tests.faces import TOO_LONG, AsyncFace, Colour, Face, Place, nothing_at_once, place_of
+from tests.moved_time import in_thread
 
 
 class Refused(Exception):
@@ -463,6 +469,49 @@ def test_steps_that_were_begun_keep_their_names(shop: Shop) -> None:
     assert shop.usual().outcome(number=1).kind == "executed", "nothing was lost"
 
 
+def test_a_step_that_was_done_keeps_its_undo(shop: Shop) -> None:
+    """It was undone half-way; a new version of the program says that charges cannot be undone."""
+    order = shop.usual()
+    shop.trouble["ship"] = [Refused("no such address")]
+    shop.trouble["undo charge"] = [KeyboardInterrupt()]
+    with pytest.raises(KeyboardInterrupt):
+        order(number=1)
+    shop.face.once.sagas.clear()
+    changed = shop.saga(shop.step("reserve"), shop.step("charge", kind="pivot"), shop.step("ship", kind="retriable"))
+    with pytest.raises(ConfigurationError, match="charge could be undone when it was begun"):
+        changed.outcome(number=1)
+    shop.face.once.sagas.clear()
+    with pytest.raises(PreviouslyFailed, match="no such address"):
+        shop.usual()(number=1)
+    assert shop.log[-2:] == ["undo charge", "undo reserve"]
+
+
+@pytest.mark.fault("F5")
+@pytest.mark.rival(30)
+def test_without_a_key_no_saga_is_begun_whatever_the_client_says(place: Place, colour: Colour) -> None:
+    """Else all of them would be one: the second order would be answered with the first one's results."""
+    kind = Face if colour == "blocking" else AsyncFace
+    shop = Shop(kind(place, on_missing_key="run"))
+    order = shop.usual()
+    for _ in range(2):
+        with pytest.raises(MissingKey):
+            order(number=None)
+    assert shop.log == []
+    shop.face.close()
+
+
+def test_no_step_completes_its_saga(shop: Shop) -> None:
+    def pay(step: StepRun) -> None:
+        claim = current_claim() if shop.face.colour == "blocking" else current_async_claim()
+        assert claim.derived_key("x") == step.derived_key("x")
+        shop.face._wait(claim.complete("done"))
+
+    order = shop.saga(shop.step("reserve"), Step("pay", shop.face._work(pay), kind="pivot", final=ConfigurationError))
+    with pytest.raises(ConfigurationError, match="a step cannot complete its saga"):
+        order(number=1)
+    assert shop.log == ["reserve", "undo reserve"]
+
+
 @pytest.mark.fault("F51", "F53")
 def test_a_journal_that_gets_no_answer_is_written_again(shop: Shop) -> None:
     order = shop.usual()
@@ -470,6 +519,75 @@ def test_a_journal_that_gets_no_answer_is_written_again(shop: Shop) -> None:
         order(number=1)
     assert shop.log == ["reserve", "charge", "ship", "mail"]
     assert shop.face.told("settle_retried")
+
+
+@contextmanager
+def late_renewal(store: Any) -> Iterator[Callable[[], Any]]:
+    """The first journal line gets no answer: it is under way still, and arrives when the given call is made."""
+    kind: Any = type(store)
+    sound = kind.renew
+    late: list[tuple[Any, Any, Any]] = []
+
+    async def renew(store: Any, renewals: Any, **how: Any) -> Any:
+        if late or not renewals[0].note:
+            return await sound(store, renewals, **how)
+        late.append((store, renewals, how))
+        raise StoreUnavailable("no answer")
+
+    def arrive() -> Any:
+        store, renewals, how = late[0]
+        return sound(store, renewals, **how)
+
+    with nothing_at_once():
+        kind.renew = renew
+        try:
+            yield arrive
+        finally:
+            kind.renew = sound
+
+
+@on_every_store
+@pytest.mark.rival(1)
+@pytest.mark.fault("F53")
+def test_a_journal_line_that_arrives_late_does_not_take_the_saga_back(shop: Shop) -> None:
+    """Else the intent of the transfer would be forgotten, and it be sent twice."""
+    arrivals: list[Callable[[], Any]] = []
+
+    def wire(step: StepRun) -> None:
+        shop.log.append("wire")
+        if arrivals:
+            shop.face.drive(arrivals.pop()())
+            raise KeyboardInterrupt
+
+    wired = Step("wire", shop.face._work(wire), kind="pivot", after_crash="park")
+    order = shop.saga(shop.step("reserve"), wired)
+    with late_renewal(shop.face.once.store) as arrive, pytest.raises(KeyboardInterrupt):
+        arrivals.append(arrive)
+        order(number=1)
+    assert order.outcome(number=1).kind == "parked"
+    assert shop.log == ["reserve", "wire"]
+
+
+def test_who_gets_no_answer_is_overtaken_by_somebody_else_and_stops(shop: Shop) -> None:
+    """A journal line was repeated, and before our claim has its new token, another worker has the saga."""
+    other = Shop(shop.face.another())
+    other_order = other.usual()
+    order = shop.usual()
+    kind: Any = type(shop.face.once.store)
+    sound = kind.renew
+
+    async def renew(store: Any, renewals: Any, **how: Any) -> Any:
+        answers = await sound(store, renewals, **how)
+        if renewals[0].lease == 0:
+            in_thread(lambda: other_order.outcome(number=1)).result(TOO_LONG)
+        return answers
+
+    with shop.face.store_trouble("renew", times=1, applied=True):
+        sound, kind.renew = kind.renew, renew
+        outcome = order.outcome(number=1)
+    assert (outcome.kind, outcome.lost) == ("unknown", True)
+    assert shop.log == []
+    assert other.log == ["reserve", "charge", "ship", "mail"]
 
 
 @pytest.mark.fault("F37")
@@ -492,6 +610,35 @@ def test_a_delay_that_cannot_be_worked_out_keeps_nothing_up(shop: Shop) -> None:
     shop.trouble["charge"] = [TimeoutError()]
     order(number=1)
     assert shop.face.told("retry_delay_failed")
+
+
+class Mute(Exception):
+    """It cannot even be printed."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+    __repr__ = __str__
+
+
+def test_a_result_that_lets_nobody_look_at_it_is_a_result(shop: Shop) -> None:
+    class Proxy:
+        def __getattr__(self, name: str) -> Any:
+            raise RuntimeError(name)
+
+    shop.saga(shop.step("charge", Proxy()))(number=1)
+    assert shop.log == ["charge"]
+
+
+def test_errors_that_cannot_be_printed_are_errors_like_any_other(shop: Shop) -> None:
+    def raising(_attempt: int) -> float:
+        raise Mute
+
+    order = shop.saga(shop.step("charge", retry_delay=raising))
+    shop.trouble["charge"] = [Mute(), Mute()]
+    order(number=1)
+    assert shop.log == ["charge"] * 3
+    assert len(shop.face.told("retry_delay_failed")) == 2
 
 
 def test_stop_iteration_is_an_error_like_any_other() -> None:

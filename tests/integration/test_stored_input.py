@@ -20,6 +20,7 @@ from onceward import (
     ResultCorrupt,
     State,
     StoreFull,
+    applied,
     current_claim,
 )
 from onceward.encryption import AesGcm
@@ -46,6 +47,18 @@ def kept(face: Face, fn: Any, *args: Any) -> str:
     entry = fn.read(*args)
     note: dict[str, str] = entry.record.note
     return note.get(INPUT, "")
+
+
+def test_the_arguments_are_gone_when_a_person_says_that_it_was_done(face: Face) -> None:
+    def charge(number: int, card: str) -> None:
+        raise TimeoutError
+
+    work = face(key="charge:{number}", store_input=True, after_crash="park")(charge)
+    assert work.outcome(7, "4111").kind == "parked"
+    assert kept(face, work, 7, "4111") != ""
+    face.resolve(work.key(7, "4111"), applied("paid"))
+    assert kept(face, work, 7, "4111") == ""
+    assert work.outcome(7, "4111").kind == "replayed"
 
 
 @on_every_store

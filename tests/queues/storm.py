@@ -81,7 +81,9 @@ class Crew:
                 member.wait()
 
 
-def storm(broker: Broker, server: Restarts, database: Path, *, messages: int, kills: int, seed: int = 1) -> Storm:
+def storm(
+    broker: Broker, server: Restarts, database: Path, *, messages: int, kills: int, seed: int = 1, workers: int = 2
+) -> Storm:
     dice = random.Random(seed)
     events = round(messages * (1 - DUPLICATES))
     ids = [*range(events), *(dice.randrange(events) for _ in range(messages - events))]
@@ -92,7 +94,7 @@ def storm(broker: Broker, server: Restarts, database: Path, *, messages: int, ki
     connection.close()
     asyncio.run(broker.make())
     asyncio.run(broker.send([(json.dumps({"id": id}).encode(), f"m{number}") for number, id in enumerate(ids)]))
-    crew = Crew(broker, database, 2)
+    crew = Crew(broker, database, workers)
     try:
         for blow in range(kills):
             _await_rows(crew, database, events * (blow + 1) // (kills + 1))

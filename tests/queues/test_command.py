@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from onceward import ConfigurationError
+from onceward import ConfigurationError, Once
 from onceward.cli.consuming import consumer_at
 from onceward.cli.program import Refusal
 from tests.queues.brokers import OnRedisStreams
@@ -97,6 +97,8 @@ def test_sigterm_lets_it_finish_what_it_has_begun_and_begin_nothing_more(
     assert "stopped" in said
     assert rows(tmp_path, "effects") == ["slow"]
     assert asyncio.run(broker.left()) == 1
+    with Once(f"sqlite:///{tmp_path}/shop.db") as once:
+        assert once.stats().total("executed", "default/book") == 1, "it counts, without being told to"
 
 
 def test_a_second_signal_leaves_at_once_and_the_work_is_not_acknowledged(

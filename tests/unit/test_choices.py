@@ -15,6 +15,7 @@ from onceward import (
     ConfigurationError,
     InvalidKey,
     MissingKey,
+    Once,
     OutcomeParked,
     PayloadMismatch,
     PreviouslyFailed,
@@ -104,6 +105,13 @@ def test_on_done_skip_returns_none(face: Face) -> None:
     work = face(key="k:{x}", on_done="skip")(free)
     assert [work(1), work(1)] == ["free 1", None]
     assert work.outcome(1).value == "free 1"
+
+
+@pytest.mark.parametrize("defaults", [{"on_running": "skip"}, {"on_done": "skip"}])
+def test_the_advice_about_skip_names_what_was_skipped(defaults: dict[str, Any]) -> None:
+    [(name, _)] = defaults.items()
+    with pytest.raises(ConfigurationError, match=rf'@once\({name}="skip"\)'):
+        Once("memory://", **defaults)
 
 
 @pytest.mark.parametrize("defaults", [{"on_running": "skip"}, {"on_done": "skip"}])

@@ -72,12 +72,29 @@ def test_scopes_beyond_the_limit_are_counted_by_operation_and_operations_beyond_
     totals.add("shop/charge", "completed")
     for tenant in range(MOST_SCOPES):
         totals.add(f"shop/charge@{tenant}", "completed")
-    totals.add("shop/made-of-data", "completed")
+    for number in range(MOST_SCOPES + 1):
+        totals.add(f"shop/made-of-data-{number}", "completed")
     counts = totals.counts()
-    assert len(counts) == MOST_SCOPES + 1
+    assert len(counts) == 2 * MOST_SCOPES + 1
     assert counts["shop/charge"] == {"executed": 2}
     assert counts[OTHERS] == {"executed": 1}
-    assert sum(cell["executed"] for cell in counts.values()) == MOST_SCOPES + 2
+    assert sum(cell["executed"] for cell in counts.values()) == 2 * MOST_SCOPES + 2
+
+
+def test_a_flood_of_tenants_leaves_each_operation_its_own_figures() -> None:
+    """All calls are made for tenants, so none of the two was ever counted by itself before there were too many."""
+    totals = Totals(nothing)
+    for tenant in range(2 * MOST_SCOPES):
+        totals.add(f"shop/charge@{tenant}", "completed")
+    for tenant in range(3):
+        totals.add(f"shop/mail@{tenant}", "completed")
+    found = tally_of(Counted([Sheet(ME, 9, 1, totals.counts())], 9 * HOUR), 0).by_operation()
+    assert found.total("executed", "shop/charge") == 2 * MOST_SCOPES
+    assert found.total("executed", "shop/mail") == 3
+    for operation in range(2 * MOST_SCOPES):
+        totals.add(f"shop/made-of-data-{operation}@acme", "completed")
+    assert len(totals.cells) == 2 * MOST_SCOPES + 1
+    assert totals.counts()[OTHERS]["executed"] > 0
 
 
 def test_threads_that_count_at_once_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,6 +168,18 @@ def test_a_clock_that_is_set_back_loses_nothing_that_was_written() -> None:
     assert [(sheet.hour, sheet.counts) for sheet in book.enter(counts(executed=6), 7)] == [(8, counts(executed=3))]
 
 
+def test_a_clock_that_was_a_day_ahead_does_not_take_the_next_day_along() -> None:
+    """Under another name: so nothing that was written is written over, and each hour is where people look for it."""
+    book = Book(ME)
+    written: dict[tuple[bytes, int], int] = {}
+    for executed, hour in ((3, 7), (5, 31), (6, 7), (8, 7), (9, 8)):
+        for sheet in book.enter(counts(executed=executed), hour):
+            written[sheet.process, sheet.hour] = sheet.counts["shop/charge"]["executed"]
+        book.written()
+    by_hour = [(hour, number) for (_, hour), number in written.items()]
+    assert by_hour == [(7, 3), (31, 2), (7, 3), (8, 1)]
+
+
 def test_nothing_new_means_nothing_to_write() -> None:
     book = Book(ME)
     assert not book.lacks({})
@@ -180,6 +209,12 @@ def test_sheets_of_all_processes_are_added_up() -> None:
     assert found.by_operation().total("executed", "a/x") == 3
     assert found.series(["executed", "replayed"])[-3:] == [0, 3, 4]
     assert (found.begun("a/x@t"), found.begun("nobody")) == (8, None)
+
+
+def test_what_was_counted_by_a_clock_that_was_wrong_is_not_counted_as_of_today_for_ever() -> None:
+    found = tally((9, "a/x", "unprotected", 1), (10, "a/x", "unprotected", 1), (900_000, "a/x", "unprotected", 1))
+    assert found.total("unprotected", hours=24) == 2, "an hour ahead is today's: clocks are set back a little"
+    assert found.total("unprotected") == 2
 
 
 # ── what it costs ──

@@ -190,7 +190,51 @@ def test_a_script_has_the_same_keys_as_the_module_that_it_is(tmp_path: Path) -> 
     assert said == ["billing.charge", "billing.charge", "billing.charge", "shop.charge"]
 
 
+def test_a_script_and_the_module_that_it_is_replay_each_others_results(tmp_path: Path) -> None:
+    (tmp_path / "jobs.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from onceward import Once\n"
+        "@dataclass\nclass Receipt:\n    number: int\n"
+        "once = Once('sqlite:///jobs.db')\n"
+        "@once(key='receipt:{number}')\n"
+        "def receipt(number: int) -> Receipt:\n    return Receipt(number)\n"
+        "def deliver(number):\n    print(receipt.outcome(number), receipt(number))\n"
+        "if __name__ == '__main__':\n    deliver(1), deliver(2)\n"
+    )
+    ways = [["-c", "import jobs; jobs.deliver(1)"], ["jobs.py"], ["-c", "import jobs; jobs.deliver(2)"]]
+    said = [
+        subprocess.run([sys.executable, *way], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+        for way in ways
+    ]
+    assert said == [
+        "executed Receipt(number=1)\n",
+        "replayed Receipt(number=1)\nexecuted Receipt(number=2)\n",
+        "replayed Receipt(number=2)\n",
+    ]
+
+
 # ── methods ──
+
+
+def test_what_tells_the_objects_of_a_method_apart_belongs_into_its_key() -> None:
+    once = Once(MemoryStore())
+
+    class Mailer:
+        def __init__(self, account: str) -> None:
+            self.account = account
+
+        @once(key="{self.account}:{n}")
+        def send(self, n: int) -> str:
+            return f"{n} of {self.account}"
+
+        @once(name="write")
+        def write(self, n: int, to: str) -> None: ...
+
+    assert (Mailer("a").send(1), Mailer("b").send(1), Mailer("a").send(1)) == ("1 of a", "1 of b", "1 of a")
+    with pytest.raises(InvalidKey) as refused:
+        Mailer("a").write(1, "you")
+    assert "no declared content" in str(refused.value)
+    assert 'key="write:{self.account}:{n}:{to}"' in str(refused.value)
 
 
 def test_a_method_is_bound_and_its_receiver_is_no_payload(face: Face) -> None:
@@ -358,6 +402,8 @@ def test_a_decorated_function_is_pickled_by_name_like_any_other() -> None:
         ({"tenant": ["{order}", "{amount}"]}, "tenant= takes a template or a callable"),
         ({"fingerprint": ["amout"]}, r"fingerprint names 'amout'.*order, amount"),
         ({"on_runing": "skip"}, "there is no setting 'on_runing'"),
+        ({"kye": "a"}, "there is no setting 'kye' → did you mean 'key'"),
+        ({"tennant": "a"}, "did you mean 'tenant'"),
         ({"lease": "1ms"}, "a lease of 1ms cannot work"),
     ],
 )

@@ -112,10 +112,11 @@ def test_the_outcome_is_the_one_that_a_claim_would_have_given(store: Store, kind
         done = once(key="k", name="work")(work)
         assert isinstance(done.outcome(), Executed)
         by_look = done.outcome()
-        assert store.claims == 1
+        asked = kind == "not storable"  # why it was not kept stands on the whole record, which a look does not show
+        assert store.claims == 1 + asked
         once.engine.glance = None
         by_claim = done.outcome()
-        assert store.claims == 2
+        assert store.claims == 2 + asked
     assert type(by_look) is type(by_claim) is Replayed
     assert by_look == by_claim
     if kind == "not storable":

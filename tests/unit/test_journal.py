@@ -25,8 +25,8 @@ from onceward.model.journal import (
     Undo,
     begun,
     done,
-    fits,
     journal_in,
+    misfit,
     not_done,
     noted,
     troubled,
@@ -39,7 +39,7 @@ from onceward.model.journal import (
 from onceward.model.note import SAGA
 from onceward.model.record import Resolution
 from onceward.model.saga import Kind, Plan, plan_of
-from onceward.model.saga_rulings import answered, retried
+from onceward.model.saga_rulings import Ruling, answered, retried
 
 
 def act(step: StepRun) -> None: ...
@@ -105,7 +105,7 @@ def journals() -> set[Journal]:
 def test_whatever_happens_the_journal_keeps_its_promises(journals: set[Journal]) -> None:
     assert len(journals) > 300
     for journal in journals:
-        assert fits(PLAN, journal)
+        assert not misfit(PLAN, journal)
         names = [line.name for line in journal.lines]
         progress = {line.name: line.progress for line in journal.lines}
         undone_some = any(one in (Progress.UNDOING, Progress.UNDONE) for one in progress.values())
@@ -222,6 +222,19 @@ def test_a_person_may_have_undone_it_by_hand_or_leave_it_as_it_is() -> None:
     assert answered(stuck, Resolution.ABANDON).over
 
 
+def test_a_person_gives_up_between_two_steps_and_what_was_done_is_undone() -> None:
+    between = done(begun(Journal(cycle=1), PLAN[0], 1), "a", b"1")
+    assert between.open_step is None
+    ruling = answered(between, Resolution.ABANDON)
+    assert not ruling.over
+    assert ruling.journal is not None
+    assert what_next(PLAN, ruling.journal) == Undo(0)
+    back = turned(between, "E", "")
+    assert answered(back, Resolution.ABANDON) == Ruling(back), "it is being undone"
+    pivoted = replace(between, lines=(*between.lines, Line("p", Progress.DONE, 1, Kind.PIVOT)))
+    assert answered(pivoted, Resolution.ABANDON).over, "there is no way back any more"
+
+
 def test_retry_gives_all_attempts_again_and_lets_what_was_undone_begin_anew() -> None:
     used_up = replace(begun(Journal(cycle=1), PLAN[0], 1), lines=(Line("a", Progress.BEGUN, 1, attempts=2),))
     assert isinstance(what_next(PLAN, used_up), Park)
@@ -273,6 +286,6 @@ def test_no_journal_is_none_and_a_strange_one_is_refused() -> None:
 
 def test_a_plan_may_grow_at_its_end_only() -> None:
     journal = begun(Journal(cycle=1), PLAN[0], 1)
-    assert fits(PLAN[:1], journal)
-    assert not fits(PLAN[1:], journal)
-    assert not fits((), journal)
+    assert not misfit(PLAN[:1], journal)
+    assert "other steps: a" in misfit(PLAN[1:], journal)
+    assert misfit((), journal)

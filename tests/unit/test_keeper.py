@@ -18,7 +18,7 @@ from onceward.bridge import run
 from onceward.core.lease import Lease
 from onceward.errors import ConfigurationError
 from onceward.model.policy import SECOND
-from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Verdict
+from onceward.model.record import Answer, ClaimRequest, Fail, Record, Renewal, State, Verdict
 from onceward.observe.log import logging_bus
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing.clock import FakeClock
@@ -103,6 +103,41 @@ def bench() -> Iterator[Bench]:
 
 def keepers() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == NAME]
+
+
+# ── what could not be settled at once ──
+
+
+def failure(hold: Lease) -> Fail:
+    record = hold.record
+    return Fail(record.id, record.token, record.nonce, "ValueError", "no", final=False, known=False)
+
+
+def test_what_its_owner_could_not_settle_is_tried_again_and_told_once(bench: Bench) -> None:
+    hold = bench.hold()
+    bench.keeper.drop(hold)
+    bench.keeper.end(hold, failure(hold))
+    bench.wire.lose_requests("settle")
+    for _ in range(3):
+        bench.after(10)
+    assert bench.stored(hold).state is State.PENDING
+    bench.wire.heal()
+    bench.after(10)
+    bench.after(10)
+    assert bench.stored(hold).state is State.FAILED
+    assert [event.name for event in bench.events] == ["failed"]
+
+
+def test_what_could_never_be_settled_lapses_and_is_forgotten(bench: Bench) -> None:
+    hold = bench.hold()
+    bench.keeper.drop(hold)
+    bench.keeper.end(hold, failure(hold))
+    bench.wire.lose_requests("settle")
+    bench.after(LEASE + 1)
+    bench.wire.heal()
+    bench.after(1)
+    assert bench.stored(hold).state is State.PENDING
+    assert not bench.keeper._endings
 
 
 # ── when ──
@@ -266,6 +301,27 @@ def test_a_lease_that_its_owner_settled_meanwhile_is_not_lost(bench: Bench) -> N
     bench.keeper._renew(due)
     assert not hold.lost
     assert rung == []
+
+
+def test_a_lease_that_its_owner_claimed_anew_meanwhile_is_not_lost(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A saga does so after a line without an answer. The keeper's question about the old one is still under way."""
+    hold = bench.hold()
+    sound = bench.store.renew
+
+    async def renew(renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
+        bench.keeper.drop(hold)
+        bench.taken_over(hold)
+        hold.record, hold.nonce = bench.stored(hold), b"another"
+        bench.keeper.take(hold, bench.now())
+        return await sound(renewals, timeout=timeout)
+
+    bench.clock.advance(LEASE)
+    monkeypatch.setattr(bench.store, "renew", renew)
+    bench.keeper.tick()
+    assert not hold.lost
+    assert bench.keeper._holds == {b"another": hold}
 
 
 def test_one_lost_lease_does_not_stop_the_renewal_of_the_others(bench: Bench) -> None:

@@ -102,6 +102,20 @@ def test_a_missing_driver_is_named(distribution: Any) -> None:
     assert isinstance(caught.value, ImportError)
 
 
+@pytest.mark.parametrize(
+    ("scheme", "driver", "extra"),
+    [("postgresql", "psycopg", "postgres"), ("postgres", "psycopg", "postgres"), ("redis", "redis", "redis")],
+)
+def test_a_missing_driver_of_ours_names_its_extra(
+    monkeypatch: pytest.MonkeyPatch, scheme: str, driver: str, extra: str
+) -> None:
+    monkeypatch.setitem(sys.modules, driver, None)
+    for name in [name for name in sys.modules if name.startswith(f"onceward.stores.{extra}")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(MissingExtra, match=rf"install onceward\[{extra}\]"):
+        open_store(f"{scheme}://localhost/0")
+
+
 def test_a_mistake_inside_of_a_driver_is_not_called_missing(distribution: Any) -> None:
     distribution("raise RuntimeError('broken build')\n")
     with pytest.raises(RuntimeError, match="broken build"):

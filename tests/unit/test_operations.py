@@ -360,3 +360,31 @@ def test_a_window_added_at_the_function_is_compared_too() -> None:
         def send(to: str) -> None: ...
 
     once.close()
+
+
+# ── the store that the same file names ──
+
+
+def test_the_store_of_the_file_counts_unless_somebody_nearer_names_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ONCEWARD_STORE_URL", raising=False)
+    (tmp_path / "onceward.toml").write_text('store = "sqlite:///mine.db"\n[operations.email]\nwindow = "24h"\n')
+
+    def file(once: Once) -> str:
+        return once.store.name.rpartition("/")[2]
+
+    assert file(Once(operations="onceward.toml")) == "mine.db"
+    assert file(Once(operations=tmp_path / "onceward.toml")) == "mine.db"
+    assert file(Once("memory://", operations="onceward.toml")) == "memory"
+    assert file(Once()) == "onceward.db", "a file that nobody named is not read"
+    assert file(pickle.loads(pickle.dumps(Once(operations="onceward.toml")))) == "mine.db"
+    monkeypatch.setenv("ONCEWARD_STORE_URL", "memory://")
+    assert file(Once(operations="onceward.toml")) == "memory"
+
+
+def test_a_store_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "onceward.toml").write_text('store = 5\n[operations.email]\nwindow = "24h"\n')
+    with pytest.raises(ConfigurationError, match="store is 5"):
+        Once(operations=tmp_path / "onceward.toml")

@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 import pytest
 
+from onceward import Once
 from onceward.errors import ConfigurationError
 from onceward.model import policy as policies
 from onceward.model.policy import RENEWALS_PER_LEASE, Policy, Settings, verify
@@ -140,6 +141,10 @@ def test_settings_add_up_and_leave_the_earlier_policy_as_it_was() -> None:
 def test_a_word_that_is_no_setting_is_refused_and_the_settings_are_named() -> None:
     with pytest.raises(ConfigurationError, match=r"there is no setting 'leese'.*lease"):
         with_one("leese", "1m")
+    with pytest.raises(ConfigurationError, match=r"did you mean 'cipher'\?.*app, .*window"):
+        Once("memory://", cypher=None)  # type: ignore[call-arg]
+    with pytest.raises(ConfigurationError, match="did you mean 'payload'"):
+        Once("memory://").claim("k", payloud=1)  # type: ignore[call-arg]
     with pytest.raises(ConfigurationError, match="there is no setting 'find'"):
         with_one("find", len)
 

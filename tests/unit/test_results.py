@@ -645,6 +645,33 @@ def test_classes_are_found_in_the_annotation_only() -> None:
         ResultType(Point).decode(forged)
 
 
+def in_module(module: str, name: str = "Receipt") -> Any:
+    cls = dataclasses.make_dataclass("Receipt", [("number", int)])
+    cls.__module__, cls.__qualname__ = module, name
+    return cls
+
+
+def test_a_class_that_moved_to_another_module_is_still_that_class() -> None:
+    """A script that is run is `__main__`, and the same file is `jobs` to those who import it."""
+    run, imported = in_module("__main__"), in_module("jobs")
+    stored = ResultType(run).encode(run(7))
+    assert exactly(ResultType(imported).decode(stored), imported(7))
+    assert exactly(ResultType(run).decode(ResultType(imported).encode(imported(7))), run(7))
+    assert exactly(ResultType(list[imported]).decode(stored), imported(7))  # type: ignore[valid-type]
+
+
+@pytest.mark.parametrize(
+    "declared", [("one", "two"), ("one.Order.Receipt",)], ids=["two of that name", "another nesting"]
+)
+def test_a_class_that_moved_is_not_guessed(declared: tuple[str, ...]) -> None:
+    moved = in_module("__main__")
+    stored = ResultType(moved).encode(moved(7))
+    known = [in_module(*one.partition(".")[::2]) if "." in one else in_module(one) for one in declared]
+    with pytest.raises(ResultCorrupt, match="does not name") as refused:
+        ResultType(typing.Union[tuple(known)]).decode(stored)  # noqa: UP007 (made of a list)
+    assert "run the work again" in str(refused.value)  # who reads "forget the key" must know what that does
+
+
 def versions(old: Any, new: Any) -> tuple[ResultType, ResultType]:
     """Two states of one class, as before and after a deployment."""
     for cls in (old, new):

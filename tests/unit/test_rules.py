@@ -9,7 +9,8 @@ import pytest
 
 from onceward import ConfigurationError
 from onceward.model.counts import HOUR, Counts, Tally
-from onceward.observe.rules import RULES, Broken, Figures, Thresholds, check, thresholds_of
+from onceward.model.key import Scope
+from onceward.observe.rules import ALERTS, RULES, Broken, Figures, Thresholds, check, thresholds_of
 
 NOW = 480_000 * HOUR + HOUR // 2
 LATEST = NOW // HOUR
@@ -122,7 +123,9 @@ def test_events_that_were_applied_count_as_calls() -> None:
     assert names(broken({**cells, (0, "fleet/health", "replayed"): 6})) == ["replay_rate"]
 
 
-@pytest.mark.parametrize("scope", ["shop/schedule:nightly", "shop/alert", "shop/email", "shop/email#2", "shop/greet"])
+@pytest.mark.parametrize(
+    "scope", ["shop/schedule:nightly", f"shop/{ALERTS}", "shop/email", "shop/email#2", "shop/greet"]
+)
 def test_operations_whose_replays_are_the_point_are_passed_by(scope: str) -> None:
     limits = thresholds_of({"replays_expected": ["email", "shop/greet"]})
     cells = {(0, scope, "replayed"): 50, (0, scope, "executed"): 50}
@@ -238,11 +241,26 @@ def test_durations_are_written_as_everywhere() -> None:
         ({"old_pending_age": "half"}, "old_pending_age"),
         ({"replays_expected": "email"}, "replays_expected"),
         ({"no_replay_days": 29}, "30 days"),
+        ({"no_replay_days": 0}, "no_replay_days is 0"),
+        ({"alert_window": 0}, "alert_window is 0"),
+        ({"replay_rate": 5}, "0.05 is 5 %"),
+        ({"replay_rate": float("nan")}, "replay_rate"),
+        ({"stale_factor": float("inf")}, "stale_factor is no number"),
+        ({"stale_factor": float("nan")}, "stale_factor is no number"),
     ],
 )
 def test_a_threshold_that_cannot_be_is_refused_by_name(written: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         thresholds_of(written, "onceward.toml [rules]")
+
+
+def test_a_name_is_known_as_the_scopes_show_it() -> None:
+    expected = thresholds_of({"replays_expected": ["two\nlines"]})
+    assert broken({}, {}, expected) == []
+    shown = Scope("shop", "two\nlines").text
+    cells = {(1, shown, "replayed"): 50, (1, shown, "executed"): 50}
+    assert names(broken(cells)) == ["replay_rate"]
+    assert broken(cells, {}, expected) == []
 
 
 def test_every_rule_says_what_to_do_and_where_to_read_on() -> None:

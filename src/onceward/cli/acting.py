@@ -20,9 +20,10 @@ from onceward.model import transitions
 from onceward.model.audit import Signature, signature
 from onceward.model.codec import PLAIN, is_sealed
 from onceward.model.journal import journal_in
-from onceward.model.note import SAGA
+from onceward.model.note import SAGA, done_with
 from onceward.model.record import Record, Resolution, Resolve, Seen, State, Verdict
 from onceward.model.saga_rulings import Ruling, answered
+from onceward.model.stored_input import input_in
 from onceward.model.transitions import Row, row_of
 from onceward.model.window import window_of
 from onceward.person import who
@@ -185,7 +186,7 @@ def resolve(
             encoded = PLAIN.encode(value, record.id)
             if encoded.data is None:
                 raise Refusal(f"the result cannot be stored: {encoded.reason}", Exit.USAGE)
-            request = replace(request, result=encoded.data, digest=encoded.digest)
+            request = replace(request, result=encoded.data, digest=encoded.digest, note=done_with(record.note))
         settle(store, record, request, signed)
     say(f"resolved as {finding.replace('_', ' ')}", [record])
 
@@ -198,7 +199,8 @@ def _ruling(record: Record, resolution: Resolution, value: Any) -> Ruling:
         raise Refusal("no step of this saga waits for an answer → onceward retry", Exit.REFUSED)
     if resolution is not Resolution.APPLIED:
         return answered(journal, resolution)
-    if any(is_sealed(one.result) for one in journal.lines if one.result is not None):
+    kept = [one.result for one in journal.lines if one.result is not None]
+    if any(map(is_sealed, [*kept, input_in(record.note)])):
         raise Refusal(
             "the results of this saga are encrypted → say it in Python: saga.resolve(applied(…), …)", Exit.USAGE
         )

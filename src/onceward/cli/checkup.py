@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import click
 
 from onceward.bridge import run
-from onceward.model.record import State
+from onceward.model.lock import is_lock
+from onceward.model.record import Record, State
 from onceward.model.transitions import Row, row_of
 from onceward.ports import Examines, Filter, Store
 from onceward.stores.sqlite.schema import LATEST
@@ -112,14 +113,23 @@ def _records(store: Store, spans: Mapping[str, str]) -> list[Check]:
     counts = run(store.counts(timeout=SEARCH))
     total = sum(counts.values())
     parked = sum(number for (_, state), number in counts.items() if state is State.PARKED)
-    lapsed = sum(row_of(*one) is Row.LAPSED for one in each(store, Filter(states=(State.PENDING,))))
+    silent = [is_lock(record) for record, now in _pending(store) if row_of(record, now) is Row.LAPSED]
+    locks = sum(silent)
+    lapsed = len(silent) - locks
     look = "see onceward ls --state"
+    free = [Check("lapsed locks", NOTE, f"{locks}; whoever wants one next takes it over")] if locks else []
+    where = f"; {look} PENDING, where their state is PENDING lapsed"
     return [
         Check("records", OK, f"{total}"),
-        Check("lapsed", ATTENTION if lapsed else OK, f"{lapsed}" + (f"; {look} PENDING" if lapsed else "")),
+        Check("lapsed", ATTENTION if lapsed else OK, f"{lapsed}" + (where if lapsed else "")),
+        *free,
         Check("parked", ATTENTION if parked else OK, f"{parked}" + (f"; {look} PARKED" if parked else "")),
         *(_window(finding) for finding in findings(store, counts, spans)),
     ]
+
+
+def _pending(store: Store) -> Iterator[tuple[Record, int]]:
+    return each(store, Filter(states=(State.PENDING,)))
 
 
 def _window(finding: Finding) -> Check:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onceward.errors import OncewardError
+from onceward.face import count_outcomes
 from onceward.observe.events import Event, Level
 
 from .codes import Exit
@@ -40,6 +41,7 @@ def consume(*, targets: tuple[str, ...]) -> int:
 
     consumers = [consumer_at(target) for target in targets]
     for client in {id(one.client): one.client for one in consumers}.values():
+        count_outcomes(client)
         client.subscribe(warn)
     for one in consumers:
         say(f"{one!r} on {one.client.store.name}")

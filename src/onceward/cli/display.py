@@ -68,7 +68,7 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, elastic: Sequ
 
     `whole`: the last column is shown in full, though the terminal has to wrap it: it says what to do.
     """
-    terminal = shutil.get_terminal_size().columns
+    terminal = shutil.get_terminal_size(fallback=(LONGEST_FACT, 24)).columns  # no terminal: nothing to fit into
     widths = [
         max(width_of(cell) for cell in (title, *(cut(row[n], terminal) for row in rows)))
         for n, title in enumerate(titles)

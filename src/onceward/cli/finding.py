@@ -39,8 +39,16 @@ def each(store: Store, wanted: Filter) -> Iterator[tuple[Record, int]]:
             return
 
 
-def first(store: Store, wanted: Filter, order: Order, limit: int) -> list[tuple[Record, int]]:
-    """The first records of an order. A store that cannot sort hands all of them out, and only those are kept."""
+def first(
+    store: Store, wanted: Filter, order: Order, limit: int, *, claimed_ago: int | None = None
+) -> list[tuple[Record, int]]:
+    """The first records of an order. A store that cannot sort hands all of them out, and only those are kept.
+
+    `claimed_ago`: only those that were claimed longer ago (µs), which no store looks for.
+    """
+    if claimed_ago is not None:
+        old = (one for one in each(store, wanted) if one[0].claimed_at < one[1] - claimed_ago)
+        return heapq.nsmallest(limit, old, key=lambda one: PLACES[order](one[0]))
     if isinstance(store, Sorts):
         page = run(store.first(wanted, order=order, limit=limit, timeout=SEARCH))
         return [(record, page.now) for record in page.records]

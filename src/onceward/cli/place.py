@@ -66,7 +66,11 @@ def file_facts(path: str) -> dict[str, object]:
     name = f"sqlite:///{path}"
     if not file.is_file():
         what = "is a directory" if file.is_dir() else "does not exist"
-        raise StoreBroken(f"{file} {what}", hint="name the store: --store sqlite:///path.db or $ONCEWARD_STORE_URL")
+        raise StoreBroken(
+            f"{file} {what}",
+            hint="name the store that your program uses: --store sqlite:///path.db or $ONCEWARD_STORE_URL"
+            " (`onceward config` tells where this one comes from)",
+        )
     try:
         with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=TIMEOUT)) as connection:
             facts = {"journal_mode": connection.execute("PRAGMA journal_mode").fetchone()[0]}

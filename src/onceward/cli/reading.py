@@ -8,13 +8,14 @@ import click
 
 from onceward.bridge import run
 from onceward.errors import OncewardError
-from onceward.model.codec import PLAIN
 from onceward.model.duration import microseconds
+from onceward.model.fields import PLAIN_FIELDS
 from onceward.model.journal import journal_in
 from onceward.model.note import own_words
 from onceward.model.reasons import OWN, Reasons
 from onceward.model.record import AfterCrash, Record, State
 from onceward.model.transitions import Row, row_of
+from onceward.model.unstored import why
 from onceward.ports import Filter, Order
 
 from . import auditing, charts, display
@@ -64,6 +65,7 @@ def brief(record: Record, now: int) -> dict[str, Any]:
         "final": record.final,
         "stored": record.stored and record.result is not None,
         "result_bytes": len(record.result or b""),
+        "unstored": why(record.note),
         "note": own_words(record.note),
     }
 
@@ -85,15 +87,17 @@ def _row(record: Record, now: int) -> list[str]:
 @click.option("--state", "states", type=STATES, multiple=True, help="Only this state; may be repeated.")
 @SCOPE
 @click.option("--older-than", metavar="DURATION", help="Not touched for so long, such as 1h or 7d.")
+@click.option("--claimed-before", metavar="DURATION", help="Claimed longer ago than this, renewed since or not.")
 @click.option("--sort", "order", type=ORDERS, default="updated", show_default=True, help="Newest first, or by key.")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many.")
 @common
-def ls(states: tuple[str, ...], older_than: str | None, order: str, limit: int) -> None:
+def ls(states: tuple[str, ...], older_than: str | None, claimed_before: str | None, order: str, limit: int) -> None:
     r"""List records; those last touched first. FREE ones only on demand.
 
     \b
     Examples:
-      onceward ls --state PENDING --older-than 1h
+      onceward ls --state PENDING --older-than 1h          neither ended nor renewed
+      onceward ls --state PENDING --claimed-before 1h      begun so long ago
       onceward ls --sort created --limit 10
       onceward ls --scope shop/charge --limit 500 -o json
     """
@@ -105,7 +109,8 @@ def ls(states: tuple[str, ...], older_than: str | None, order: str, limit: int) 
         wanted = Filter(
             states=tuple(State(one.upper()) for one in states) or WORK, scope=scope(), updated_before=before
         )
-        found = first(store, wanted, Order(order), limit + 1)
+        ago = None if claimed_before is None else microseconds(claimed_before, "--claimed-before")
+        found = first(store, wanted, Order(order), limit + 1, claimed_ago=ago)
     more, found = len(found) > limit, found[:limit]
     if wants_json():
         display.print_json([brief(*one) for one in found])
@@ -114,6 +119,8 @@ def ls(states: tuple[str, ...], older_than: str | None, order: str, limit: int) 
         display.table(titles, [_row(*one) for one in found], elastic=(1, 2, 5))
     else:
         click.echo("No records.", err=True)
+    if not found and wanted.scope:
+        _hint_at_scopes(wanted.scope)
     if more:
         click.echo(f"There are more than these {limit}; --limit shows more.", err=True)
 
@@ -147,11 +154,20 @@ def show(*, key: str, value: bool) -> None:
         click.echo(display.cut(f"by hand  {auditing.line(entry)}", display.LONGEST_FACT))
 
 
+def _hint_at_scopes(scope: str) -> None:
+    """A scope is app/operation: whoever names the operation alone is told where it is."""
+    with opened(store_url()) as store:
+        scopes = sorted({known for known, _ in run(store.counts(timeout=SEARCH))})
+    meant = [known for known in scopes if scope in (operation_of(known), known.partition("@")[0])]
+    if meant and scope not in meant:
+        click.echo(f"No scope is called {display.cut(scope, 80)!r}; there is: {', '.join(meant[:5])}", err=True)
+
+
 def _value(record: Record) -> Any:
     if record.result is None:
         return None
     try:
-        return PLAIN.decode(record.result, record.id)
+        return PLAIN_FIELDS.decode(record.result, record.id)
     except OncewardError as error:
         return f"cannot be decoded here: {error}"
 
@@ -196,9 +212,14 @@ def _of_saga(record: Record) -> list[str]:
     return [] if journal is None else [sentence(journal)]
 
 
+def operation_of(scope: str) -> str:
+    """The operation in `app/operation@tenant`, without its version."""
+    return unversioned(scope.partition("@")[0].partition("/")[2])
+
+
 def words_of(record: Record) -> Reasons:
     """The reason words of the record's operation, if a file declares it here."""
-    operations, name = declared(), unversioned(record.scope.partition("@")[0].partition("/")[2])
+    operations, name = declared(), operation_of(record.scope)
     return operations[name].policy().reasons if name in operations else OWN
 
 

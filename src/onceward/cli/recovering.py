@@ -10,6 +10,7 @@ import click
 
 from onceward.client import Once
 from onceward.errors import ConfigurationError
+from onceward.face import count_outcomes
 from onceward.model.outcome import Executed, Failed, Replayed
 from onceward.model.recovery import Recovered, Recovery
 
@@ -54,6 +55,7 @@ def recover(*, target: str, only_once: bool, every: str) -> int:
       onceward recover shop.jobs:once --once -o json
     """
     once = client_at(target)
+    count_outcomes(once)
     as_json = chosen()["output"].value == "json"
     with signals(once):
         if not as_json:

@@ -24,6 +24,7 @@ from onceward.errors import (
     PreviouslyFailed,
     StillRunning,
 )
+from onceward.face import count_outcomes
 
 from . import child
 from .child import Ended, Interrupted, Kept, Stops
@@ -148,6 +149,7 @@ def run_command(
     with stops.heard():
         try:
             once = Once(settings["store"], app=settings["app"], tenant=settings["tenant"] or None)
+            count_outcomes(once)
             block = once.claim(key, name=name, payload=payload, **choices)
             return _once(once, block, perform, parks=settings["after_crash"] == "park")
         except Interrupted as stop:  # wherever it came, but not while the command ran or was recorded

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from onceward.client import Once
-from onceward.face import Face
+from onceward.face import Face, count_outcomes
 from onceward.model.outcome import Executed, Failed, Replayed, Running
 from onceward.model.schedule import Missed, Ran, shown
 from onceward.model.slots import moment
@@ -60,6 +60,7 @@ def schedule(*, target: str, only_list: bool) -> int:
     if not as_json:
         names = ", ".join(sorted(once.schedules))
         say(f"{len(once.schedules)} on {once.store.name}, as {once.engine.owner.name}: {names}")
+    count_outcomes(once)
     once.subscribe(warn)
     with signals(once):
         run_until_stopped(once, JsonLines() if as_json else Lines())
@@ -77,7 +78,8 @@ def client_at(target: str) -> Any:
     try:
         found: Any = importlib.import_module(module_name)
     except Exception as error:
-        traceback.print_exc()
+        if not (isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}.")):
+            traceback.print_exc()  # it is there, so the trouble is inside of it
         raise Refusal(f"{module_name} cannot be imported: {error!r}", Exit.USAGE) from error
     for name in path.split("."):
         if not hasattr(found, name):

@@ -10,6 +10,7 @@ from onceward.model.note import SAGA, own_words
 from onceward.model.reasons import OWN, Reasons
 from onceward.model.record import AfterCrash, Record
 from onceward.model.transitions import Row, row_of
+from onceward.model.unstored import why
 
 from .display import moment, span
 
@@ -109,7 +110,10 @@ def _until(record: Record, now: int) -> str:
 
 
 def _done(record: Record, now: int) -> list[str]:
-    gets = "gets the stored result" if record.stored and record.result is not None else "gets no result: none was kept"
+    gets = "gets the stored result"
+    if not record.stored or record.result is None:
+        reason = why(record.note)
+        gets = f"gets no result: none was kept, because {reason}" if reason else "gets no result: none was kept"
     story = [
         f"Completed {_ago(record.updated_at, now)} by {_owner(record)}, in attempt {record.attempt}.",
         f"A delivery now is skipped and {gets}, {_until(record, now)}.",

@@ -28,6 +28,7 @@ from .program import APP, chosen, common, complain, program, store_url, wants_js
 from .settings import thresholds
 
 UNCOUNTED = "no counters here, so only old_pending was looked at; programs count with Once(…, counters=True)"
+STDERR = 2  # where what a command prints does not mix with ours
 LONGEST_ALERT = 60.0  # seconds; then it counts as failed, and the next check tries again
 
 
@@ -79,7 +80,9 @@ def _alert(command: str, found: Sequence[Broken], limits: Thresholds) -> None:
         facts = {"RULE": broken.rule, "SCOPE": broken.scope, "FIGURE": f"{broken.figure:g}"}
         variables = {**os.environ, **{f"ONCEWARD_{name}": value for name, value in facts.items()}}
         text = f"{broken}\nSee {broken.runbook}\n"
-        subprocess.run(words, input=text.encode(), env=variables, timeout=LONGEST_ALERT, check=True)  # noqa: S603 (it is what was asked for)
+        subprocess.run(  # noqa: S603 (it is what was asked for)
+            words, input=text.encode(), stdout=STDERR, env=variables, timeout=LONGEST_ALERT, check=True
+        )
 
     def told(event: Event) -> None:
         if event.name == "failed":

@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
+from msgspec.structs import replace
+
 from onceward.errors import ClaimError, Reentrant, StoreError, VersionSkew
+from onceward.model.cells import used_up
 from onceward.model.fingerprint import differing
 from onceward.model.outcome import Failed, Mismatch, Outcome, Parked, Running
 from onceward.model.policy import SECOND
 from onceward.model.record import Answer, Release, State, Verdict
+from onceward.model.unstored import why
 from onceward.ports import Notifies
 
 from .engine import Engine
@@ -161,7 +165,7 @@ async def outcome_of(engine: Engine, job: Job, answer: Answer, *, waited: bool =
     engine.tell(
         "mismatch" if isinstance(outcome, Mismatch) else "skipped", job.key, answer.record, reason=outcome.reason
     )
-    if waited and job.policy.wait and isinstance(outcome, Running):
+    if waited and job.policy.wait and isinstance(outcome, Running) and not engine.stopping:
         engine.tell("claim_failed", job.key, answer.record, reason="wait limit")
     return outcome
 
@@ -178,7 +182,8 @@ async def _outcome(engine: Engine, job: Job, answer: Answer, *, waited: bool) ->
             value = None
             if record.result is not None and job.policy.store_result:
                 value = await engine.decode(job.codec, record.result, record.id)
-            return replayed(job, record, value)
+            outcome = replayed(job, record, value)
+            return outcome if outcome.stored else replace(outcome, unstored=why(record.note))
         case Verdict.RUNNING:
             return Running(
                 key=text,
@@ -195,7 +200,8 @@ async def _outcome(engine: Engine, job: Job, answer: Answer, *, waited: bool) ->
                 key=text, reason=reasons.mismatch, attempt=record.attempt, token=record.token, arguments=names
             )
         case Verdict.FAILED:
-            due = None if record.retry_at is None else max(0, record.retry_at - answer.now) / SECOND
+            given_up = record.retry_at is None or used_up(record.attempt, job.policy.max_attempts)
+            due = None if given_up else max(0, (record.retry_at or 0) - answer.now) / SECOND
             return Failed(
                 key=text,
                 reason=reasons.failed,
@@ -203,7 +209,7 @@ async def _outcome(engine: Engine, job: Job, answer: Answer, *, waited: bool) ->
                 token=record.token,
                 error_type=record.error_type,
                 error=record.error,
-                final=record.final or due is None,
+                final=record.final or given_up,
                 retry_after=due,
             )
         case _:

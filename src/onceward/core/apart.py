@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from onceward.errors import StoreError, VersionSkew
+from onceward.errors import NOT_DOWN, StoreError
 from onceward.model.outcome import Outcome
 
 from . import switch
@@ -40,7 +40,7 @@ async def execute_apart(engine: Engine, job: Job, apart: Apart) -> Outcome[Any]:
             return found
     except BaseException as error:
         await recover(engine, [held], error)
-        if held.granted or not isinstance(error, StoreError) or isinstance(error, VersionSkew):
+        if held.granted or not isinstance(error, StoreError) or isinstance(error, NOT_DOWN):
             raise
         if job.policy.on_store_down != "run":
             raise

@@ -52,9 +52,11 @@ async def _outcome(engine: Engine, job: Job, firsts: dict[bytes, Job], outcomes:
     if first is None or differs(first.fingerprint, job.fingerprint):
         return await _alone(engine, job)
     outcome = outcomes[job.key.id]
-    if job is first or not isinstance(outcome, Executed):
+    if job is first or not isinstance(outcome, Executed | Replayed):
         return outcome
     engine.tell("skipped", job.key, reason=job.policy.reasons.done)
+    if isinstance(outcome, Replayed):
+        return outcome
     value = outcome.value
     encoded = await engine.encode(job.codec, value, job.key.id)
     if encoded.data is not None:  # its own copy, as the store would give it
@@ -69,9 +71,9 @@ async def _outcome(engine: Engine, job: Job, firsts: dict[bytes, Job], outcomes:
 
 
 async def _execute_batch(engine: Engine, jobs: list[Job], outcomes: Outcomes) -> None:
-    await engine.ready()
     asked = _allowed(engine, jobs, outcomes)
     try:
+        await engine.ready()
         await _claim(engine, asked, outcomes)
         for place, one in enumerate(asked):
             await _pause(engine, place)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from onceward.errors import ConfigurationError
-from onceward.model.counts import HOUR, Tally, operation_of, tally_of
+from onceward.model.counts import HOUR, Tally, oldest_kept, operation_of, tally_of
 from onceward.model.lock import is_lock
 from onceward.model.record import State
 from onceward.observe.rules import Broken, Figures, Thresholds, check
@@ -35,7 +35,7 @@ async def tally(store: Store, span: int | None = None) -> Tally:
     since = 0
     if span is not None:
         now = await store.keep_counts([], timeout=SEARCH)
-        since = (now - span) // HOUR + 1
+        since = max(oldest_kept(now), min((now - span) // HOUR + 1, now // HOUR))
     counted = await store.counted(since, timeout=SEARCH)
     first = min((sheet.hour for sheet in counted.sheets), default=counted.now // HOUR)
     return tally_of(counted, since or first)
@@ -45,7 +45,7 @@ async def figures(store: Store, thresholds: Thresholds) -> Figures:
     return Figures(await tally(store), await old_pending(store, thresholds.old_pending_age))
 
 
-async def old_pending(store: Store, age: int) -> dict[str, int]:
+async def old_pending(store: Store, age: int, timeout: float = SEARCH) -> dict[str, int]:
     """How many records were claimed longer ago than this and are PENDING still, by operation.
 
     Locks are left out: to be held for long may be what they are for.
@@ -53,7 +53,7 @@ async def old_pending(store: Store, age: int) -> dict[str, int]:
     found: Counter[str] = Counter()
     cursor = None
     while True:
-        page = await store.scan(Filter(states=(State.PENDING,)), cursor=cursor, limit=PAGE, timeout=SEARCH)
+        page = await store.scan(Filter(states=(State.PENDING,)), cursor=cursor, limit=PAGE, timeout=timeout)
         found.update(
             operation_of(record.scope)
             for record in page.records

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from onceward.errors import ClaimError, ResultError, StoreError, VersionSkew
+from onceward.errors import NOT_DOWN, ClaimError, ResultError, StoreError, VersionSkew
 from onceward.model.outcome import Outcome, Parked, Running
 from onceward.model.record import Answer, Complete, State, Verdict
 from onceward.model.weight import is_light
@@ -91,7 +91,7 @@ async def carry_out(engine: Engine, job: Job, found: Held | StoreError | None) -
         except BaseException as error:
             await recover(engine, [found], error)
             raise
-    if isinstance(found, VersionSkew) or job.policy.on_store_down != "run":
+    if isinstance(found, NOT_DOWN) or job.policy.on_store_down != "run":
         return found
     return await unprotected(engine, job, f"store down: {message_of(found)}")
 

@@ -58,13 +58,13 @@ def recorded(held: Held, value: Any, answer: Answer, reason: str = "") -> Outcom
 
 async def after_commit(held: Held, joined: JoinedStore, value: Any) -> Outcome[Any]:
     """The result was written inside the caller's transaction: it counts if that was committed."""
-    if joined.is_open():  # and keeps us from writing anything: the lease has to lapse
-        held.let_lapse()
+    if joined.is_open():
         late = ConfigurationError(
             "your transaction is still open where the claim ends, so nobody can tell whether it will be committed",
             key=held.key.text,
-            hint="commit before: `with once.claim(key) as claim, connection:`, in this order",
+            hint=f"commit before: `with once.claim(key) as claim, {joined.block}:`, in this order",
         )
+        held.fail_later(late, final=False, known=False)
         return _failed(held, late)
     try:
         done = await committed(held)
@@ -111,8 +111,12 @@ async def after_error(held: Held, error: BaseException) -> Outcome[Any]:
         undecided = held.joined is not None and held.joined.is_open()
         if held.joined is not None and held.settled is None and not undecided:
             await committed(held)
-        if held.settled is not None or held.lost or held.unconfirmed or undecided:
+        if held.settled is not None or held.lost or held.unconfirmed:
             held.let_lapse()
+            outcome = _failed(held, error)
+        elif undecided:
+            final, known = classify(error, policy)
+            held.fail_later(error, final=final, known=known)
             outcome = _failed(held, error)
         else:
             outcome = await settle_error(held, error, policy)
@@ -137,8 +141,14 @@ async def settle_error(held: Held, error: BaseException, policy: Policy) -> Outc
     return _failed(held, error)
 
 
+class SettledNothing(Exception):
+    """The work has said that it settled nothing: no error, so that nothing is declared of it."""
+
+
 def classify(error: BaseException, policy: Policy) -> tuple[bool, bool]:
     """(final, known not to have happened). A timeout or a BaseException says nothing unless it is named itself."""
+    if isinstance(error, SettledNothing):
+        return False, False
     vague = TimeoutError if isinstance(error, TimeoutError) else None if isinstance(error, Exception) else BaseException
     final = _named(error, policy.final, vague)
     if not final and policy.retry is not None and vague is None:

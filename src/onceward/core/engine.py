@@ -13,7 +13,7 @@ from onceward.model.policy import SECOND
 from onceward.model.record import Answer, Done, Record, Renewal
 from onceward.model.weight import LIGHT_BYTES, is_light
 from onceward.observe.events import Bus, Emit, Event
-from onceward.ports import AnyRequest, Glances, Immediate, JoinedStore, Store, World
+from onceward.ports import AnyRequest, AnySettlement, Glances, Immediate, JoinedStore, Store, World
 
 from .lease import Lease
 
@@ -32,6 +32,7 @@ class LeaseKeeper(Protocol):
 
     def take(self, hold: Lease, since: float) -> None: ...
     def drop(self, hold: Any) -> None: ...
+    def end(self, hold: Lease, settlement: AnySettlement) -> None: ...
     def due(self) -> Sequence[Lease]: ...
     def shortest_lease(self) -> float | None: ...
 
@@ -60,8 +61,12 @@ class Engine:
         self.opened = False
         self.wants: Callable[[str], bool] = bus.wants  # one step less on every call's way
         self.emit: Emit = self._emit
-        if bus.totals is not None:  # only those who count by scope pay for it
-            self.wants, self.emit = ALL, bus.totals.emitter(bus, self._emit)
+        self.count_by_scope()
+
+    def count_by_scope(self) -> None:
+        """If anybody counts by scope: only those who do pay for it."""
+        if self.bus.totals is not None:
+            self.wants, self.emit = ALL, self.bus.totals.emitter(self.bus, self._emit)
 
     def is_ready(self) -> bool:
         """Before every flow: right world, still claiming. False: the store must be opened first."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 from types import CoroutineType
 from typing import Any
 
-from onceward.errors import ConfigurationError, StoreError, VersionSkew
+from onceward.errors import NOT_DOWN, ConfigurationError, StoreError
 from onceward.model.outcome import Executed, Failed, Outcome, Replayed
 from onceward.model.policy import applied, inconclusive, not_applied
 
@@ -62,7 +62,7 @@ async def unseen(engine: Engine, job: Job) -> Outcome[Any]:
         return await perform(found) if isinstance(found, Held) else found
     except BaseException as error:
         await recover(engine, [held], error)
-        if held.granted or not isinstance(error, StoreError) or isinstance(error, VersionSkew):
+        if held.granted or not isinstance(error, StoreError) or isinstance(error, NOT_DOWN):
             raise
         if job.policy.on_store_down != "run":
             raise

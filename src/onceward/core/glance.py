@@ -27,8 +27,10 @@ def glance(engine: Engine, job: Job) -> Outcome[Any] | None:
     if done is None:
         return None
     data = done.result
-    if data is None or not job.policy.store_result:
+    if not job.policy.store_result:
         value = None
+    elif data is None:
+        return None  # the whole record tells why it was not kept
     elif engine.world.cancels and unpacked_size(data) > LIGHT_BYTES:
         return None
     else:

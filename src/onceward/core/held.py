@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Protocol, Self
 
 from onceward.errors import (
     AlreadyCompleted,
@@ -35,6 +35,7 @@ from onceward.model.record import (
     State,
     Verdict,
 )
+from onceward.model.unstored import noted
 from onceward.model.weight import is_light
 from onceward.ports import AnyRequest, AnySettlement, Canceller, JoinedStore, JoinsTransaction
 
@@ -55,6 +56,12 @@ current = _current.get
 """The innermost claim whose work we are in; None if we are in none."""
 
 
+class Act(Protocol):
+    """A part of the work that has keys of its own, and is repeated by itself: a step of a saga."""
+
+    def derived_key(self, step: str) -> str: ...
+
+
 class Held(Lease):
     """One claim, from the question to its settlement. Whatever interrupts it, nothing is kept that nobody uses."""
 
@@ -66,6 +73,7 @@ class Held(Lease):
     result: Any = NO_RESULT
     over = False  # the store had the last word, or the lease has to lapse: nothing is left to be done
     outer: Held | None = None
+    act: Act | None = None  # which part of the work is being done
     patience = math.inf  # until when, on our own clock, a settlement is repeated
     at_end: dict[str, str] = {}  # noqa: RUF012 (never changed in place) what is noted on completion, if not what the job says
     _canceller: Canceller | None = None
@@ -93,6 +101,8 @@ class Held(Lease):
     # ── what the work may ask ──
 
     def derived_key(self, step: str) -> str:
+        if self.act is not None:
+            return self.act.derived_key(step)
         return derived_key(self.key.id, self.record.cycle, step)
 
     def check(self) -> None:
@@ -166,6 +176,7 @@ class Held(Lease):
 
     async def complete(self, value: Any) -> Answer:
         """Record the result. Repeating it with an equal value is fine."""
+        self._refuse_part()
         try:
             answer = await self.record_result(value)
         except StoreError as error:
@@ -174,6 +185,14 @@ class Held(Lease):
                 "the effect was done, but the store did not confirm the record in time", key=self.key.text, value=value
             ) from error
         return self._judge(answer)
+
+    def _refuse_part(self) -> None:
+        if self.act is not None:
+            raise ConfigurationError(
+                "a step cannot complete its saga: others may be left",
+                key=self.key.text,
+                hint="return the step's result, and let the saga go on",
+            )
 
     def complete_at_once(self, value: Any, answer_to: Callable[[AnyRequest], Answer]) -> Answer:
         """As `record_result`, where nothing waits. Interrupted: whoever mends it sends the same once more."""
@@ -205,8 +224,10 @@ class Held(Lease):
 
     def _completion(self, encoded: Encoded) -> Complete:
         policy = self.job.policy
+        note = self.at_end or self.job.at_end
         if encoded.data is None and policy.store_result:
             self.engine.tell("result_not_stored", self.key, self.record, reason=encoded.reason)
+            note = {**note, **noted(encoded.brief or encoded.reason)}
         return Complete(
             self.key.id,
             self.record.token,
@@ -215,11 +236,12 @@ class Held(Lease):
             encoded.digest,
             encoded.data is not None,
             policy.window.validity(self.record.claimed_at),
-            self.at_end or self.job.at_end,
+            note,
         )
 
     async def complete_in(self, connection: Any, value: Any) -> None:
         """Write the result inside the caller's transaction, fenced: if we were replaced, the caller must roll back."""
+        self._refuse_part()
         store = self.engine.store
         if not isinstance(store, JoinsTransaction):
             raise ConfigurationError(
@@ -241,21 +263,26 @@ class Held(Lease):
         await self.engine.renew_due(joined, but=self)
 
     async def fail(self, error: BaseException, *, final: bool, known: bool, error_type: str = "") -> Answer:
+        return await self.settle(self._failure(error, final, known, error_type), State.FAILED)
+
+    def fail_later(self, error: BaseException, *, final: bool, known: bool) -> None:
+        """The caller's open transaction keeps us from writing: the keeper does, once it is over and not committed."""
+        self.let_lapse()
+        self.engine.keeper.end(self, self._failure(error, final, known))
+
+    def _failure(self, error: BaseException, final: bool, known: bool, error_type: str = "") -> Fail:  # noqa: FBT001 (as in Fail)
         policy = self.job.policy
-        return await self.settle(
-            Fail(
-                self.key.id,
-                self.record.token,
-                self.record.nonce,
-                error_type or type(error).__qualname__,
-                message_of(error),
-                final,
-                known,
-                self._delay(),
-                policy.max_attempts,
-                policy.window.validity(self.record.claimed_at),
-            ),
-            State.FAILED,
+        return Fail(
+            self.key.id,
+            self.record.token,
+            self.record.nonce,
+            error_type or type(error).__qualname__,
+            message_of(error),
+            final,
+            known,
+            self._delay(),
+            policy.max_attempts,
+            policy.window.validity(self.record.claimed_at),
         )
 
     def _delay(self) -> int:
@@ -264,7 +291,7 @@ class Held(Lease):
             return self.job.policy.delay_after(self.record.attempt)
         except Exception as error:  # noqa: BLE001 (it is the user's own function)
             self.engine.tell(
-                "retry_delay_failed", self.key, self.record, reason="retried without a delay", error=repr(error)
+                "retry_delay_failed", self.key, self.record, reason="retried without a delay", error=words_of(error)
             )
             return 0
 
@@ -372,6 +399,11 @@ class Held(Lease):
                 )
             case _:
                 raise LeaseLost("somebody else owns this key now; nothing was changed", key=self.key.text)
+
+
+def words_of(error: BaseException) -> str:
+    """Its type and its message."""
+    return f"{type(error).__qualname__}: {message_of(error)}"
 
 
 def message_of(error: BaseException) -> str:

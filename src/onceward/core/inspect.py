@@ -8,11 +8,11 @@ from onceward.errors import AlreadyRunning, InvalidKey, NotAcquired, StoreBroken
 from onceward.model.audit import AuditEntry, AuditFilter, Signature
 from onceward.model.codec import Codec
 from onceward.model.key import Key
-from onceward.model.note import SAGA
+from onceward.model.note import SAGA, done_with
 from onceward.model.policy import Finding, Policy, applied, not_applied
 from onceward.model.record import Resolution, Resolve, Seen, State, Verdict
 from onceward.model.view import Entry
-from onceward.ports import Filter, KeepsCounts, KeepsNewest
+from onceward.ports import Filter, KeepsCounts, KeepsNewest, Migrates
 
 from .acquire import lease_left
 from .engine import Engine
@@ -118,7 +118,14 @@ async def resolve(
     elif isinstance(finding, applied):
         encoded = await engine.encode(codec, finding.value, id)
         request = Resolve(
-            id, record.token, resolution, encoded.data, encoded.digest, encoded.data is not None, validity
+            id,
+            record.token,
+            resolution,
+            encoded.data,
+            encoded.digest,
+            encoded.data is not None,
+            validity,
+            done_with(record.note),
         )
     else:
         request = Resolve(id, record.token, resolution, validity=validity)
@@ -139,6 +146,14 @@ async def purge(engine: Engine, limit: int, signed: Signature | None = None) -> 
     if isinstance(engine.store, KeepsCounts):
         await engine.store.expire_counts(limit, timeout=SEARCH)  # no records: as audit entries, not counted among them
     return gone
+
+
+async def migrate(engine: Engine) -> None:
+    """Bring the store's tables up to date. A twin does it: the store itself may not open without them."""
+    engine.world.check()
+    own = engine.store.twin()
+    if isinstance(own, Migrates) and not own.inline:
+        await own.migrate(engine.world)
 
 
 async def audit(

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onceward.errors import OncewardError, ResultError, StoreError
+from onceward.errors import OncewardError, ResultError, RetryTransaction, StoreError
+from onceward.model.key import Key
 
 from .acquire import give_back
 from .ending import after_error
@@ -25,7 +26,7 @@ async def recover(engine: Engine, asked: Sequence[Held], error: BaseException) -
     for one in asked:
         one.leave()
         if isinstance(error, StoreError) and not one.granted:
-            engine.tell("claim_failed", one.key, reason="no answer", error=type(error).__name__)
+            tell_no_answer(engine, one.key, error)
     if engine.world.cancels and isinstance(error, GeneratorExit):
         return
     unused = [one for one in asked if not (one.begun or one.over)]
@@ -35,6 +36,12 @@ async def recover(engine: Engine, asked: Sequence[Held], error: BaseException) -
     for one in asked:
         if one.begun and not one.over:
             await mend(one, error)
+
+
+def tell_no_answer(engine: Engine, key: Key, error: StoreError) -> None:
+    """A claim that the store did not answer. To have to repeat one's own transaction is an answer."""
+    if not isinstance(error, RetryTransaction):
+        engine.tell("claim_failed", key, reason="no answer", error=type(error).__name__)
 
 
 async def mend(held: Held, error: BaseException) -> None:

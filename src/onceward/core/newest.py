@@ -9,7 +9,7 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from onceward.errors import ConfigurationError, MissingKey, OutcomeParked, ResultError, VersionSkew
+from onceward.errors import ConfigurationError, MissingKey, OutcomeParked, ResultError, StoreError, VersionSkew
 from onceward.model.canonical import ENCODER_VERSION, canonical, canonical_all
 from onceward.model.codec import Codec
 from onceward.model.duration import readable
@@ -27,6 +27,7 @@ from onceward.ports import AppliesNewest, JoinsNewest, KeepsNewest
 
 from .engine import AT_A_TIME, Engine
 from .held import message_of
+from .interrupted import tell_no_answer
 from .within import join, part
 
 BATCH: Final = 1_000
@@ -142,6 +143,14 @@ async def apply_all(
     engine: Engine, newest: Newest, events: Iterable[AnyEvent], connection: Any = None
 ) -> list[Outcome[Any]]:
     """An outcome an event, in the order of the events. With a connection: in that transaction, and nothing commits."""
+    try:
+        return await _apply_all(engine, newest, events, connection)
+    except StoreError as error:
+        tell_no_answer(engine, Key(newest.scope, "", b""), error)
+        raise
+
+
+async def _apply_all(engine: Engine, newest: Newest, events: Iterable[AnyEvent], connection: Any) -> list[Outcome[Any]]:
     if connection is None:
         await engine.ready()
         return await _apply(engine, newest, _keeper(engine), events)

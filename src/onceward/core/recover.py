@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from onceward.errors import OncewardError, Stopping, StoreError
-from onceward.model.outcome import Outcome
+from onceward.errors import ConfigurationError, OncewardError, Stopping, StoreError
+from onceward.model.outcome import Failed, Outcome
 from onceward.model.record import Record
 from onceward.model.recovery import UNFINISHED, Recovered, Recovery, Standing, belongs_to, standing_of
 from onceward.ports import Filter, Page
 
 from .engine import Engine
-from .held import message_of
+from .held import words_of
 from .schedule import AFTER_TROUBLE, Crew
 
 PAGE = 100
@@ -78,7 +78,7 @@ class Sweeper:
             except Stopping:
                 break
             except StoreError as error:
-                self.tell(Recovered("", self.engine.store.name, error=f"{type(error).__name__}: {message_of(error)}"))
+                self.tell(Recovered("", self.engine.store.name, error=words_of(error)))
                 rest = max(every, AFTER_TROUBLE)
             await crew.rest(rest, lambda: self.engine.stopping)
         return total
@@ -102,17 +102,30 @@ class Sweeper:
                 case Standing.OVER:
                     pass
 
+    def _delivery(self, record: Record) -> Coroutine[Any, Any, Outcome[Any]] | None:
+        """Binding the arguments, making the key: code of the user's own, of a newer version than what it is given."""
+        try:
+            return self.deliver(record)
+        except OncewardError:
+            raise
+        except Exception as error:
+            raise ConfigurationError(f"its kept input no longer fits: {words_of(error)}", key=record.key) from error
+
     async def _due(self, record: Record, found: Recovery) -> None:
         try:
-            delivery = self.deliver(record)
+            delivery = self._delivery(record)
             if delivery is None:
                 found.leave(record)
                 return
-            told = Recovered(record.key, record.scope, await delivery)
+            outcome = await delivery
+            told = Recovered(record.key, record.scope, outcome)
+            if isinstance(outcome, Failed) and outcome.final and outcome.attempt == record.attempt:
+                why = f"no attempt is left as it is declared now: {outcome.error}"  # so that nothing was tried
+                told = Recovered(record.key, record.scope, error=why)
         except (Stopping, StoreError):
             raise
         except OncewardError as error:
-            told = Recovered(record.key, record.scope, error=f"{type(error).__name__}: {message_of(error)}")
+            told = Recovered(record.key, record.scope, error=words_of(error))
         found.count(told)
         if not told.elsewhere:
             self.tell(told)

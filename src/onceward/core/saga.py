@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import CoroutineType
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Struct
 
@@ -35,7 +35,7 @@ from .acquire import acquire
 from .ending import classify
 from .engine import Engine
 from .execute import at_a_glance
-from .held import Held, message_of
+from .held import Held, message_of, words_of
 from .interrupted import recover
 from .job import Job
 from .saga_claim import SagaClaim
@@ -85,17 +85,18 @@ class SagaRun:
         self.saga = saga
         self.plan = saga.plan
         self.claim = SagaClaim(held)
-        if not writing.fits(self.plan, self.claim.journal):
+        misfit = writing.misfit(self.plan, self.claim.journal)
+        if misfit:
             raise ConfigurationError(
-                f"it was begun with other steps: {', '.join(line.name for line in self.claim.journal.lines)}",
+                misfit,
                 key=held.key.text,
-                hint="bring those back under their names until it is over; new steps go behind them",
+                hint="bring that back under its name until the saga is over; new steps go behind",
             )
 
     async def to_its_end(self) -> Outcome[Any]:
         held = self.held
-        held.begin()
         try:
+            held.begin()
             return await self._moves()
         except LeaseLost:
             return self.claim.lost()
@@ -188,7 +189,7 @@ class SagaRun:
         finding, error = await self._call(step.policy.find or _ask_nobody, step)
         if error is not None:
             claim.raised = error
-            return f"verify of step {step.name} raised {_type_of(error)}: {message_of(error)}"
+            return f"verify of step {step.name} raised {words_of(error)}"
         if isinstance(finding, applied):
             await self._did(step, finding.value)
         elif finding is not_applied:
@@ -212,7 +213,7 @@ class SagaRun:
         claim = self.claim
         claim.journal = writing.undoing(claim.journal, step.name, self.held.record.token)
         await claim.write()
-        _, error = await self._call(step.undo or _undo_nothing, step)
+        _, error = await self._call(cast("Callable[..., Any]", step.undo), step)  # no plan that fits lacks it
         if error is None:
             claim.journal = writing.undone(claim.journal, step.name)
             await claim.write()
@@ -225,13 +226,16 @@ class SagaRun:
 
     async def _call(self, call: Callable[..., Any], step: PlannedStep) -> tuple[Any, Exception | None]:
         """What it returns, or raises: as a value, so that even StopIteration survives."""
-        run = StepRun(self.held, self.claim.journal, self._line(step), self.saga.input, self._results())
+        held = self.held
+        held.act = run = StepRun(held, self.claim.journal, self._line(step), self.saga.input, self._results())
         try:
             value = call(run)
-            if hasattr(value, "__await__"):
-                value = await (value if self.held.engine.world.cancels else _unawaitable(value))
+            if hasattr(type(value), "__await__"):  # not of the value: what its own code raises there is no failure
+                value = await (value if held.engine.world.cancels else _unawaitable(value))
         except Exception as error:  # noqa: BLE001 (whatever it raised, it is a fact for the journal)
             return None, error
+        finally:
+            held.act = None
         return value, None
 
     def _line(self, step: PlannedStep) -> Line:
@@ -244,7 +248,7 @@ class SagaRun:
         try:
             delay = step.policy.delay_after(attempt) / SECOND
         except Exception as error:  # noqa: BLE001 (it is the user's own function, and no reason to stop here)
-            self.claim.tell("retry_delay_failed", "retried without a delay", repr(error))
+            self.claim.tell("retry_delay_failed", "retried without a delay", words_of(error))
             delay = 0.0
         await self._sleep(delay)
 
@@ -264,10 +268,6 @@ def _type_of(error: BaseException) -> str:
 
 def _ask_nobody(_step: StepRun) -> object:
     return inconclusive
-
-
-def _undo_nothing(_step: StepRun) -> None:
-    """Of a step that cannot be undone; no plan asks for it."""
 
 
 async def _unawaitable(value: Any) -> Any:

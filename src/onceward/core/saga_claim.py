@@ -12,6 +12,7 @@ from onceward.model.record import Answer, Fail, Renewal, State, Verdict
 from onceward.model.record import Park as Parking
 from onceward.model.stored_input import DROPPED
 
+from .acquire import ask, take
 from .ending import after_value
 from .held import Held
 from .unclaimed import Unclaimed
@@ -24,6 +25,7 @@ class SagaClaim:
         self.held = held
         self.journal = journal_in(held.record.note) or Journal(cycle=held.record.token)
         self.raised: BaseException | None = None
+        self._unanswered = False
 
     def tell(self, name: str, reason: str, error: str = "") -> None:
         self.held.engine.tell(name, self.held.key, self.held.record, reason=reason, error=error)
@@ -49,6 +51,23 @@ class SagaClaim:
         held.record = answer.record or record
         if cancelled is not None:
             raise cancelled
+        if self._unanswered:
+            await self._fence_off()
+
+    async def _fence_off(self) -> None:
+        """A write without an answer may still arrive, and would take the journal back: under a new token it cannot.
+
+        It is a take-over like any other, and somebody else may be faster.
+        """
+        held, world = self.held, self.held.engine.world
+        self._unanswered = False
+        await held.lapse()
+        since = world.monotonic()
+        answer = await ask(held)
+        if answer.verdict is not Verdict.ACQUIRED:
+            raise LeaseLost("somebody else has taken the saga over", key=held.key.text)
+        held.over = False
+        take(held, since)
 
     async def _surely(self, renewal: Renewal) -> Answer:
         """Repeated until the store answers, as a settlement is: to the same words it gives the same answer."""
@@ -63,6 +82,7 @@ class SagaClaim:
                 left = min(held.patience, ends) - world.monotonic()
                 if left <= 0 or held.engine.closed:
                     raise
+                self._unanswered = True
                 self.tell("settle_retried", "journal", repr(error))
                 await world.sleep(min(left, pause * (0.5 + world.jitter())))
                 pause = min(pause * 2, 2.0)

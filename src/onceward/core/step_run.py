@@ -52,7 +52,7 @@ _HAVE_RESULTS = (Progress.DONE, Progress.UNDOING, Progress.UNDONE)
 class StepRun:
     """One attempt of a step: of its `do`, its `undo`, or verify's `find`."""
 
-    __slots__ = ("_held", "_journal", "_line", "input", "name", "results")
+    __slots__ = ("__weakref__", "_held", "_journal", "_line", "input", "name", "results")
 
     def __init__(self, held: Held, journal: Journal, line: Line, given: Any, results: Results) -> None:
         self._held = held
@@ -71,6 +71,12 @@ class StepRun:
     def undo_key(self) -> str:
         """The derived key of its undo."""
         return derived_key(self._held.key.id, self._journal.cycle, f"{self.name}/undo")
+
+    def derived_key(self, step: str) -> str:
+        """One for each of several requests of this do, or of this undo: a step has others than every other step."""
+        act = "undo" if self._line.progress is Progress.UNDOING else "do"
+        of = f"{self.name}/{act}/{step}" if step else ""  # none is refused
+        return derived_key(self._held.key.id, self._journal.cycle, of)
 
     @property
     def saga_key(self) -> str:

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from types import CoroutineType
 from typing import Any, NoReturn
 
-from onceward.errors import ClaimError, ConfigurationError, LeaseLost
+from onceward.errors import ClaimError, ConfigurationError, LeaseLost, StoreError
 from onceward.model.outcome import Executed, Failed, Outcome
 from onceward.model.policy import SECOND
 from onceward.model.record import Answer, ClaimRequest, Park, Verdict
@@ -22,6 +22,7 @@ from .acquire import FIRST_PAUSE, LONGEST_PAUSE, outcome_of, refuse_reentry
 from .engine import Engine
 from .execute import awaited, disabled
 from .held import NO_RESULT, Held, message_of
+from .interrupted import tell_no_answer
 from .job import Job
 
 ENDED = "do not commit or roll back inside the handler: the transaction is its caller's"
@@ -100,7 +101,11 @@ class JoinedJob:
             around = around.outer
 
     async def execute(self) -> Outcome[Any]:
-        await self.joined.begin(timeout=self.job.policy.call_timeout)
+        try:
+            await self.joined.begin(timeout=self.job.policy.call_timeout)
+        except StoreError as error:
+            tell_no_answer(self.engine, self.job.key, error)
+            raise
         try:
             outcome = await self._claim_and_run()
             kept = await self.joined.keep()
@@ -109,6 +114,7 @@ class JoinedJob:
                 await self._ended(error)
             if not isinstance(error, Exception):
                 raise
+            self._tell_failed(error)
             return Failed(
                 key=self.job.key.text,
                 reason=self.job.policy.reasons.failed,
@@ -121,6 +127,13 @@ class JoinedJob:
         if self.held is not None:
             self.engine.tell("completed", self.job.key, self.held.record, reason="within")
         return outcome
+
+    def _tell_failed(self, error: Exception) -> None:
+        if self.held is not None:
+            name = type(error).__qualname__
+            self.engine.tell("failed", self.job.key, self.held.record, reason="within", error=name)
+        elif isinstance(error, StoreError):
+            tell_no_answer(self.engine, self.job.key, error)
 
     async def _claim_and_run(self) -> Outcome[Any]:
         engine, job = self.engine, self.job
@@ -154,6 +167,8 @@ class JoinedJob:
             waits = answer.verdict is Verdict.RUNNING and policy.on_running == "wait" and not self.joined.exclusive
             left = deadline - world.monotonic()
             if not waits or left <= 0:
+                if waits and policy.wait:
+                    self.engine.tell("claim_failed", self.job.key, answer.record, reason="wait limit")
                 return answer
             await world.sleep(min(left, pause * (0.5 + world.jitter() / 2)))
             pause = min(pause * 1.6, LONGEST_PAUSE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any, Final, cast
@@ -57,6 +58,16 @@ class Request:
         return f"<Request {self.method} {self.path}: {len(self.body)} bytes>"
 
 
+_FIRST_FINAL, _BEYOND = 200, 600
+_WITHOUT_BODY: Final = frozenset({204, 304})
+_name = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+").fullmatch
+_value = re.compile(r"[\t\x20-\x7e\x80-\xff]*").fullmatch
+
+
+def _is_header(name: object, value: object) -> bool:
+    return isinstance(name, str) and isinstance(value, str) and bool(_name(name) and _value(value))
+
+
 class Answer(msgspec.Struct, frozen=True):
     """What is sent back. A handler may return one: it is stored, and a duplicate gets the same."""
 
@@ -68,6 +79,16 @@ class Answer(msgspec.Struct, frozen=True):
     def json(cls, value: Any, status: int = 200) -> Answer:
         """An answer with this value as its JSON body."""
         return cls(status, msgspec.json.encode(value), (JSON,))
+
+    def can_be_sent(self) -> bool:
+        """Whether every server would: what types promise, a handler may break, and data may be in its headers."""
+        return (
+            _FIRST_FINAL <= self.status < _BEYOND
+            and isinstance(self.body, bytes)
+            and not (self.body and self.status in _WITHOUT_BODY)
+            and isinstance(self.headers, tuple | list)
+            and all(isinstance(one, tuple | list) and len(one) == 2 and _is_header(*one) for one in self.headers)  # noqa: PLR2004 (name and value)
+        )
 
     @property
     def reason(self) -> str:

@@ -19,6 +19,9 @@ LIMIT: Final = 10 * 1024 * 1024
 
 CHUNK: Final = 64 * 1024
 
+MOST_DIGITS: Final = 18
+"""Of a length that is worth reading as a number."""
+
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -73,9 +76,10 @@ class Endpoint(Answering):
             return problem(400, "bad_length", "the content length is no number")
         if not length and not environ.get("wsgi.input_terminated"):
             return b""
-        if length and int(length[:20]) > self.limit:
+        digits = length.lstrip("0")  # any number of them may come first
+        if len(digits) > MOST_DIGITS or int(digits or "0") > self.limit:
             return self.too_large()
-        left = int(length) if length else self.limit + 1
+        left = int(digits or "0") if length else self.limit + 1
         body = bytearray()
         while left and (chunk := environ["wsgi.input"].read(min(left, CHUNK))):
             body += chunk

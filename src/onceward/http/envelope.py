@@ -129,6 +129,8 @@ def _cloudevent(attributes: dict[str, str], data: bytes, trouble: str) -> Envelo
     missing = [name for name in NEEDED if not attributes.get(name)]
     if missing:
         return f"the CloudEvent has no {missing[0]}"
+    if not (_is_text(attributes["id"]) and _is_text(attributes["source"])):
+        return "what names the CloudEvent is no text"
     message = Message(
         id=attributes["id"],
         payload=None,
@@ -147,6 +149,15 @@ def _unpacked(text: str) -> tuple[bytes, str]:
         return base64.b64decode(text, validate=True), ""
     except (binascii.Error, ValueError):  # ValueError: not even ASCII
         return b"", "the data is not base64"
+
+
+def _is_text(value: str) -> bool:
+    """Not so with a lone surrogate, of a header that somebody decoded as what it is not."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _scalar(raw: msgspec.Raw) -> str:

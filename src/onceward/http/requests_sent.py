@@ -23,7 +23,7 @@ from contextvars import ContextVar
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
-from onceward.core.held import Held
+from onceward.core.held import Act, Held
 from onceward.errors import ConfigurationError, Reentrant
 
 from .answer import settles_nothing
@@ -119,10 +119,11 @@ class Log:
             return last
 
 
-_logs: WeakKeyDictionary[Held, Log] = WeakKeyDictionary()
+_logs: WeakKeyDictionary[Held | Act, Log] = WeakKeyDictionary()
 
 
 def log_of(held: Held) -> Log:
-    """The requests of this attempt so far."""
-    log = _logs.get(held)
-    return _logs.setdefault(held, Log(held.key.text)) if log is None else log
+    """The requests of this attempt so far; of a saga, of this attempt of its step."""
+    attempt = held.act or held
+    log = _logs.get(attempt)
+    return _logs.setdefault(attempt, Log(held.key.text)) if log is None else log

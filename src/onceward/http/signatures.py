@@ -81,7 +81,7 @@ class Scheme(msgspec.Struct, frozen=True, kw_only=True):
         return mac.digest()
 
     def __repr__(self) -> str:  # never the secrets
-        return f"<Scheme {self.name}>"
+        return f"<Scheme {self.name or 'of your own'}>"
 
 
 def _is_recent(timestamp: str | None, now: float, tolerance: int) -> bool:
@@ -100,7 +100,7 @@ def stripe(*secrets: str, tolerance: Duration = TOLERANCE) -> Scheme:
         if len(times) != 1:
             return Claimed([])
         signatures = [value for name, _, value in pairs if name == "v1"]
-        return Claimed(signatures, times[0].encode() + b".", times[0])
+        return Claimed(signatures, times[0].encode("utf-8", "replace") + b".", times[0])
 
     return Scheme(
         name="stripe",
@@ -196,7 +196,7 @@ def signed(
     header: str,
     event_id: str | Callable[[Request], Any],
     event_type: str = "",
-    name: str = "signed",
+    name: str = "",
     prefix: str = "",
     encoding: str = "hex",
     digest: str = "sha256",
@@ -205,7 +205,7 @@ def signed(
     tolerance: Duration = TOLERANCE,
     retry_span: Duration | None = None,
 ) -> Scheme:
-    """A scheme of your own: the MAC, behind `prefix`, is in `header`.
+    """A scheme of your own: the MAC, behind `prefix`, is in `header`. `name` is the sender's.
 
     With `timestamp`, the name of the header that has it in seconds, `before` is what was signed in front of the body.
     `event_id` is a header, or what reads the id from a request; best from the body, for only that is signed.
@@ -313,6 +313,9 @@ def _texts(secrets: tuple[str, ...]) -> tuple[bytes, ...]:
 
 def _standard_secret(secret: bytes) -> bytes:
     try:
-        return base64.b64decode(secret.removeprefix(b"whsec_"), validate=True)
+        found = base64.b64decode(secret.removeprefix(b"whsec_"), validate=True)
     except binascii.Error:
         raise ConfigurationError("a secret of Standard Webhooks is base64, as in whsec_…") from None
+    if not found:
+        raise ConfigurationError("a webhook needs its secret", hint="behind whsec_ nothing is left of it")
+    return found

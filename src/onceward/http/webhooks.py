@@ -85,6 +85,11 @@ class Verifying(Answering):
         refuse_face(once, wanted_async=self.wanted_async, what=type(self).__name__.removeprefix("Async"))
         if not isinstance(scheme, Scheme):
             raise ConfigurationError(f"{scheme!r} is no scheme", hint="such as stripe(secret)")
+        if not (name or scheme.name):
+            raise ConfigurationError(
+                "two senders with schemes of your own would share their ids, so each has a name",
+                hint='signed(…, name="acme"), or name= here',
+            )
         defaults = {} if scheme.retry_span is None else {"retry_span": scheme.retry_span}
         self.name = name or f"webhook:{scheme.name}"
         self._scheme = scheme

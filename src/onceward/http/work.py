@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from onceward.core.ending import SettledNothing
 from onceward.core.engine import Engine
 from onceward.core.job import Job
 from onceward.errors import ConfigurationError, InvalidKey
@@ -28,12 +29,16 @@ class Rejected(Exception):
     """A delivery that can never be done. As the next, it never leaves this package: it is what the record says."""
 
 
-class TryAgain(Exception):
+class TryAgain(SettledNothing):
     """A handler's own answer that settles nothing: it is sent, but not stored, and the next delivery runs again."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(f"the handler answered {answer.status}")
         self.answer = answer
+
+
+class UnsendableAnswer:
+    """In the place of an answer that no server could send: the work is done, and its result not stored."""
 
 
 class Work:
@@ -50,8 +55,6 @@ class Work:
         refuse_colour(once, handler)
         settings = {"window": WINDOW, "on_running": "raise", **defaults, **once._defaults, **choices}  # noqa: SLF001 (as the client's own faces do)
         settings["final"] = (*_several(settings.get("final", ())), Rejected, InvalidKey)
-        if settings.get("retry") is not None:
-            settings["retry"] = (*_several(settings["retry"]), TryAgain)
         self.face = once.using(**settings)
         self.name = name
         self.handler = handler
@@ -98,9 +101,12 @@ def _awaited_call(handler: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _settling(value: Any) -> Any:
-    if isinstance(value, Answer) and settles_nothing(value.status):
-        raise TryAgain(value)
-    return value
+    if not isinstance(value, Answer):
+        return value
+    sendable = value.can_be_sent()
+    if settles_nothing(value.status):
+        raise TryAgain(value if sendable else Answer(value.status))
+    return value if sendable else UnsendableAnswer()
 
 
 def awaits(once: Face) -> bool:
@@ -112,6 +118,10 @@ def refuse_colour(once: Face, handler: Any) -> None:
     """A handler must be of its client's colour: the other one would block the loop, or never be awaited."""
     if not callable(handler):
         raise ConfigurationError(f"{handler!r} cannot be called", hint="give the handler itself")
+    if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+        raise ConfigurationError(
+            f"{label_of(handler)} yields, so that calling it runs nothing of it", hint="let it return instead"
+        )
     if awaits(once) and inspect.isfunction(handler) and not inspect.iscoroutinefunction(handler):
         raise ConfigurationError(
             f"{label_of(handler)} is not async, and would block the event loop", hint="make it async def, or use Once"

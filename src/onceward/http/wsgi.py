@@ -15,6 +15,7 @@ from onceward.client import Once
 from onceward.core.execute import at_a_glance
 from onceward.core.job import Job
 from onceward.errors import (
+    NOT_DOWN,
     AlreadyDone,
     ClaimError,
     ConfigurationError,
@@ -98,7 +99,8 @@ class IdempotencyMiddleware:
         except AlreadyDone as error:
             return say(start_response, contract.replay(error.value))
         except (NotAcquired, ClaimError, ResultError, StoreError) as error:
-            if contract.policy.on_store_down != "run" or not isinstance(error, StoreError):
+            down = isinstance(error, StoreError) and not isinstance(error, NOT_DOWN)
+            if contract.policy.on_store_down != "run" or not down:
                 return say(start_response, contract.of_error(error))
             contract.engine.tell("unprotected", job.key, reason=f"store down: {error}")
             return self.app(environ, start_response)

@@ -20,8 +20,10 @@ import msgspec
 
 from onceward.errors import ConfigurationError, ResultCorrupt, ResultError, UnknownCodec
 from onceward.model.cipher import Cipher
+from onceward.model.reader import RUNS_AGAIN
 from onceward.model.results import ResultType, Unstorable
 from onceward.model.signals import came_by_signal
+from onceward.model.unstored import LIMIT
 
 CODEC: Final = 1
 VERSION: Final = 1
@@ -58,6 +60,8 @@ _NOTHING: Final = _PLAIN_HEADER + _crc32(b"\xc0", _PLAIN_SUM).to_bytes(4, "big")
 class Encoded(msgspec.Struct, frozen=True):
     """A result, ready to be stored; `data` is None, and `reason` says why, if it is not to be stored.
 
+    `brief` is the reason without a place, which may show keys of a dict; empty if it has none.
+
     Equal results have equal digests, although encryption makes different bytes each time. What could not be encoded
     at all has a digest of zeros.
     """
@@ -65,6 +69,7 @@ class Encoded(msgspec.Struct, frozen=True):
     data: bytes | None
     digest: bytes
     reason: str = ""
+    brief: str = ""
 
 
 class Codec:
@@ -128,13 +133,13 @@ class Codec:
                 else:
                     data, digest = self._wrap([plain], record_id)
         except Unstorable as error:
-            return Encoded(None, _NO_DIGEST, str(error))
+            return Encoded(None, _NO_DIGEST, str(error), error.reason)
         except Exception as error:  # as the docstring says; a failing cipher is no reason to store it plain
             if came_by_signal(error):
                 raise
             return Encoded(None, _NO_DIGEST, f"encoding it raised {type(error).__name__}")
         if len(data) > self._max_bytes:
-            return Encoded(None, digest, f"it takes {len(data)} bytes, and the limit is {self._max_bytes}")
+            return Encoded(None, digest, f"it takes {len(data)} bytes, {LIMIT} {self._max_bytes}")
         return Encoded(data, digest)
 
     def pack_all(self, values: list[Any], record_ids: Sequence[bytes]) -> list[bytes]:
@@ -164,7 +169,9 @@ class Codec:
             )
         body = data[_BODY:] if size < _VIEWED_FROM else memoryview(data)[_BODY:]
         if _crc32(body, seed) != _number(data[3:_BODY], "big"):
-            raise ResultCorrupt("the stored result fails its checksum", hint="restore the record, or forget the key")
+            raise ResultCorrupt(
+                "the stored result fails its checksum", hint=f"restore the record from a backup {RUNS_AGAIN}"
+            )
         if seed != _PLAIN_SUM or not self._accept_plain:
             body = self._unwrap(body, data[2], header, record_id)
         return self._decode(body)

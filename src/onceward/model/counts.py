@@ -161,9 +161,11 @@ class Tally(Struct, frozen=True):
 
 
 def tally_of(counted: Counted, since: int) -> Tally:
-    """The sheets of all processes, added up."""
+    """The sheets of all processes, added up. A clock that was wrong may have left some that are yet to come."""
     hours: dict[int, Counts] = {}
     for sheet in counted.sheets:
+        if sheet.hour > counted.now // HOUR + 1:
+            continue
         for scope, cell in sheet.counts.items():
             _add(hours.setdefault(sheet.hour, {}).setdefault(scope, {}), cell)
     return Tally(counted.now, since, hours)

@@ -193,9 +193,18 @@ def _last(line: Line) -> str:
     return f"last: {line.error_type}: {line.error}" if line.error_type else "its owner fell silent"
 
 
-def fits(plan: Plan, journal: Journal) -> bool:
-    """Whether the steps that were begun are the first ones of this plan. Later ones may have been added since."""
-    return [line.name for line in journal.lines] == [step.name for step in plan[: len(journal.lines)]]
+def misfit(plan: Plan, journal: Journal) -> str:
+    """Why this plan cannot go on with this journal; empty if it can.
+
+    The steps that were begun are its first ones; later ones may have been added since. What could be undone still can.
+    """
+    names = [line.name for line in journal.lines]
+    if names != [step.name for step in plan[: len(names)]]:
+        return f"it was begun with other steps: {', '.join(names)}"
+    for line, step in zip(journal.lines, plan, strict=False):
+        if line.kind is Kind.COMPENSATABLE and step.undo is None:
+            return f"step {line.name} could be undone when it was begun, and now it is {step.kind}"
+    return ""
 
 
 # ── what is written ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 
 
-def did_you_mean(name: object, known: Collection[str], intro: str) -> str:
-    """A hint: the nearest known name, if one is near, and all of them behind `intro`."""
+def nearest(name: object, known: Collection[str]) -> str:
+    """A question to begin a hint with, if a known name is near; else nothing."""
     from difflib import get_close_matches  # here, because most names are right
 
     near = get_close_matches(str(name), known, n=1)
-    meant = f"did you mean {near[0]!r}? " if near else ""
-    return f"{meant}{intro}: {', '.join(sorted(known)) or 'none'}"
+    return f"did you mean {near[0]!r}? " if near else ""
+
+
+def did_you_mean(name: object, known: Collection[str], intro: str) -> str:
+    """A hint: the nearest known name, if one is near, and all of them behind `intro`."""
+    return f"{nearest(name, known)}{intro}: {', '.join(sorted(known)) or 'none'}"

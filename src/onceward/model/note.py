@@ -1,9 +1,9 @@
 """Notes: small metadata on a record, text by text.
 
-Words that begin with `onceward:` are ours: the stored input of a call, and the journal of a saga. A note is what every
-store already writes in the claim, in a renewal and in a settlement, fenced by token and nonce, and keeps across a
-take-over: that is all that either needs, so neither has columns, tables or scripts of its own. Both have limits of
-their own, too.
+Words that begin with `onceward:` are ours: the stored input of a call, the journal of a saga, and why a result was not
+kept. A note is what every store already writes in the claim, in a renewal and in a settlement, fenced by token and
+nonce, and keeps across a take-over: that is all that they need, so none has columns, tables or scripts of its own. Each
+has a limit of its own, too.
 """
 
 from __future__ import annotations
@@ -23,10 +23,18 @@ INPUT: Final = f"{RESERVED}input"
 SAGA: Final = f"{RESERVED}saga"
 """How far a saga has come."""
 
+UNSTORED: Final = f"{RESERVED}unstored"
+"""Why a result was not kept."""
+
 
 def own_words(note: Mapping[str, str]) -> dict[str, str]:
     """What the user noted."""
     return {word: text for word, text in note.items() if not word.startswith(RESERVED)}
+
+
+def done_with(note: Mapping[str, str]) -> dict[str, str]:
+    """What is to be noted when the work turns out to be done: the input is no longer needed."""
+    return {INPUT: ""} if note.get(INPUT) else {}
 
 
 def checked_note(note: object, before: Mapping[str, str] = {}, *, key: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Generic, NoReturn, TypeVar
 from msgspec import Struct
 
 from onceward import errors
+from onceward.model.unstored import cure
 
 T = TypeVar("T")
 
@@ -55,7 +56,7 @@ class Executed(Outcome[T], frozen=True, kw_only=True):
 
 
 class Replayed(Outcome[T], frozen=True, kw_only=True):
-    """The effect happened before; this is its stored result. `stored` False: the result was not kept.
+    """The effect happened before; this is its stored result. `stored` False: it was not kept, `unstored` says why.
 
     Of an event: it is known. `applied` all the same: it came back newer, with other content, and that is the state.
     """
@@ -66,13 +67,15 @@ class Replayed(Outcome[T], frozen=True, kw_only=True):
     stored: bool = True
     declared: bool = False
     conflict: bool = False
+    unstored: str = ""
 
     def unwrap(self) -> T:
         if not self.stored and not self.declared:
+            because = f": {self.unstored}" if self.unstored else ""
             raise errors.ResultNotStored(
-                "the effect happened before, but its result was not kept",
+                f"the effect happened before, but its result was not kept{because}",
                 key=self.key,
-                hint="return something storable, or declare store_result=False",
+                hint=f"nothing is run again; for the next ones: {cure(self.unstored)}",
             )
         return self.value  # type: ignore[return-value]  # T may itself be None
 
@@ -84,7 +87,7 @@ class Replayed(Outcome[T], frozen=True, kw_only=True):
             value=self.value,
             stored=self.stored,
             reason=self.reason,
-            hint="its result is in `.value`",
+            hint="its result is in `.value`" if self.stored else f"its result was not kept {self.unstored}".rstrip(),
         )
 
 

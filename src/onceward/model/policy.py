@@ -134,17 +134,20 @@ class Policy(Struct, frozen=True, dict=True, kw_only=True):
     store_input: bool = False
     max_input_bytes: int = 64 * 1024
 
-    def with_settings(self, settings: Settings | Defaults, *, of: str | None = "") -> Self:
+    def with_settings(
+        self, settings: Settings | Defaults, *, of: str | None = "", beside: Collection[str] = ()
+    ) -> Self:
         """This policy with some choices replaced. Anything that cannot work is refused here, before any effect.
 
-        `of` is whose they are, for a warning; None: what is only unwise was told before.
+        `of` is whose they are, for a warning; None: what is only unwise was told before. `beside` are other names that
+        may stand where these do.
         """
         chosen = asdict(self)
         for name, value in settings.items():
             if name not in Settings.__optional_keys__:
                 raise ConfigurationError(
                     f"there is no setting {name!r}",
-                    hint=did_you_mean(name, Settings.__optional_keys__, "settings are"),
+                    hint=did_you_mean(name, Settings.__optional_keys__ | {*beside}, "settings are"),
                 )
             read = _READERS.get(name)
             chosen.update(read(name, value) if read else {name: value})

@@ -58,16 +58,30 @@ class Reader:
         raise UnknownCodec(f"the stored result has a part of kind {tag}", hint="it needs a newer Onceward to read it")
 
     def _object(self, name: str, state: dict[str, Any]) -> Any:
-        shape = self._shapes.get(name)
+        shape = self._shapes.get(name) or self._moved(name)
         if shape is None:
             raise ResultCorrupt(
                 f"the stored result has an instance of {name}, which the return annotation does not name",
-                hint="name the class in the return annotation again, or forget the key",
+                hint=_UNDECLARED if self._shapes else _NOTHING_DECLARED,
             )
         try:
             return shape.build(state)
         except FieldsChanged as error:
             raise FieldsChanged(f"{name}: {error}") from error
+
+    def _moved(self, name: str) -> Shape | None:
+        """The only declared class of that name in any module: a script is `__main__` when run, and classes move."""
+        qualified = name.partition(":")[2]
+        found = [shape for other, shape in self._shapes.items() if other.partition(":")[2] == qualified]
+        return found[0] if len(found) == 1 else None
+
+
+RUNS_AGAIN: Final = "(to forget the key is to run the work again at its next delivery)"
+_UNDECLARED: Final = f"name that class in the return annotation, from whichever module {RUNS_AGAIN}"
+_NOTHING_DECLARED: Final = (
+    "nothing declares a class here: call the function whose return annotation names it, or look at the plain fields"
+    " with `onceward show KEY --value`"
+)
 
 
 def _pairs(flat: list[Any]) -> zip[tuple[Any, Any]]:

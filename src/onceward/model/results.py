@@ -9,6 +9,7 @@ annotation declares. What cannot come back exactly is `Unstorable`, and that is 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 import ormsgpack
@@ -17,8 +18,8 @@ from onceward.errors import ResultCorrupt, ResultError
 from onceward.model.declared import declared_shapes
 from onceward.model.extensions import EXACT, Unstorable
 from onceward.model.frames import framed
-from onceward.model.reader import Reader
-from onceward.model.rebuild import FieldsChanged
+from onceward.model.reader import RUNS_AGAIN, Reader
+from onceward.model.rebuild import FieldsChanged, Shape
 from onceward.model.runs import LEAVES, LIGHT, is_plain
 from onceward.model.signals import came_by_signal
 from onceward.model.writer import MAX_DEPTH, Writer
@@ -38,7 +39,7 @@ class ResultType:
     __slots__ = ("_by_class", "_by_name", "_verify")
 
     def __init__(self, annotation: Any = Any, *, verify: bool = True) -> None:
-        self._by_name = declared_shapes(annotation)
+        self._by_name: Mapping[str, Shape] = declared_shapes(annotation)
         self._by_class = {shape.cls: shape for shape in self._by_name.values()}
         self._verify = verify
 
@@ -121,6 +122,6 @@ class ResultType:
         if isinstance(cause, FieldsChanged):
             raise ResultCorrupt(
                 f"the stored result was written by another version of its class: {cause}",
-                hint="give new fields a default and keep old ones, or forget the key",
+                hint=f"give new fields a default and keep old ones {RUNS_AGAIN}",
             ) from cause
         raise ResultCorrupt(f"the stored result cannot be rebuilt: {type(cause).__name__}") from cause

@@ -6,6 +6,8 @@ itself afterwards, with the next delivery or by a recovery worker.
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -14,6 +16,8 @@ from onceward.errors import NotAcquired
 from .journal import Direction, Journal, Line, Progress, done, turned, undone, with_line
 from .record import Resolution
 from .saga import Kind
+
+GAVE_UP: Final = "a person gave it up"
 
 
 class Ruling(Struct, frozen=True):
@@ -30,10 +34,12 @@ def answered(journal: Journal, resolution: Resolution, result: bytes | None = No
     not applied   it is not; it gets all of its attempts again
     abandon       the saga is to be undone; if nobody knows of the step, it is settled first. Where there is no way back
                   any more, the saga ends as it stands
+
+    Between two steps there is nothing to find out; only `abandon` says something then.
     """
     line = journal.open_step
     if line is None:
-        return Ruling(journal, over=resolution is Resolution.ABANDON)
+        return _given_up(journal) if resolution is Resolution.ABANDON else Ruling(journal)
     undo = line.progress is Progress.UNDOING
     if resolution is Resolution.APPLIED:
         if undo:
@@ -48,8 +54,16 @@ def answered(journal: Journal, resolution: Resolution, result: bytes | None = No
                 hint="find out, and say applied or not applied",
             )
         settled_first = with_line(journal, replace(line, attempts=0))
-        return Ruling(turned(settled_first, line.error_type or "Abandoned", line.error or "a person gave it up"))
+        return Ruling(turned(settled_first, line.error_type or "Abandoned", line.error or GAVE_UP))
     return Ruling(with_line(journal, _afresh(line)))
+
+
+def _given_up(journal: Journal) -> Ruling:
+    if journal.direction is Direction.COMPENSATING:
+        return Ruling(journal)
+    if not journal.lines or any(line.kind is not Kind.COMPENSATABLE for line in journal.lines):
+        return Ruling(journal, over=True)
+    return Ruling(turned(journal, "Abandoned", GAVE_UP))
 
 
 def retried(journal: Journal) -> Ruling:

@@ -63,15 +63,19 @@ class InputCodec:
 
     def call(self, key_id: bytes, note: Mapping[str, str]) -> Call | None:
         """The arguments that were kept; None if none were. Raises ResultError if they cannot be read."""
-        kept = note.get(INPUT, "")
-        if not kept:
+        data = input_in(note)
+        if not data:
             return None
-        try:
-            data = b64decode(kept, validate=True)
-        except ValueError as error:
-            raise ResultCorrupt("the stored input is not what was written") from error
         args, kwargs = self._codec.decode(data, key_id + _PART)
         return tuple(args), kwargs
+
+
+def input_in(note: Mapping[str, str]) -> bytes:
+    """As it was encoded; empty if none is kept."""
+    try:
+        return b64decode(note.get(INPUT, ""), validate=True)
+    except ValueError as error:
+        raise ResultCorrupt("the stored input is not what was written") from error
 
 
 def annotations_of(fn: Callable[..., Any]) -> Any:

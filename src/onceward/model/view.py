@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .codec import Codec
 from .note import own_words
 from .record import Record, State
+from .unstored import why
 
 if TYPE_CHECKING:
     from .journal import Journal
@@ -74,6 +75,11 @@ class Entry:
     @property
     def stored(self) -> bool:
         return self.record.state is State.COMPLETED and self.record.stored and self.record.result is not None
+
+    @property
+    def unstored(self) -> str:
+        """Why the result of a completed record was not kept; "" if it was, or was not meant to be."""
+        return why(self.record.note)
 
     @property
     def created_at(self) -> datetime:

@@ -19,6 +19,7 @@ from onceward.model.headers import array
 from onceward.model.pace import current_pause
 from onceward.model.rebuild import HiddenState, Shape, class_name, shape_of
 from onceward.model.runs import LIGHT, in_order
+from onceward.model.unstored import NOT_NAMED
 
 # Each level costs a reader two or three frames of Python's thousand, and the caller needs some too. Plain lists and
 # dicts cost none and may be stored up to the 255 levels of ormsgpack, but that is not promised.
@@ -177,7 +178,7 @@ class Writer:
         if shape is None:
             name = class_name(kind)
             if shape_of(kind) is not None:
-                raise Unstorable(f"{name} is not named in the return annotation")
+                raise Unstorable(f"{name} {NOT_NAMED}")
             raise Unstorable(f"{name} is not a type that can be stored")
         try:
             state = shape.take(value)

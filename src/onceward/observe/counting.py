@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from .events import Bus, Emit
 
 MOST_SCOPES: Final = 1_000
-"""Scopes that one process tells apart: each costs a line of every sheet. Of further tenants, only the operation."""
+"""Scopes that one process tells apart: each costs a line of every sheet. Of further tenants, only the operation, and at
+most so many of these."""
 
 OTHERS: Final = "(others)"
 """Where even the operations are too many, which happens to names that are made of data."""
@@ -33,6 +34,21 @@ _NAMES: Final = {
     if (name := name_of(cell.partition(" ")[0], state=cell.partition(" ")[2], reason="told")) is not None
 }
 _COMPLETED: Final = State.COMPLETED
+
+
+class Labels:
+    """What metrics are labelled with: operations without their tenants, and not any number of them."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def of(self, scope: str) -> str:
+        operation = operation_of(scope)
+        if operation not in self._known:
+            if len(self._known) >= MOST_SCOPES:
+                return OTHERS
+            self._known.add(operation)
+        return operation
 
 
 class Totals:
@@ -52,8 +68,10 @@ class Totals:
             self._cells_of(scope)[cell] += times
 
     def _cells_of(self, scope: str) -> dict[str, int]:
-        if len(self.cells) >= MOST_SCOPES:
-            scope = next((one for one in (scope, operation_of(scope)) if one in self.cells), OTHERS)
+        if len(self.cells) >= MOST_SCOPES and scope not in self.cells:
+            scope = operation_of(scope)
+            if len(self.cells) >= 2 * MOST_SCOPES and scope not in self.cells:
+                scope = OTHERS
         cells = self.cells.setdefault(scope, dict.fromkeys(_CELLS, 0))
         self._begin()
         return cells
@@ -102,9 +120,9 @@ class Book:
     def __init__(self, process: bytes) -> None:
         self._process = process
         self._entered: Counts = {}
-        self._hours: dict[int, Counts] = {}
-        self._unwritten: set[int] = set()
-        self._latest = 0
+        self._sheets: dict[tuple[bytes, int], Counts] = {}
+        self._unwritten: set[tuple[bytes, int]] = set()
+        self._open = (process, 0)
         self._number = 0
 
     def lacks(self, totals: Counts) -> bool:
@@ -112,25 +130,32 @@ class Book:
         return bool(self._unwritten) or totals != self._entered
 
     def enter(self, totals: Counts, hour: int) -> list[Sheet]:
-        """Book what is new in this hour; the sheets that the store lacks.
-
-        A clock that was set back books in the hour that is open: one that is over was written, and is not known here
-        any more.
-        """
-        self._latest = hour = max(hour, self._latest)
+        """Book what is new in this hour; the sheets that the store lacks."""
+        self._turn_to(hour)
         for scope, cell in totals.items():
             before = self._entered.setdefault(scope, {})
             for name, number in cell.items():
                 more = number - before.get(name, 0)
                 if more:
-                    booked = self._hours.setdefault(hour, {}).setdefault(scope, {})
+                    booked = self._sheets.setdefault(self._open, {}).setdefault(scope, {})
                     booked[name] = booked.get(name, 0) + more
                     before[name] = number
-                    self._unwritten.add(hour)
+                    self._unwritten.add(self._open)
         self._number += 1
-        return [Sheet(self._process, hour, self._number, self._hours[hour]) for hour in sorted(self._unwritten)]
+        return [Sheet(*place, self._number, self._sheets[place]) for place in sorted(self._unwritten)]
+
+    def _turn_to(self, hour: int) -> None:
+        """A clock that is set back a little books in the hour that is open: nobody looks for it further ahead.
+
+        An earlier sheet was written, and is not known here any more; so it is a new one, under another name.
+        """
+        process, latest = self._open
+        if hour < latest - 1:
+            self._open = (self._process + b"%d" % self._number, hour)
+        elif hour > latest:
+            self._open = (process, hour)
 
     def written(self) -> None:
         """The store has all that was entered. Hours that are over will not change any more."""
         self._unwritten.clear()
-        self._hours = {hour: counts for hour, counts in self._hours.items() if hour == self._latest}
+        self._sheets = {place: counts for place, counts in self._sheets.items() if place == self._open}

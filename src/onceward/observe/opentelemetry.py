@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from onceward._version import __version__
 from onceward.errors import MissingExtra
-from onceward.model.counts import COUNTED, OUTCOMES, name_of, operation_of
+from onceward.model.counts import COUNTED, OUTCOMES, name_of
 
+from .counting import Labels
 from .events import Event
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def export(
     meter = metrics.get_meter("onceward", __version__, meter_provider)
     counters = {name: meter.create_counter(f"onceward.{name}", description=what) for name, what in COUNTED.items()}
     answered = meter.create_counter(processed, description="calls that were answered with a result")
+    labels = Labels()
     if pending:
         _observe_pending(meter, once, rules or {})
 
@@ -57,7 +59,7 @@ def export(
         name = name_of(event.name, state=event.state, reason=event.reason)
         if name is None:
             return
-        scope = {"scope": operation_of(event.scope)}
+        scope = {"scope": labels.of(event.scope)}
         counters[name].add(1, scope)
         if name in ("executed", "replayed"):
             answered.add(1, {**scope, "replay": name == "replayed"})
@@ -78,6 +80,8 @@ def _observe_pending(meter: Any, once: Client, rules: dict[str, Any]) -> None:
     ask = asker(once, rules)
 
     def observe(_: CallbackOptions) -> Iterable[Observation]:
-        return [Observation(number, {"scope": scope}) for scope, number in {"": 0, **ask()}.items()]
+        found = ask()
+        figures = {} if found is None else {"": 0, **found}  # "": 0 is not the same as no answer
+        return [Observation(number, {"scope": scope}) for scope, number in figures.items()]
 
     meter.create_observable_gauge(OLD_PENDING, [observe], description="records that are PENDING for too long")

@@ -10,19 +10,22 @@ The label `scope` is the operation, without its tenant: labels must not grow wit
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from onceward.errors import MissingExtra
-from onceward.model.counts import COUNTED, name_of, operation_of
+from onceward.model.counts import COUNTED, name_of
 
+from .counting import Labels
 from .events import Event
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Counter
     from prometheus_client.core import GaugeMetricFamily
 
-    from .pending import Client
+    from .pending import Ask, Client
 
 PROCESSED = "onceward.processed"
 OLD_PENDING = "onceward_old_pending"
@@ -31,57 +34,91 @@ OLD_PENDING = "onceward_old_pending"
 class Metrics:
     """The metrics in one registry, shared by all clients that are exported there."""
 
-    def __init__(self, registry: CollectorRegistry, processed: str) -> None:
+    def __init__(self, registry: CollectorRegistry) -> None:
         from prometheus_client import Counter
 
+        self._registry = registry
         self._counters = {
             name: Counter(f"onceward_{name}", f"{what[0].upper()}{what[1:]}.", ["scope"], registry=registry)
             for name, what in COUNTED.items()
         }
-        self._processed: Counter = Counter(
-            processed.replace(".", "_"),
-            "Calls that were answered with a result: by doing it now, or by a replay.",
-            ["scope", "replay"],
-            registry=registry,
-        )
-        self._known: set[str] = set()
+        self._processed: dict[str, Counter] = {}
+        self._labels = Labels()
+        self._known: set[tuple[str, str]] = set()
+        self._pending = OldPending()
 
-    def hear(self, event: Event) -> None:
+    def hearing(self, processed: str) -> Callable[[Event], None]:
+        """Listens to a client; `processed` is the name of the counter with the label `replay`."""
+        from prometheus_client import Counter
+
+        name = processed.replace(".", "_")
+        if name not in self._processed:
+            self._processed[name] = Counter(
+                name,
+                "Calls that were answered with a result: by doing it now, or by a replay.",
+                ["scope", "replay"],
+                registry=self._registry,
+            )
+        return partial(self._hear, name)
+
+    def _hear(self, processed: str, event: Event) -> None:
         name = name_of(event.name, state=event.state, reason=event.reason)
         if name is None:
             return
-        scope = operation_of(event.scope)
-        if scope not in self._known:
-            self._begin(scope)
+        scope = self._labels.of(event.scope)
+        if (processed, scope) not in self._known:
+            self._begin(processed, scope)
         self._counters[name].labels(scope).inc()
         if name in ("executed", "replayed"):
-            self._processed.labels(scope, "true" if name == "replayed" else "false").inc()
+            self._processed[processed].labels(scope, "true" if name == "replayed" else "false").inc()
 
-    def _begin(self, scope: str) -> None:
+    def _begin(self, processed: str, scope: str) -> None:
         """Every counter of a scope begins at 0: Prometheus does not see the step from nothing to the first."""
         for counter in self._counters.values():
             counter.labels(scope)
         for replay in ("true", "false"):
-            self._processed.labels(scope, replay)
-        self._known.add(scope)
+            self._processed[processed].labels(scope, replay)
+        self._known.add((processed, scope))
+
+    def ask(self, ask: Ask) -> Callable[[], None]:
+        """Ask this, too, at every scrape; returns how to stop."""
+        if not self._pending.asks:
+            self._registry.register(self._pending)
+        self._pending.asks += (ask,)
+
+        def stop() -> None:
+            if ask in self._pending.asks:
+                self._pending.asks = tuple(one for one in self._pending.asks if one is not ask)
+                if not self._pending.asks:
+                    self._registry.unregister(self._pending)
+
+        return stop
 
 
 class OldPending:
-    """Asks the store at every scrape."""
+    """Asks the stores at every scrape. Clients of one store tell the same figures, so these are not added up."""
 
-    def __init__(self, ask: Callable[[], dict[str, int]]) -> None:
-        self._ask = ask
+    asks: tuple[Ask, ...] = ()
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        """What will be told; a registry asks for this at once, and no store must be needed for that."""
+        return [self._family()]
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        from prometheus_client.core import GaugeMetricFamily
-
-        family = GaugeMetricFamily(OLD_PENDING, "Records that are PENDING for too long.", labels=["scope"])
-        for scope, number in {"": 0, **self._ask()}.items():  # the first, so that 0 is not the same as no answer
-            family.add_metric([scope], number)
+        family = self._family()
+        answers = [found for ask in self.asks if (found := ask()) is not None]
+        scopes = {"", *chain.from_iterable(answers)} if answers else set()  # "": 0 is not the same as no answer
+        for scope in sorted(scopes):
+            family.add_metric([scope], max(found.get(scope, 0) for found in answers))
         yield family
 
+    def _family(self) -> GaugeMetricFamily:
+        from prometheus_client.core import GaugeMetricFamily
 
-_metrics: WeakKeyDictionary[Any, dict[str, Metrics]] = WeakKeyDictionary()
+        return GaugeMetricFamily(OLD_PENDING, "Records that are PENDING for too long.", labels=["scope"])
+
+
+_metrics: WeakKeyDictionary[Any, Metrics] = WeakKeyDictionary()
 
 
 def export(
@@ -104,19 +141,17 @@ def export(
             "metrics for Prometheus need prometheus-client", hint='pip install "onceward[prometheus]"'
         ) from error
     registry = prometheus_client.REGISTRY if registry is None else registry
-    here = _metrics.setdefault(registry, {})
-    if processed not in here:
-        here[processed] = Metrics(registry, processed)
-    stop = once.subscribe(here[processed].hear)
-    if not pending:
-        return stop
-    from .pending import asker
+    here = _metrics.get(registry)
+    if here is None:
+        here = _metrics[registry] = Metrics(registry)
+    stops = [once.subscribe(here.hearing(processed))]
+    if pending:
+        from .pending import asker
 
-    collector: Any = OldPending(asker(once, rules or {}))
-    registry.register(collector)
+        stops.append(here.ask(asker(once, rules or {})))
 
-    def stop_both() -> None:
-        stop()
-        registry.unregister(collector)
+    def stop() -> None:
+        for one in stops:
+            one()
 
-    return stop_both
+    return stop

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from onceward.errors import ConfigurationError
 from onceward.model.counts import HOUR, Tally, replay_rate
 from onceward.model.duration import Duration, microseconds, readable
 from onceward.model.nearest import did_you_mean
+from onceward.model.readable import escape
 from onceward.model.schedule import OPERATION as OF_SCHEDULES
 
 DAY: Final = 24
 """Hours."""
 
-ALERTS: Final = "alert"
-"""The operation of alerts: each is sent once per rule, scope and window."""
+ALERTS: Final = "alert:rule"
+"""The operation of alerts: each is sent once per rule, scope and window. No name that an operation of a user's has."""
 
 RUNBOOKS: Final = "docs/howto/runbooks.md"
 
@@ -66,6 +69,9 @@ class Thresholds(Struct, frozen=True, kw_only=True):
     """In µs; written as a duration, "24h". For so long an alert is not repeated."""
 
 
+NOT_ZERO: Final = {"no_replay_days": "14", "alert_window": "24h"}
+"""Spans that must not be empty, and their defaults."""
+
 DURATIONS: Final = ("old_pending_age", "alert_window")
 
 
@@ -84,16 +90,30 @@ def thresholds_of(table: Mapping[str, Any], source: str = "rules") -> Thresholds
         found = msgspec.convert(given, Thresholds)
     except msgspec.ValidationError as error:
         raise ConfigurationError(f"{source}: {error}", hint="thresholds are numbers, durations and a list") from error
+    _refuse_senseless(found, source)
+    return replace(found, replays_expected=tuple(map(escape, found.replays_expected)))  # as scopes are shown
+
+
+def _refuse_senseless(found: Thresholds, source: str) -> None:
     for name in Thresholds.__struct_fields__:
         value = getattr(found, name)
-        if not isinstance(value, tuple) and value < 0:
+        if isinstance(value, tuple):
+            continue
+        if not math.isfinite(value):
+            raise ConfigurationError(f"{source}: {name} is no number that a figure could pass")
+        if value < 0:
             raise ConfigurationError(f"{source}: {name} is negative", hint="0 is the strictest")
+        if not value and name in NOT_ZERO:
+            raise ConfigurationError(f"{source}: {name} is 0", hint=f"leave it out: it is {NOT_ZERO[name]} then")
+    if found.replay_rate > 1:
+        raise ConfigurationError(
+            f"{source}: a replay_rate of {found.replay_rate:g} is never reached", hint="0.05 is 5 %"
+        )
     if found.no_replay_days > MOST_DAYS:
         raise ConfigurationError(
             f"{source}: counters are kept for 30 days, so nothing is known about {found.no_replay_days}",
             hint=f"no_replay_days may be {MOST_DAYS} at most",
         )
-    return found
 
 
 MOST_DAYS: Final = 28
@@ -244,7 +264,7 @@ RULES: Final = (
     ),
     Rule(
         "old_pending",
-        "See onceward ls --state PENDING --older-than 30m: workers hang, or died and nothing was delivered again.",
+        "See onceward ls --state PENDING --claimed-before 30m: workers hang, or died and nothing was delivered again.",
         _old_pending,
     ),
     Rule(

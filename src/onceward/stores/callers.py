@@ -46,6 +46,15 @@ async def awaited_driver_connection(connection: Any) -> Any:
     return (await theirs.get_raw_connection()).driver_connection
 
 
+def block_of(connection: Any) -> str:
+    """What is written behind `with` for a transaction on such a connection."""
+    if _of(connection, "sqlalchemy."):
+        return "session.begin()" if "Session" in type(connection).__name__ else "connection.begin()"
+    if _of(connection, "django."):
+        return "transaction.atomic()"
+    return "connection" if _of(connection, "sqlite3") else "connection.transaction()"
+
+
 def _sqlalchemy(connection: Any) -> Any:
     theirs = connection.connection() if hasattr(connection, "get_bind") else connection
     if not hasattr(theirs, "exec_driver_sql"):

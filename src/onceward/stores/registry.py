@@ -21,7 +21,7 @@ _BUILT_IN = {
     "postgres": "onceward.stores.postgres",
 }
 _BUILT_IN |= dict.fromkeys(("redis", "rediss", "unix"), "onceward.stores.redis")
-_EXTRAS = dict.fromkeys(("redis", "rediss", "unix"), "redis")
+_EXTRAS = dict.fromkeys(("redis", "rediss", "unix"), "redis") | dict.fromkeys(("postgresql", "postgres"), "postgres")
 
 
 def open_store(url: str | None = None) -> Store:
@@ -40,9 +40,9 @@ def open_store(url: str | None = None) -> Store:
     return _factory(scheme)(url)
 
 
-def store_url(url: str | None) -> str:
-    """The URL that is meant when none, or an empty one, is given."""
-    return url or os.environ.get(ENVIRONMENT) or DEFAULT
+def store_url(url: str | None, filed: str | None = None) -> str:
+    """The URL that is meant when none, or an empty one, is given. `filed` is what a file says."""
+    return url or os.environ.get(ENVIRONMENT) or filed or DEFAULT
 
 
 def _factory(scheme: str) -> Callable[[str], Store]:
@@ -52,6 +52,13 @@ def _factory(scheme: str) -> Callable[[str], Store]:
         raise MissingExtra(
             f"the store for {scheme}:// needs the module {error.name!r}, which is not installed",
             hint=_how_to_get(scheme),
+        ) from error
+    except ImportError as error:
+        if _EXTRAS.get(scheme) != "postgres" or "libpq" not in str(error):
+            raise
+        raise MissingExtra(
+            f"the store for {scheme}:// finds no libpq, which psycopg works with",
+            hint="install psycopg[binary] beside onceward[postgres]",
         ) from error
     return factory
 

@@ -10,12 +10,14 @@ import time
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from types import CoroutineType
 from typing import Any, TypeVar
 
 from onceward.errors import WrongWorld
 from onceward.model.pace import share
 from onceward.ports import Send
 
+from .finishing import Finishing
 from .loop_lane import LoopLane
 from .nonce import nonce
 from .threads import GLANCE
@@ -139,6 +141,8 @@ class EventLoop:
     async def finish(
         self, work: Awaitable[T], hurry: Callable[[], None] | None = None
     ) -> tuple[T, BaseException | None]:
+        if type(work) is CoroutineType:
+            return await Finishing(work, hurry)
         task = asyncio.ensure_future(work)
         cancelled: BaseException | None = None
         while True:

@@ -13,7 +13,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Protocol
 
@@ -23,12 +23,15 @@ from onceward.errors import ConfigurationError
 from onceward.model.policy import RENEWALS_PER_LEASE, SECOND
 from onceward.model.record import Record, Renewal, State, Verdict
 from onceward.observe.events import Bus, Event
-from onceward.ports import Store
+from onceward.ports import AnySettlement, Store
 
 from .threads import Threads
 
 BATCH = 256
 IDLE = 60.0  # seconds between looks while nothing is held
+SOON, LATER = 0.02, 1.0  # seconds between tries to settle what a transaction keeps us from
+UNTOLD = 1.0  # seconds that a close waits without a word
+ENDING = 0.1  # seconds that one such try may take: others' renewals wait behind it
 
 
 class Granted(Protocol):
@@ -43,6 +46,18 @@ def interval(hold: Lease) -> float:
     return hold.lease / SECOND / RENEWALS_PER_LEASE
 
 
+class Ending:
+    """A settlement that has to wait until somebody's transaction is over."""
+
+    __slots__ = ("hold", "pause", "settlement", "try_at")
+
+    def __init__(self, hold: Lease, settlement: AnySettlement, now: float) -> None:
+        self.hold = hold
+        self.settlement = settlement
+        self.pause = SOON
+        self.try_at = now + SOON
+
+
 class Keeper:
     """Renews what is held. Starts its thread with the first hold and joins it on close."""
 
@@ -55,6 +70,7 @@ class Keeper:
 
     def _reset(self) -> None:
         self._holds: dict[bytes, Lease] = {}
+        self._endings: dict[bytes, Ending] = {}
         self._twin: Store | None = None
         self._thread: threading.Thread | None = None
         self._running = False
@@ -83,11 +99,32 @@ class Keeper:
         """Let it go. What was granted is known by its nonce, also where an interrupt came before its hold."""
         self._holds.pop(hold.nonce, None)
 
-    def drain(self, timeout: float) -> None:
-        """Wait until nothing is held any more. What still is after that lapses by itself, fenced."""
-        deadline = time.monotonic() + timeout
-        while self._holds and time.monotonic() < deadline:
+    def end(self, hold: Lease, settlement: AnySettlement) -> None:
+        """Settle it as soon as the store takes that: its owner's open transaction is in the way. Else it lapses."""
+        self._endings[hold.nonce] = Ending(hold, settlement, self._monotonic())
+        with self._lock:
+            self._bell.notify()
+
+    def drain(self, timeout: float, *, own: Collection[Lease] = ()) -> None:
+        """Wait until nothing is held any more, and tell what still is: that lapses by itself, fenced.
+
+        `own` are leases of the caller, who cannot end them while it waits here.
+        """
+        began = time.monotonic()
+        told = timeout <= UNTOLD
+        while self._endings or any(hold not in own for hold in tuple(self._holds.values())):
+            waited = time.monotonic() - began
+            if waited >= timeout:
+                break
+            if waited >= UNTOLD and not told:
+                told = True
+                self._tell_held(f"close waits for it, for {timeout - waited:.0f} s at most")
             time.sleep(0.01)
+        self._tell_held("closed all the same: it is free when its lease lapses")
+
+    def _tell_held(self, reason: str) -> None:
+        for hold in tuple(self._holds.values()):
+            self._tell("still_held", hold, reason=reason)
 
     def shortest_lease(self) -> float | None:
         """Seconds; None if nothing is held."""
@@ -151,29 +188,48 @@ class Keeper:
         now = self._monotonic()
         holds = tuple(self._holds.values())
         shortest = min(map(interval, holds), default=IDLE)
-        self._next_look = min([now + shortest, *(hold.renew_at for hold in holds)])
+        endings = tuple(self._endings.values())
+        self._next_look = min(
+            [now + shortest, *(hold.renew_at for hold in holds), *(ending.try_at for ending in endings)]
+        )
 
     def tick(self) -> None:
         """Renew everything that is due. One pass of the thread; tests call it with a fake clock."""
         due = self.due()
         for start in range(0, len(due), BATCH):
             self._renew(due[start : start + BATCH])
+        for ending in tuple(self._endings.values()):
+            self._end(ending)
+
+    def _end(self, ending: Ending) -> None:
+        now, hold = self._monotonic(), ending.hold
+        if now < ending.try_at:
+            return
+        verdict = None
+        if now < hold.ends:
+            with suppress(Exception):  # it is tried again, and lapses in the end
+                verdict = run(self._connected().settle([ending.settlement], timeout=ENDING))[0].verdict
+            if verdict is None or verdict is Verdict.RUNNING:
+                ending.pause = min(ending.pause * 2, LATER)
+                ending.try_at = self._monotonic() + ending.pause
+                return
+        self._endings.pop(hold.nonce, None)
+        if verdict is Verdict.OK:
+            self._tell("failed", hold, getattr(ending.settlement, "error_type", ""))
 
     def _renew(self, due: list[Lease]) -> None:
         asked_at = self._monotonic()
         timeout = min(hold.lease for hold in due) / SECOND / 6
         try:
-            answers = run(
-                self._connected().renew(
-                    [Renewal(one.record.id, one.record.token, one.nonce, one.lease) for one in due], timeout=timeout
-                )
-            )
-            answered = list(zip(due, answers, strict=True))
+            renewals = [Renewal(one.record.id, one.record.token, one.nonce, one.lease) for one in due]
+            answered = list(zip(due, renewals, run(self._connected().renew(renewals, timeout=timeout)), strict=True))
         except Exception as error:  # noqa: BLE001 (whatever it is, the lease is not renewed yet and must be tried again)
             for hold in due:
                 self._not_renewed(hold, repr(error))
             return
-        for hold, answer in answered:
+        for hold, renewal, answer in answered:
+            if (hold.record.token, hold.nonce) != (renewal.token, renewal.nonce):  # claimed anew meanwhile
+                continue
             renewed = answer.verdict is Verdict.OK
             if renewed or _completed_by(hold, answer.record):
                 hold.renew_at = asked_at + interval(hold)
@@ -218,7 +274,7 @@ class Keeper:
             self._twin = twin
         return self._twin
 
-    def _tell(self, name: str, hold: Lease, error: str = "") -> None:
+    def _tell(self, name: str, hold: Lease, error: str = "", reason: str = "") -> None:
         if name == "renewal_failed":
             self._bus.count(name, hold.record.scope)
         if self._bus.wants(name):
@@ -230,6 +286,7 @@ class Keeper:
                     scope=record.scope,
                     attempt=record.attempt,
                     token=record.token,
+                    reason=reason,
                     error=error,
                 )
             )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
-from onceward.errors import StoreBroken, StoreError, StoreFull, StoreUnavailable
+from onceward.errors import StoreBroken, StoreError, StoreFull, StoreNotSetUp, StoreUnavailable
 
 Meaning = tuple[type[StoreError], str, str]
 
@@ -15,10 +16,10 @@ UNPREPARED: Final = frozenset({"26000", "42P05"})
 """A prepared statement is not where we left it, or one is there already: a pooler stands between us and the server."""
 
 MEANINGS: Final[dict[str, Meaning]] = {
-    "42P01": (StoreBroken, "the tables of Onceward are not there", "run `onceward migrate`"),
-    "42703": (StoreBroken, "the tables of Onceward are older than this Onceward", "run `onceward migrate`"),
-    "3F000": (StoreBroken, "the schema does not exist", "create it, or name another by ?schema="),
-    "42501": (StoreBroken, "this user may not do that", "grant it what Onceward needs on its own tables"),
+    "42P01": (StoreNotSetUp, "the tables of Onceward are not there", "run `onceward migrate`"),
+    "42703": (StoreNotSetUp, "the tables of Onceward are older than this Onceward", "run `onceward migrate`"),
+    "3F000": (StoreNotSetUp, "the schema does not exist", "create it, or name another by ?schema="),
+    "42501": (StoreNotSetUp, "this user may not do that", "grant it what Onceward needs on its own tables"),
     "53100": (StoreFull, "there is no room on the server's disk; nothing was written", "make room, or purge"),
     "53300": (StoreUnavailable, "the server has no connection left", "raise max_connections, or use a pooler"),
     "57014": (StoreUnavailable, "the statement was cancelled", "the call may be repeated"),
@@ -32,10 +33,28 @@ FAMILIES: Final[dict[str, Meaning]] = {
     "55": (StoreUnavailable, "somebody holds it for longer than this call may wait", "keep transactions short"),
     "57": (StoreUnavailable, "the server is shutting down or starting", "the call may be repeated"),
     "XX": (StoreBroken, "the server found something damaged", "look into its log; restore from a backup"),
-    "42": (StoreBroken, "the tables of Onceward are not what they should be", "run `onceward migrate`"),
+    "42": (StoreNotSetUp, "the tables of Onceward are not what they should be", "run `onceward migrate`"),
     "23": (StoreBroken, "the tables of Onceward are not what they should be", "were they edited by hand?"),
 }
 UNEXPECTED: Final[Meaning] = (StoreUnavailable, "PostgreSQL refused", "look at its message")
+
+
+URL_RIGHT: Final = "is the URL right?"
+AT_THE_DOOR: Final[tuple[tuple[str, str, str], ...]] = (
+    (r'database ".*" does not exist|no such database', "there is no such database", f"create it; {URL_RIGHT}"),
+    (
+        r'role ".*" does not exist|no such user|authentication failed|no password supplied|not permitted to log in',
+        "user name or password is wrong",
+        URL_RIGHT,
+    ),
+    (
+        r"no pg_hba\.conf entry|permission denied for database",
+        "the server does not let this user in",
+        f"grant it CONNECT, and look into pg_hba.conf; {URL_RIGHT}",
+    ),
+    (r"invalid .*value|does not support SSL|definition of service", "this URL cannot work", "change what it names"),
+)
+"""Before a connection stands, libpq tells no code, only the server's words, which we know in English."""
 
 
 class Refused(Exception):
@@ -50,3 +69,12 @@ def explain(error: Refused, name: str) -> StoreError:
     """A fresh error of ours, to be raised `from` the server's."""
     kind, what, cure = MEANINGS.get(error.code) or FAMILIES.get(error.code[:2]) or UNEXPECTED
     return kind(f"{name}: {what} ({error})", hint=cure)
+
+
+def at_the_door(error: StoreUnavailable, name: str) -> StoreError:
+    """Why the very first connection failed: a server that answers and refuses is not down."""
+    text = str(error).partition(" →")[0]
+    for words, what, cure in AT_THE_DOOR:
+        if re.search(words, text):
+            return StoreNotSetUp(f"{name}: {what} ({text.removeprefix(f'{name}: ')})", hint=cure)
+    return error

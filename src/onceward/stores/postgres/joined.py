@@ -17,7 +17,7 @@ from onceward.model import transitions
 from onceward.model.newest import Delivery, Keep, Ruled, Standing
 from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Verdict
 from onceward.ports import AnyRequest, AnySettlement, World
-from onceward.stores.callers import awaited_driver_connection, driver_connection, is_async_wrapper
+from onceward.stores.callers import awaited_driver_connection, block_of, driver_connection, is_async_wrapper
 
 from .faults import Refused, explain
 from .lines import YOURS, Line, line_of
@@ -62,6 +62,7 @@ class PostgresJoined:
         self, connection: Any, world: World, table: Table, home: tuple[Any, ...], now: Callable[[], int | None]
     ) -> None:
         self._given = connection
+        self.block = block_of(connection)
         self._world = world
         self._table = table
         self._home = home

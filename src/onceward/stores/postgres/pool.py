@@ -10,10 +10,10 @@ import weakref
 from collections import deque
 from contextlib import suppress
 
-from onceward.errors import StoreBroken, StoreUnavailable
+from onceward.errors import StoreNotSetUp, StoreUnavailable
 from onceward.ports import Gate, World
 
-from .faults import Refused, explain
+from .faults import Refused, at_the_door, explain
 from .wire import OK, Wire
 
 logger = logging.getLogger("onceward.postgres")
@@ -46,6 +46,7 @@ class Pool:
         """None: until it is known whether a pooler is in between."""
         self._closed = True
         self._told = False
+        self._met = False  # the server, ever: what it refuses later is an outage
         self.forget()
         _pools.add(self)
 
@@ -130,8 +131,12 @@ class Pool:
         try:
             wire = await Wire.connect(self._conninfo, world, self._name, deadline)
         except StoreUnavailable as error:
-            self._tell(error)
-            raise
+            meant = error if self._met else at_the_door(error, self._name)
+            if meant is error:
+                self._tell(error)
+                raise
+            raise meant from error
+        self._met = True
         try:
             await self._greet(wire, deadline)
         except Refused as error:
@@ -150,7 +155,7 @@ class Pool:
         question = "SELECT pg_backend_pid(), current_setting('server_encoding')"
         [(pid, encoding)] = await wire.ask(question, deadline)
         if encoding != "UTF8":
-            raise StoreBroken(
+            raise StoreNotSetUp(
                 f"{self._name}: the database has the encoding {encoding}", hint="Onceward needs one with UTF8"
             )
         direct = pid == wire.pgconn.backend_pid
@@ -170,7 +175,8 @@ class Pool:
         """Once an outage."""
         if not self._told:
             self._told = True
-            logger.warning("%s: connection lost, will connect again: %s", self._name, error)
+            what = "connection lost, will connect again" if self._met else "no connection yet, will try again"
+            logger.warning("%s: %s: %s", self._name, what, error)
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()

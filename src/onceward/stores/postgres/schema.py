@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from onceward.errors import StoreBroken, VersionSkew
+from onceward.errors import StoreNotSetUp, VersionSkew
 from onceward.ports import Schema
 
 from .faults import Refused
@@ -46,9 +46,9 @@ async def prepare(wire: Wire, statements: Statements, deadline: float, *, migrat
         found = await examine(wire, statements, deadline)
     if found.version < found.latest:
         what = f"schema version {found.version}" if found.version else "no tables of Onceward"
-        raise StoreBroken(
+        raise StoreNotSetUp(
             f"{wire.name} has {what}, and this Onceward needs version {found.latest}",
-            hint="run `onceward migrate`, or add ?migrate=1 to the URL",
+            hint="run `onceward migrate`, call once.migrate(), or add ?migrate=1 to the URL",
         )
     if found.min_reader > found.latest:
         raise VersionSkew(

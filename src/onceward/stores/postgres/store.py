@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from onceward.errors import ConfigurationError, StoreError, StoreUnavailable
 from onceward.model.audit import AuditEntry, AuditFilter, Signature
 from onceward.model.record import Answer, ClaimRequest, Renewal, Seen, State, Verdict
-from onceward.ports import AnyRequest, AnySettlement, Clock, Filter, Order, Page, Schema, World
+from onceward.ports import AnyRequest, AnySettlement, Clock, Filter, Order, Page, Remark, Schema, World
 from onceward.stores.grouping import Grouping
 from onceward.stores.watchers import Watchers
 
@@ -188,6 +188,9 @@ class PostgresStore(PostgresNewest, PostgresCounts, Grouping, Watchers):
 
     async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
         return await self._call(timeout, upkeep.audit, wanted, limit)
+
+    async def examine(self, *, timeout: float) -> list[Remark]:
+        return await self._call(timeout, upkeep.examine)
 
     async def schema(self, world: World, *, timeout: float) -> Schema:
         return await self._alone(world, time.monotonic() + timeout, schema.examine)

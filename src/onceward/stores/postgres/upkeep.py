@@ -12,9 +12,10 @@ from onceward.model import transitions
 from onceward.model.audit import KEEP_AUDIT, AuditEntry, AuditFilter, Signature, entries_of, purge_entry
 from onceward.model.cells import KEEP_UNFINISHED
 from onceward.model.record import AfterCrash, Answer, Record, Seen, State, Verdict
-from onceward.ports import AnySettlement, Filter, Order, Page
+from onceward.ports import AnySettlement, Filter, Order, Page, Remark
 from onceward.stores.sql import COLUMNS, record_of, salvaged
 
+from . import schema
 from .faults import Refused
 from .statements import NOW, Statement
 from .table import Sight, Sights, Table
@@ -28,6 +29,13 @@ Change = Callable[[bytes, Record | None, int], Step]
 
 _PLACES = {Order.UPDATED: "updated_at DESC, id", Order.CREATED: "created_at DESC, id", Order.KEY: "key, id"}
 _ENTRY = AuditEntry.__struct_fields__
+
+
+KEPT = Statement(
+    "SELECT current_setting('server_version'), current_setting('synchronous_commit'), current_setting('fsync'),"
+    " current_setting('full_page_writes')"
+)
+"""Which server it is, and whether what it acknowledges survives a power cut."""
 
 
 class Turn(NamedTuple):
@@ -245,3 +253,24 @@ async def audit(turn: Turn, wanted: AuditFilter, limit: int) -> list[AuditEntry]
         f"ORDER BY number DESC LIMIT {limit:d}"
     )
     return [AuditEntry(*row) for row in await turn.wire.ask(text, turn.deadline, *where.values)]
+
+
+async def examine(turn: Turn) -> list[Remark]:
+    """For people: the tables, the server, and what a commit is worth there."""
+    found = await schema.examine(turn.wire, turn.table.statements, turn.deadline)
+    [(version, commits, syncs, pages)] = await turn.rows(KEPT)
+    survives = "what was acknowledged survives a power cut"
+    if commits == "off":
+        survives = "the last acknowledged commits may be lost in a crash, and their work may run again"
+    if "off" in (syncs, pages):
+        survives = "a power cut may damage the database"
+    version_of_tables = f"version {found.version}; this Onceward writes {found.latest}"
+    return [
+        Remark("schema", found.version == found.latest, version_of_tables),
+        Remark("server", well=True, detail=f"PostgreSQL {version}"),
+        Remark(
+            "durability",
+            "off" not in (commits, syncs, pages),
+            f"synchronous_commit={commits}, fsync={syncs}, full_page_writes={pages}: {survives}",
+        ),
+    ]

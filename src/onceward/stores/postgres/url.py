@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from msgspec import Struct
 
 from onceward.errors import ConfigurationError
+from onceward.model.nearest import nearest
 
 SCHEMES: Final = ("postgresql", "postgres")
 EXAMPLE: Final = "write postgresql://user:password@host:5432/database"
@@ -50,6 +52,7 @@ def parse(url: str) -> Settings:
         raise ConfigurationError(f"{hidden(url)!r} has a setting twice", hint=EXAMPLE)
     ours = {name: value for name, value in pairs if name in OURS}
     theirs = {name: value for name, value in pairs if name not in OURS}
+    _refuse_unknown(theirs)
     theirs.setdefault("fallback_application_name", "onceward")
     theirs["client_encoding"] = "utf8"
     return Settings(
@@ -61,6 +64,19 @@ def parse(url: str) -> Settings:
         prepare=_switch("prepare", ours["prepare"]) if "prepare" in ours else None,
         notify=_switch("notify", ours.get("notify", "0")),
     )
+
+
+def _refuse_unknown(names: Iterable[str]) -> None:
+    """Libpq would refuse them too, but not before the first call."""
+    from psycopg import pq  # here, because a URL can be shown without the driver
+
+    known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()} | {"ssl"}
+    for name in names:
+        if name not in known:
+            raise ConfigurationError(
+                f"a PostgreSQL URL has no setting {name!r}",
+                hint=f"{nearest(name, OURS | known)}ours are {', '.join(sorted(OURS))}; the others are libpq's",
+            )
 
 
 def hidden(url: str) -> str:

@@ -110,8 +110,9 @@ class SQLiteJoined:
     exclusive = True
     number: str | None = None  # SQLite remembers no transactions: what is in the file was committed
 
-    def __init__(self, connection: Connection, world: World, clock: Clock, name: str) -> None:
+    def __init__(self, connection: Connection, world: World, clock: Clock, name: str, block: str) -> None:
         self._connection = connection
+        self.block = block
         self._world = world
         self._clock = clock
         self._name = name

@@ -1,0 +1,65 @@
+"""A coroutine that is run to its end by the very task that awaits it, whoever cancels that task meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Finishing(Generic[T]):
+    """Awaited, it gives the value and the cancellation that came in between, which is the caller's to raise.
+
+    As a task of its own behind `asyncio.shield`, without that task: whatever the coroutine waits for is waited for in
+    its place, behind a future that may be cancelled in its stead. `hurry` is called at the first cancellation.
+    """
+
+    __slots__ = ("_cancelled", "_hurry", "_work")
+
+    def __init__(self, work: Coroutine[Any, Any, T], hurry: Callable[[], None] | None) -> None:
+        self._work = work
+        self._hurry = hurry
+        self._cancelled: asyncio.CancelledError | None = None
+
+    def __await__(self) -> Generator[Any, None, tuple[T, BaseException | None]]:
+        try:
+            while True:
+                wanted = self._work.send(None)
+                if wanted is None:  # only a turn for others
+                    try:
+                        yield
+                    except asyncio.CancelledError as error:
+                        self._note(error)
+                else:
+                    yield from self._wait(wanted)
+        except StopIteration as done:
+            return done.value, self._cancelled
+        except Exception as error:
+            if self._cancelled is not None:
+                raise self._cancelled from error
+            raise
+        finally:
+            self._work.close()
+
+    def _wait(self, wanted: asyncio.Future[Any]) -> Generator[Any, None, None]:
+        """Until it is done; what became of it, the coroutine asks itself."""
+        wanted._asyncio_future_blocking = False  # it is not the task's to wait for  # noqa: SLF001 (as tasks do)
+        while not wanted.done():
+            stand_in: asyncio.Future[None] = wanted.get_loop().create_future()
+
+            def tell(_: object, stand_in: asyncio.Future[None] = stand_in) -> None:
+                if not stand_in.done():
+                    stand_in.set_result(None)
+
+            wanted.add_done_callback(tell)
+            try:
+                yield from stand_in
+            except asyncio.CancelledError as error:
+                self._note(error)
+
+    def _note(self, error: asyncio.CancelledError) -> None:
+        if self._cancelled is None and self._hurry is not None:
+            self._hurry()
+        self._cancelled = error

@@ -1,0 +1,63 @@
+"""What a worker of a task queue loads in these tests: the example as it is, given up early, and made to hang.
+
+Named by `TASK_QUEUE`. It hangs, to be killed there, where `HANGING_IN` names a folder to say so:
+
+    order 1   when its claim is granted, before anything is written
+    order 2   when its charge and its record are committed, before the task returns
+
+Silence is noticed after a second at most instead of minutes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from examples.tasks.shop import connect
+from onceward import Event
+
+WHERE = {"charge:1": "acquired", "charge:2": "completed"}
+
+queue = os.environ["TASK_QUEUE"]
+example: Any = importlib.import_module(f"examples.tasks.with_{queue}")
+app: Any = getattr(example, "app", None)  # as Celery finds it
+broker: Any = getattr(example, "broker", None)  # as Taskiq finds it
+
+match queue:
+    case "celery":
+        app.conf.broker_transport_options = {"visibility_timeout": 1}
+    case "dramatiq":
+        broker.heartbeat_timeout = 1_000
+        broker.maintenance_chance = 1_000_000  # with every command, which is by chance otherwise
+    case "taskiq":
+        broker.idle_timeout = 100  # it looks only once, when something new has come
+        broker.block = 100
+
+
+def hang(event: Event) -> None:
+    if WHERE.get(event.key) == event.name:
+        hang_at(event.key)
+
+
+def hang_at(key: str) -> None:
+    (Path(os.environ["HANGING_IN"]) / key).touch()
+    while True:
+        time.sleep(60)
+
+
+def unguarded(order_id: int, cents: int) -> None:
+    """What the example does, less Onceward."""
+    with closing(connect()) as shop:
+        shop.execute("INSERT INTO charges VALUES (?, ?)", (order_id, cents))
+    if "HANGING_IN" in os.environ:
+        hang_at(f"charge:{order_id}")
+
+
+if "UNGUARDED" in os.environ:
+    broker.actors["charge"].fn = unguarded
+elif "HANGING_IN" in os.environ:
+    example.once.subscribe(hang)
