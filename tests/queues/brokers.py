@@ -129,6 +129,7 @@ class Counting(RabbitQueue):
     """AMQP tells how many messages wait, but not how many are in somebody's hand."""
 
     in_hand = 0
+    moves = 0  # so often something was taken or given back
 
     async def close(self) -> None:
         await super().close()
@@ -137,11 +138,13 @@ class Counting(RabbitQueue):
     async def receive(self, most: int, wait: float) -> list[Delivery]:
         received = await super().receive(most, wait)
         self.in_hand += len(received)
+        self.moves += len(received)
         return received
 
     async def ack(self, deliveries: Sequence[Delivery]) -> None:
         await super().ack(deliveries)
         self.in_hand -= len(deliveries)
+        self.moves += len(deliveries)
 
 
 class OnRabbit:
@@ -177,17 +180,27 @@ class OnRabbit:
         await self.on(publish)
 
     async def left(self) -> int:
-        """What waits or is delayed, and what our own adapters have in hand: those of other processes are not seen."""
+        """What waits or is delayed, and what our own adapters have in hand: those of other processes are not seen.
+
+        Nothing may move meanwhile, or it is seen nowhere; but for what expires, which is looked for where it goes last.
+        """
+        while True:
+            before = sum(one.moves for one in self.made)
+            waiting = await self._waiting()
+            if before == sum(one.moves for one in self.made):
+                return waiting + sum(one.in_hand + len(one._arrived) for one in self.made)
+
+    async def _waiting(self) -> int:
         import aio_pika
 
-        names = [self.name, *(f"{self.name}.later.{delay}" for delay in self.DELAYS)]
+        names = [*(f"{self.name}.later.{delay}" for delay in self.DELAYS), self.name]
         waiting = 0
         async with await aio_pika.connect(self.url) as connection:
             for name in names:
                 channel = await connection.channel()  # the broker closes it if there is no such queue
                 with contextlib.suppress(aio_pika.exceptions.ChannelNotFoundEntity):
                     waiting += (await channel.declare_queue(name, passive=True)).declaration_result.message_count or 0
-        return waiting + sum(one.in_hand + len(one._arrived) for one in self.made)
+        return waiting
 
     async def dead(self) -> list[bytes]:
         async def take(channel: Any) -> list[bytes]:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import signal
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 import redis
 
 from onceward import AsyncOnce, ConfigurationError, MemoryStore
-from onceward.queues import Consumer, Queue
-from onceward.testing.queues import QueueConformance, Seen, noting
+from onceward.queues import Consumer, Message, Queue
+from onceward.queues.nats import NatsQueue
+from onceward.testing.queues import QueueConformance, Seen, noting, until
 from tests.queues.brokers import Broker, OnNats, OnRabbit, OnRedisStreams
 from tests.servers import nats, rabbitmq
-from tests.servers.redis import shared
+from tests.servers.nats import NatsServer
+from tests.servers.process import free_port
+from tests.servers.redis import RedisServer, shared
 
 
 class OnBroker(QueueConformance):
@@ -30,6 +37,24 @@ class OnBroker(QueueConformance):
 
     async def dead(self) -> list[bytes]:
         return await self.broker.dead()
+
+    def goes_on_after(self, on: Callable[..., Coroutine[Any, Any, Any]], loss: Any) -> None:
+        """What the consumer had made at the broker is gone: it makes it again."""
+
+        async def story() -> None:
+            async with self.consuming(noting(AsyncOnce(MemoryStore()), seen := Seen())):
+                await self.send("a")
+                await self.until_empty()
+                await on(loss)
+
+                async def arrives() -> bool:
+                    await self.send("b")  # the first ones may have no queue to go to
+                    return "b" in seen.effects
+
+                await until(arrives)
+            assert seen.effects == ["a", "b"]
+
+        asyncio.run(story())
 
 
 @pytest.mark.mission("D1", "D5")
@@ -52,6 +77,88 @@ class TestNats(OnBroker):
         with pytest.raises(ConfigurationError, match="drops a message after 3 deliveries"):
             Consumer(noting(AsyncOnce(MemoryStore()), Seen()), queue).run()
 
+    def test_a_consumer_that_was_deleted_is_made_again(self) -> None:
+        async def delete(context: Any) -> None:
+            await context.delete_consumer(self.broker.name, "shop")
+
+        assert isinstance(self.broker, OnNats)
+        self.goes_on_after(self.broker.on, delete)
+
+    def test_dead_letters_of_two_streams_under_one_id_are_two(self) -> None:
+        """JetStream keeps one message of an id: the second one would be acknowledged away."""
+        other = OnNats(nats.shared())
+
+        async def story() -> None:
+            await other.make()
+            dead = f"{self.broker.name}.dead"
+            for broker, body in ((self.broker, b"no JSON"), (other, b"no JSON either")):
+                await broker.send([(body, "m1")])
+                once = AsyncOnce(MemoryStore())
+                queue = NatsQueue(broker.url, stream=broker.name, durable="shop", dead_letter=dead)
+                async with self.running(Consumer(noting(once, Seen()), queue)):
+                    await until(lambda: once.counts.get("dead_lettered", 0) == 1)  # noqa: B023 (awaited here)
+            assert await self.dead() == [b"no JSON", b"no JSON either"]
+
+        asyncio.run(story())
+
+    def test_a_message_that_looks_like_a_word_of_the_server_is_a_message(self) -> None:
+        async def publish(context: Any) -> None:
+            for status in ("503", "404"):
+                await context.publish(f"{self.broker.name}.new", b"", headers={"Status": status})
+            await context.publish(f"{self.broker.name}.new", b'{"id": "a"}')
+
+        async def story() -> None:
+            assert isinstance(self.broker, OnNats)
+            await self.broker.on(publish)
+            once, seen = AsyncOnce(MemoryStore()), Seen()
+            async with self.consuming(noting(once, seen), dead_letters=True):
+                await self.until_empty()
+            assert seen.effects == ["a"]
+            assert len(await self.dead()) == 2
+
+        asyncio.run(story())
+
+    def test_a_dead_letter_that_is_as_large_as_can_be_ends_no_connection(self) -> None:
+        async def story() -> None:
+            large = b"x" * (1024 * 1024 - 80)  # with its own header it just fits
+            once = AsyncOnce(MemoryStore())
+            async with self.consuming(noting(once, Seen()), dead_letters=True):
+                await self.put(large, "m1")
+                await self.until_empty()
+            assert await self.dead() == [large]
+            assert once.counts.get("queue_failed", 0) == 0
+
+        asyncio.run(story())
+
+    def test_a_server_that_falls_silent_is_told_and_found_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("onceward.queues.nats.ANSWER", 1.0)
+        server = NatsServer().begin()
+        self.broker = OnNats(server)
+
+        async def story() -> None:
+            await self.broker.make()
+            once, seen = AsyncOnce(MemoryStore()), Seen()
+            async with self.consuming(noting(once, seen)):
+                await self.send("a")
+                await self.until_empty()
+                os.kill(server.pid, signal.SIGSTOP)
+                await until(lambda: once.counts.get("queue_failed", 0) > 0)
+                os.kill(server.pid, signal.SIGCONT)
+                await self.send("b")
+                await self.until_empty()
+            assert seen.effects == ["a", "b"]
+
+        try:
+            asyncio.run(story())
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+            server.end()
+
+    def test_a_server_that_is_not_there_at_the_start_is_an_error(self) -> None:
+        queue = NatsQueue(f"nats://127.0.0.1:{free_port()}", stream="orders", durable="shop")
+        with pytest.raises(ConnectionError, match="no NATS server answers for nats/orders/shop"):
+            asyncio.run(queue.open())
+
 
 @pytest.mark.mission("D1", "D5")
 @pytest.mark.fault("F70", "F71", "F72")
@@ -65,6 +172,68 @@ class TestRedisStreams(OnBroker):
         with redis.Redis.from_url(self.broker.url) as client:
             assert client.xinfo_consumers(self.broker.name, "shop") == []
 
+    def test_a_stream_that_was_deleted_is_made_again(self) -> None:
+        async def delete(client: Any) -> None:
+            client.delete(self.broker.name)
+
+        async def on(call: Any) -> None:
+            with redis.Redis.from_url(self.broker.url) as client:
+                await call(client)
+
+        self.goes_on_after(on, delete)
+
+    def test_a_large_batch_is_put_off_without_a_connection_for_each(self) -> None:
+        """redis-py refuses the hundred and first; then the consumer would take its broker to be away."""
+        once = AsyncOnce(MemoryStore())
+
+        @once(key="{event[id]}", name="book", max_attempts=2)
+        async def book(event: dict[str, Any]) -> None:
+            raise ValueError("not now")
+
+        async def story() -> None:
+            await self.broker.send([(json.dumps({"id": n}).encode(), f"m{n}") for n in range(300)])
+            queue = self.queue(dead_letters=True, ack_deadline=self.ack_deadline)
+            async with self.running(Consumer(book, queue, at_once=150, first_delay="50ms")):
+                await self.until_empty()
+            assert len(await self.dead()) == 300
+            assert once.counts.get("queue_failed", 0) == 0
+
+        asyncio.run(story())
+
+    def test_ids_that_are_no_text_stay_different(self) -> None:
+        once, seen = AsyncOnce(MemoryStore()), Seen()
+
+        @once(name="count")
+        async def count(event: dict[str, Any], message: Message) -> None:
+            seen.effects.append(message.id)
+
+        async def story() -> None:
+            with redis.Redis.from_url(self.broker.url) as client:
+                for id in (b"\xff", b"\xfe", b"\xff"):
+                    client.xadd(self.broker.name, {"body": b"{}", "id": id})
+            async with self.consuming(count):
+                await self.until_empty()
+            assert sorted(seen.effects) == ["\\xfe", "\\xff"]
+
+        asyncio.run(story())
+
+    def test_a_consumer_that_ends_while_its_server_is_away_ends_in_order(self) -> None:
+        server = RedisServer("valkey").begin()
+        self.broker = OnRedisStreams(server)
+
+        async def story() -> None:
+            once = AsyncOnce(MemoryStore())
+            async with self.consuming(noting(once, Seen())):
+                await self.send("a")
+                await until(lambda: once.counts.get("completed", 0) == 1)
+                server.kill()
+                await until(lambda: once.counts.get("queue_failed", 0) > 0)
+
+        try:
+            asyncio.run(story())
+        finally:
+            server.end()
+
 
 @pytest.mark.mission("D1", "D5")
 @pytest.mark.fault("F70", "F71", "F72")
@@ -73,3 +242,28 @@ class TestRabbit(OnBroker):
     def _own_queue(self) -> None:
         self.broker = OnRabbit(rabbitmq.shared())
         asyncio.run(self.broker.make())
+
+    def test_a_queue_that_was_deleted_is_made_again(self) -> None:
+        async def delete(channel: Any) -> None:
+            await channel.queue_delete(self.broker.name)
+
+        assert isinstance(self.broker, OnRabbit)
+        self.goes_on_after(self.broker.on, delete)
+
+    def test_headers_that_only_a_broker_should_write_cost_no_message(self) -> None:
+        import aio_pika
+
+        async def publish(channel: Any) -> None:
+            odd: list[Any] = ["many", -7, None, []]
+            for number, told in enumerate(odd):
+                headers = {"x-delivery-count": told, "x-onceward-deliveries": told}
+                message = aio_pika.Message(json.dumps({"id": number}).encode(), message_id=str(number), headers=headers)
+                await channel.default_exchange.publish(message, routing_key=self.broker.name)
+
+        async def story() -> None:
+            assert isinstance(self.broker, OnRabbit)
+            await self.broker.on(publish)
+            async with self.consuming(noting(AsyncOnce(MemoryStore()), seen := Seen())):
+                await until(lambda: len(seen) == 4)
+
+        asyncio.run(story())

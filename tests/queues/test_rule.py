@@ -6,12 +6,12 @@ import pytest
 
 from onceward import errors
 from onceward.model.outcome import Executed, Failed, Mismatch, Outcome, Parked, Replayed, Running, Stale, Unknown
-from onceward.queues.rule import AT_LEAST, Ack, Aside, Later, Pace, Ruling, rule
+from onceward.queues.rule import AT_LEAST, Ack, Aside, Later, Pace, Result, Ruling, Unreadable, rule
 
 PACE = Pace(first=1.0, longest=60.0)
 KEY = "order:7"
 
-CASES: dict[str, tuple[Outcome[object] | Exception, int, Ruling]] = {
+CASES: dict[str, tuple[Result, int, Ruling]] = {
     "executed": (Executed(key=KEY), 1, Ack()),
     "executed, unprotected": (Executed(key=KEY, reason="unprotected"), 1, Ack()),
     "replayed": (Replayed(key=KEY), 3, Ack()),
@@ -52,8 +52,11 @@ CASES: dict[str, tuple[Outcome[object] | Exception, int, Ruling]] = {
     "a newer version's record": (errors.VersionSkew("newer"), 1, Later(60.0, "version skew")),
     "stopping": (errors.Stopping("bye"), 1, Later(0.0, "stopping")),
     "done, its result cannot be read": (errors.ResultCorrupt("checksum"), 1, Ack()),
-    "without a key": (errors.MissingKey("no id"), 1, Aside("MissingKey", "no id")),
-    "unreadable": (ValueError("no JSON"), 1, Aside("ValueError", "no JSON")),
+    "without a key": (Unreadable(errors.MissingKey("no id")), 1, Aside("MissingKey", "no id")),
+    "unreadable": (Unreadable(ValueError("no JSON")), 1, Aside("ValueError", "no JSON")),
+    "not read, because a server was away": (Unreadable(TimeoutError("registry")), 2, Later(2.0, "TimeoutError")),
+    "no thread to keep the lease": (errors.ClaimError("no thread"), 2, Later(2.0, "ClaimError")),
+    "a bug": (TypeError("of ours, or of a store"), 1, Later(1.0, "TypeError")),
 }
 
 

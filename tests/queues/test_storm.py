@@ -15,6 +15,9 @@ from tests.servers.nats import NatsServer
 from tests.servers.redis import RedisServer
 
 MESSAGES = int(os.environ.get("ONCEWARD_STORM_MESSAGES", "2000"))
+FEWER = int(
+    os.environ.get("ONCEWARD_STORM_MESSAGES", "600")
+)  # for the others: they meet the same kills; the soak has all
 KILLS = int(os.environ.get("ONCEWARD_STORM_KILLS", "2"))
 DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
 
@@ -38,7 +41,7 @@ def valkey() -> Iterator[RedisServer]:
 @pytest.mark.timeout(6 * 3600)  # in the soak
 class TestStorm:
     def test_nats(self, nats_server: NatsServer, tmp_path: Path) -> None:
-        done = storm(OnNats(nats_server), nats_server, tmp_path / "shop.db", messages=MESSAGES, kills=KILLS)
+        done = storm(OnNats(nats_server), nats_server, tmp_path / "shop.db", messages=FEWER, kills=KILLS)
         assert done.passed, done
 
     def test_redis_streams_on_valkey(self, valkey: RedisServer, tmp_path: Path) -> None:
@@ -47,5 +50,5 @@ class TestStorm:
 
     def test_rabbitmq(self, tmp_path: Path) -> None:
         server = rabbitmq.shared()  # it takes some seconds to start; the other tests do not run meanwhile
-        done = storm(OnRabbit(server), server, tmp_path / "shop.db", messages=MESSAGES, kills=KILLS)
+        done = storm(OnRabbit(server), server, tmp_path / "shop.db", messages=FEWER, kills=KILLS)
         assert done.passed, done

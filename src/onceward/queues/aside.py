@@ -26,5 +26,5 @@ def parked_job(message: Message, queue: str, of: Scope, policy: Policy, codec: C
     """Its key is the message, not the work: under the key of the work there may be a record, and of another payload."""
     body = f"sha256:{hashlib.sha256(message).hexdigest()}"
     scope = Scope(of.app, f"{of.operation}.message", of.tenant)
-    key = make_key(scope, [queue, message.id or body], message.id or body)
+    key = make_key(scope, [queue, message.id, body], message.id or body)  # senders use an id twice
     return Job(key, policy, codec, note={**noted(message, queue), "body": body})

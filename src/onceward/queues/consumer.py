@@ -18,7 +18,6 @@ from onceward.core.held import message_of
 from onceward.decorator import Guarded
 from onceward.errors import ConfigurationError, StoreError
 from onceward.model.duration import Duration, microseconds
-from onceward.model.outcome import Outcome
 from onceward.model.policy import SECOND
 from onceward.observe.events import Event
 from onceward.states import Kept
@@ -27,7 +26,7 @@ from .broker import Broker
 from .hand import Hand
 from .message import Delivery
 from .port import Queue
-from .rule import Ack, Aside, Later, Pace, rule
+from .rule import Ack, Aside, Later, Pace, Result, rule
 from .states import StateWork
 from .work import Decode, FunctionWork
 
@@ -116,7 +115,14 @@ class Consumer:
                 await asyncio.wait(batches)
             await hand.close()
             self._work.close()
+            await self._close()
+
+    async def _close(self) -> None:
+        """The work is over: a broker that is away now is no reason to fail."""
+        try:
             await self.queue.close()
+        except Exception as error:  # noqa: BLE001 (what was received and not settled goes back all the same)
+            self._trouble("close", error)
 
     async def _open(self) -> None:
         """Whoever cannot begin leaves no connection behind."""
@@ -136,13 +142,13 @@ class Consumer:
         room = min(self.at_once - len(hand), LARGEST_BATCH)
         if self.stopping or room <= 0:
             return []
+        away, self._away = self._away, 0  # before the call: what cannot be put off meanwhile counts as well
         try:
             deliveries = await self._broker.receive(room, self.glance)
         except Exception as error:  # noqa: BLE001 (the broker is away; it may come back)
-            self._away += 1
+            self._away = away + 1
             self._trouble("receive", error)
             return []
-        self._away = 0
         for delivery in deliveries:
             hand.take(delivery)
         return deliveries
@@ -157,7 +163,7 @@ class Consumer:
         """One batch. The store's trouble counts once, however many deliveries met it."""
         down = False
 
-        async def settle(delivery: Delivery, outcome: Outcome[Any] | Exception) -> None:
+        async def settle(delivery: Delivery, outcome: Result) -> None:
             nonlocal down
             down = down or isinstance(outcome, StoreError)
             await self._settle(hand, delivery, outcome)
@@ -169,7 +175,7 @@ class Consumer:
             for delivery in deliveries:
                 hand.drop(delivery)
 
-    async def _settle(self, hand: Hand, delivery: Delivery, outcome: Outcome[Any] | Exception) -> None:
+    async def _settle(self, hand: Hand, delivery: Delivery, outcome: Result) -> None:
         """Do what the rule says. What cannot be said to the broker now is said at the next delivery."""
         ruled = rule(outcome, delivery.message.deliveries, self.pace)
         ruling = await self._set_aside(delivery, ruled) if isinstance(ruled, Aside) else ruled
@@ -181,6 +187,7 @@ class Consumer:
             try:
                 await self._broker.later(delivery, ruling.seconds)
             except Exception as error:  # noqa: BLE001 (then it comes again by the broker's own deadline)
+                self._away = max(self._away, 1)  # it may come at once, and over and over: rest before the next
                 self._trouble("later", error)
 
     async def _set_aside(self, delivery: Delivery, why: Aside) -> Ack | Later | None:
@@ -189,13 +196,13 @@ class Consumer:
         try:
             if self.queue.dead_letters:
                 await self._broker.dead_letter(delivery, reason)
-                self._tell("dead_lettered", delivery, reason)
+                self._tell("dead_lettered", delivery, why.kind)  # its text may quote the body
                 return None
             if why.parked or await self._work.park(delivery.message, why.kind, why.reason):
                 return Ack()
         except Exception as error:  # noqa: BLE001 (neither broker nor store would keep it: it has to come again)
             self._trouble("set aside", error)
-        return Later(self.pace.after(delivery.message.deliveries), f"not set aside yet: {reason}")
+        return Later(self.pace.after(delivery.message.deliveries), f"not set aside yet: {why.kind}")
 
     def _tell(self, name: str, delivery: Delivery, reason: str) -> None:
         bus = self._engine.bus

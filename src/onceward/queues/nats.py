@@ -58,6 +58,7 @@ class NatsQueue:
         self._options = options
         self._arrived: deque[Msg] = deque()
         self._client: Client | None = None
+        self._is_found = False  # the consumer, at the server
 
     async def open(self) -> None:
         try:
@@ -65,20 +66,31 @@ class NatsQueue:
         except ImportError as error:
             raise MissingExtra("NATS needs nats-py", hint='pip install "onceward[nats]"') from error
         options = {"max_reconnect_attempts": -1, "error_cb": _ignore, **self._options}
-        self._client = client = await nats.connect(self._servers, **options)
+        try:
+            async with asyncio.timeout(ANSWER):  # whoever reconnects for ever would also begin for ever
+                self._client = client = await nats.connect(self._servers, **options)
+        except TimeoutError:
+            raise ConnectionError(f"no NATS server answers for {self.name}") from None
         self._context = client.jetstream()
-        config = await _consumer(self._context, self._stream, self._durable, self._subject, self.ack_deadline)
-        self.ack_deadline = config.ack_wait
-        _check(config, self.name)
+        await self._find_consumer()
         self._inbox = client.new_inbox()
         self._bell = asyncio.Event()
         self._arrived.clear()
         await client.subscribe(self._inbox, cb=self._arrive)
 
+    async def _find_consumer(self) -> None:
+        config = await _consumer(self._context, self._stream, self._durable, self._subject, self.ack_deadline)
+        self.ack_deadline = config.ack_wait
+        _check(config, self.name)
+        self._is_found = True
+
     async def close(self) -> None:
-        if self._client is not None and not self._client.is_closed:
+        if self._client is None or self._client.is_closed:
+            return
+        try:
             if self._client.is_connected:
-                await self._client.flush()
+                await self._client.flush(int(ANSWER))
+        finally:
             await self._client.close()
 
     async def _arrive(self, message: Msg) -> None:
@@ -86,6 +98,8 @@ class NatsQueue:
         self._bell.set()
 
     async def receive(self, most: int, wait: float) -> list[Delivery]:
+        if not self._is_found:
+            await self._find_consumer()
         found = self._drain(most) or await self._ask(most, {"no_wait": True}, ANSWER)
         if found or wait <= 0:
             return found
@@ -111,7 +125,8 @@ class NatsQueue:
                         elif not self._arrived:
                             return found
         except TimeoutError:
-            self._connected()
+            if not found:
+                raise ConnectionError("NATS does not answer") from None
         return found
 
     def _drain(self, most: int) -> list[Delivery]:
@@ -125,8 +140,11 @@ class NatsQueue:
 
     def _is_last_word(self, message: Msg) -> bool:
         """Whether it is no message, but says that there are no more. Any other word is trouble."""
-        status = (message.headers or {}).get(STATUS) if not message.data else None
+        if message.reply:  # what can be acknowledged is a message, whatever its headers say
+            return False
+        status = (message.headers or {}).get(STATUS)
         if status is not None and status not in NO_MESSAGES:
+            self._is_found = False  # it may have been deleted
             told = (message.headers or {}).get("Description", "")
             raise ConnectionError(f"JetStream answered {status} {told}")
         return status is not None
@@ -155,13 +173,15 @@ class NatsQueue:
         message = delivery.message
         if self._dead_letter is None:
             raise ConfigurationError(f"{self.name} has no dead letters", hint='give dead_letter="orders.dead"')
+        number = delivery.handle.metadata.sequence.stream
         told = {
             **message.headers,
-            SENDERS_ID: f"dead/{message.id}",  # a second attempt is known, and the first one is not taken for a repeat
+            SENDERS_ID: f"dead/{self.name}/{number}/{message.id}",  # a second attempt is known, and nothing else
             "Onceward-Message-Id": message.id,
             "Onceward-Reason": " ".join(reason.split()),
         }
-        await self._context.publish(self._dead_letter, message.body, headers=told)
+        fits = len(message) + _size(told) <= self._connected().max_payload  # else the server would end the connection
+        await self._context.publish(self._dead_letter, message.body, headers=told if fits else None)
         await self.ack([delivery])
 
 
@@ -170,6 +190,11 @@ def _delivery(message: Msg) -> Delivery:
     told = message.metadata
     id = headers.get(SENDERS_ID) or f"{told.stream}/{told.sequence.stream}"
     return Delivery(Message(message.data, id, headers, told.num_delivered), message)
+
+
+def _size(headers: Mapping[str, str]) -> int:
+    """Bytes on the wire, at most."""
+    return 64 + sum(len(f"{name}: {value}\r\n".encode()) for name, value in headers.items())
 
 
 async def _consumer(
@@ -198,6 +223,8 @@ def _check(config: Any, name: str) -> None:
 
     if config.ack_policy != AckPolicy.EXPLICIT:
         raise ConfigurationError(f"{name} does not wait for acknowledgements", hint="its ack_policy has to be explicit")
+    if config.deliver_subject:
+        raise ConfigurationError(f"{name} is pushed to a subject", hint="make a pull consumer, or name another durable")
     if config.max_deliver is not None and config.max_deliver > 0:
         raise ConfigurationError(
             f"{name} drops a message after {config.max_deliver} deliveries, and those that had to wait count",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage
 
 DELIVERIES = "x-onceward-deliveries"
+REDELIVERIES = "x-delivery-count"  # of a quorum queue
 REASON = "x-onceward-reason"
 SHORTEST_DELAY = 50  # ms; each queue of delays is twice as long as the one before
 UNUSED = 60_000  # ms that a queue of delays outlives its last message by: publishing does not count as use
@@ -75,7 +76,7 @@ class RabbitQueue:
 
     async def _subscribe(self, most: int) -> None:
         await self._channel.set_qos(prefetch_count=most)
-        await self._source.consume(self._arrive)
+        self._tag = await self._source.consume(self._arrive)
         self._prefetch = most
 
     async def _arrive(self, message: AbstractIncomingMessage) -> None:
@@ -89,7 +90,7 @@ class RabbitQueue:
 
     async def receive(self, most: int, wait: float) -> list[Delivery]:
         """The broker sends by itself, as many at a time as the first call asked for."""
-        if self._connection is None or self._connection.is_closed or self._channel.is_closed:
+        if not await self._subscribed():
             await self._connect()
         if not self._prefetch:
             await self._subscribe(most)
@@ -102,6 +103,13 @@ class RabbitQueue:
                 return []
         taken = [self._arrived.popleft() for _ in range(min(most, len(self._arrived)))]
         return [Delivery(_message(one), one) for one in taken]
+
+    async def _subscribed(self) -> bool:
+        """Whether messages can come. A queue that was deleted ends the subscription, though the channel stays open."""
+        if self._connection is None or self._connection.is_closed or self._channel.is_closed:
+            return False
+        underlay: Any = await self._channel.get_underlay_channel()
+        return not self._prefetch or self._tag in underlay.consumers
 
     async def ack(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
@@ -139,9 +147,10 @@ class RabbitQueue:
         import aio_pika
 
         original: AbstractIncomingMessage = delivery.handle
+        headers = {name: value for name, value in original.headers.items() if name != REDELIVERIES}  # ours has them
         copy = aio_pika.Message(
             original.body,
-            headers={**original.headers, **more},
+            headers={**headers, **more},
             content_type=original.content_type,
             content_encoding=original.content_encoding,
             message_id=original.message_id,
@@ -158,5 +167,13 @@ class RabbitQueue:
 
 def _message(one: AbstractIncomingMessage) -> Message:
     headers = {name: str(value) for name, value in one.headers.items()}
-    before = int(headers.get(DELIVERIES, 0)) + int(headers.get("x-delivery-count", one.redelivered or 0))
-    return Message(one.body, one.message_id or "", headers, before + 1)
+    before = _count(one.headers.get(DELIVERIES)) or 0
+    again = _count(one.headers.get(REDELIVERIES))
+    return Message(
+        one.body, one.message_id or "", headers, before + (bool(one.redelivered) if again is None else again) + 1
+    )
+
+
+def _count(told: object) -> int | None:
+    """A sender may say anything in a header."""
+    return told if isinstance(told, int) and told >= 0 else None

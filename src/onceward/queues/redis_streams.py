@@ -23,6 +23,17 @@ BODY, ID, REASON = "body", "id", "reason"
 BETWEEN_LOOKS = 0.5
 """Seconds until we look again for what others left behind."""
 
+ANSWER = 5.0  # seconds until a server that says nothing is away; more than a consumer ever asks it to wait
+
+CONNECTIONS = 8  # however many deliveries are put off at once, the others wait for their turn
+
+LEAVE = """
+if #redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 1, ARGV[2]) == 0 then
+    redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], ARGV[2])
+end
+"""
+"""In one step: what is delivered to our name in between would be forgotten with it."""
+
 A_MOMENT = 0.005  # seconds; the server counts in whole milliseconds, and on its own clock
 
 
@@ -61,10 +72,21 @@ class RedisStreamQueue:
     async def open(self) -> None:
         try:
             import redis.asyncio as client
-            from redis.exceptions import ResponseError
         except ImportError as error:
             raise MissingExtra("Redis needs redis-py", hint='pip install "onceward[redis]"') from error
-        self._client = client.Redis.from_url(self._url, **{"decode_responses": False, **self._options})
+        options = {
+            "decode_responses": False,
+            "socket_timeout": ANSWER,
+            "max_connections": CONNECTIONS,
+            "timeout": ANSWER,
+            **self._options,
+        }
+        self._client = client.Redis.from_pool(client.BlockingConnectionPool.from_url(self._url, **options))
+        await self._make_group()
+
+    async def _make_group(self) -> None:
+        from redis.exceptions import ResponseError
+
         try:
             await self._client.xgroup_create(self._stream, self._group, id="0", mkstream=True)
         except ResponseError as error:
@@ -76,14 +98,19 @@ class RedisStreamQueue:
         if self._client is None:
             return
         try:
-            if not await self._client.xpending_range(
-                self._stream, self._group, "-", "+", 1, consumername=self._consumer
-            ):
-                await self._client.xgroup_delconsumer(self._stream, self._group, self._consumer)
+            await self._client.eval(LEAVE, 1, self._stream, self._group, self._consumer)
         finally:
             await self._client.aclose()
 
     async def receive(self, most: int, wait: float) -> list[Delivery]:
+        try:
+            return await self._receive(most, wait)
+        except Exception as error:
+            if str(error).startswith("NOGROUP"):  # the stream was deleted, and the group with it
+                await self._make_group()
+            raise
+
+    async def _receive(self, most: int, wait: float) -> list[Delivery]:
         found = await self._left_behind(most) if self._look_at <= time.monotonic() else []
         if len(found) == most:
             return found
@@ -130,9 +157,9 @@ class RedisStreamQueue:
 
     def _delivery(self, id: bytes, fields: Mapping[bytes, bytes], count: int) -> Delivery:
         self._due.pop(id, None)
-        told = {name.decode("utf-8", "replace"): value for name, value in fields.items()}
+        told = {_text(name): value for name, value in fields.items()}
         body = told.pop(BODY, b"")
-        headers = {name: value.decode("utf-8", "replace") for name, value in told.items()}
+        headers = {name: _text(value) for name, value in told.items()}
         own = headers.get(ID) or f"{self._stream}/{id.decode()}"
         return Delivery(Message(body, own, headers, count), id)
 
@@ -158,3 +185,8 @@ class RedisStreamQueue:
         fields = {**message.headers, BODY: message.body, ID: message.id, REASON: reason}
         await self._client.xadd(self._dead_letter, fields)
         await self.ack([delivery])
+
+
+def _text(value: bytes) -> str:
+    """Bytes that are no text stay different from one another: an id may be among them."""
+    return value.decode("utf-8", "backslashreplace")

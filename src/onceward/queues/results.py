@@ -12,10 +12,14 @@ from onceward.core.held import Held
 from onceward.core.interrupted import recover
 from onceward.model.outcome import Outcome
 
+from .broker import is_cancelled
 from .message import Delivery
+from .rule import Result
 
-Settle = Callable[[Delivery, Outcome[Any] | Exception], Coroutine[Any, Any, None]]
-"""Told the outcome of a delivery, or the error that it has none; says to the broker what becomes of it."""
+Settle = Callable[[Delivery, Result], Coroutine[Any, Any, None]]
+"""Told what a delivery led to; says to the broker what becomes of it."""
+
+CANCELLED_ITSELF = "the work ended in a cancellation that nobody here asked for"
 
 
 class Results:
@@ -35,6 +39,10 @@ class Results:
             outcome = await run_apart(held)
         except Exception as error:  # noqa: BLE001 (of the store, or of ours; what the handler raises is an outcome)
             outcome = error
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+            outcome = RuntimeError(CANCELLED_ITSELF)
         if not isinstance(outcome, Unrecorded):
             await self._settle(delivery, outcome)
             return

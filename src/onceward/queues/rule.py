@@ -10,6 +10,7 @@
 | parked (nobody knows whether it happened)  | dead letter; if there is none, acknowledged: its record is parked  |
 | unknown: the record was not confirmed      | later: the record will tell                                        |
 | the store is down                          | later, unless the operation says on_store_down="run"               |
+| any other trouble of this process          | later                                                              |
 | this process is stopping                   | at once, to somebody else                                          |
 
 Parked, for a message, means: a PARKED record of its own tells its id, its queue and the reason, until a person resolves
@@ -22,6 +23,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from onceward.core.held import message_of
 from onceward.errors import ResultError, Stopping, StoreError, VersionSkew
 from onceward.model.outcome import Executed, Failed, Mismatch, Outcome, Parked, Replayed, Running, Stale
 
@@ -61,8 +63,18 @@ class Aside(Struct, frozen=True):
 Ruling = Ack | Later | Aside
 
 
-def rule(outcome: Outcome[Any] | Exception, deliveries: int, pace: Pace) -> Ruling:
-    """What becomes of a delivery, by its outcome or the error that kept it from having one."""
+class Unreadable(Struct, frozen=True):
+    """Instead of an outcome: the message means no work, because it cannot be read or has no key."""
+
+    error: Exception
+
+
+Result = Outcome[Any] | Unreadable | Exception
+"""What a delivery led to. An exception is trouble of ours, of the store or of the machine: not of the message."""
+
+
+def rule(outcome: Result, deliveries: int, pace: Pace) -> Ruling:
+    """What becomes of a delivery, by its outcome or what kept it from having one."""
     match outcome:
         case Executed() | Replayed() | Stale():
             return Ack()
@@ -80,6 +92,10 @@ def rule(outcome: Outcome[Any] | Exception, deliveries: int, pace: Pace) -> Ruli
             has_record = outcome.token > 0  # an event of the future has none
             why = f"attempt {outcome.attempt}: {outcome.error}" if has_record else outcome.error
             return Aside(outcome.error_type or "Parked", why, parked=has_record)
+        case Unreadable(error=OSError()):  # a registry of schemas is away, say: the message may be all right
+            return Later(pace.after(deliveries), type(outcome.error).__qualname__)
+        case Unreadable():
+            return Aside(type(outcome.error).__qualname__, message_of(outcome.error))
         case Outcome():  # unknown
             return Later(pace.after(deliveries), outcome.reason)
         case _:
@@ -95,4 +111,4 @@ def _after_trouble(error: Exception, deliveries: int, pace: Pace) -> Ruling:
         return Later(pace.after(deliveries), "store down")
     if isinstance(error, ResultError):  # it was done; that its result cannot be read concerns whoever wants it
         return Ack()
-    return Aside(type(error).__qualname__, str(error))
+    return Later(pace.after(deliveries), type(error).__qualname__)

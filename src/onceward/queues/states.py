@@ -15,6 +15,7 @@ from .driver import Driver
 from .hand import Hand
 from .message import Delivery, Message
 from .results import Settle
+from .rule import Unreadable
 from .work import Decode
 
 
@@ -36,7 +37,7 @@ class StateWork:
             try:
                 events.append(self._decode(delivery.message))
             except Exception as error:  # noqa: BLE001 (reading it is the user's own code, and the message is anybody's)
-                await settle(delivery, error)
+                await settle(delivery, Unreadable(error))
             else:
                 readable.append(delivery)
         outcomes: Sequence[Outcome[Any] | Exception]

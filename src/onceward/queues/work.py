@@ -28,10 +28,12 @@ from onceward.model.outcome import Outcome
 from onceward.model.sources import Payload
 
 from .aside import MESSAGE, noted, parked_job
+from .broker import is_cancelled
 from .driver import Driver
 from .hand import Hand
 from .message import Delivery, Message
-from .results import Results, Settle
+from .results import CANCELLED_ITSELF, Results, Settle
+from .rule import Unreadable
 
 Decode = Callable[[Message], Any]
 Chain = list[tuple[Delivery, Job]]
@@ -76,7 +78,7 @@ class FunctionWork:
         chains: dict[bytes, Chain] = {}
         for delivery in deliveries:
             job = self.job(delivery.message)
-            if isinstance(job, Exception):
+            if isinstance(job, Unreadable):
                 group.create_task(settle(delivery, job))
             elif needs_no_claim(job):
                 group.create_task(self._do(delivery, job, None, settle))
@@ -114,19 +116,23 @@ class FunctionWork:
                 outcome = await self._drive(carry_out(self.engine, job, found))
             except Exception as error:  # noqa: BLE001 (of the store, or of ours; what the handler raises is an outcome)
                 outcome = error
+            except asyncio.CancelledError:
+                if is_cancelled():
+                    raise
+                outcome = RuntimeError(CANCELLED_ITSELF)
         else:
             outcome = found
         await settle(delivery, outcome)
 
-    def job(self, message: Message) -> Job | Exception:
-        """The job that a message means, or the error that it means none: it cannot be read, or it has no key."""
+    def job(self, message: Message) -> Job | Unreadable:
+        """The job that a message means, or that it means none."""
         try:
             args = (self._decode(message),)
             made = self._handler.job(args, {MESSAGE: message} if self._takes_message else {})
             if self._by_transport:
                 made = self._under_transport(made, message)
         except Exception as error:  # noqa: BLE001 (reading it is the user's own code, and the message is anybody's)
-            return error
+            return Unreadable(error)
         return replace(made, note=noted(message, self._queue))
 
     def _under_transport(self, made: Job, message: Message) -> Job:

@@ -1,0 +1,137 @@
+"""What is wrong here is not wrong with the message: it comes again, and nothing of it is told to the logs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from onceward import AsyncOnce, ClaimError, MemoryStore, Once, StateEvent
+from onceward.model.record import Answer, ClaimRequest
+from onceward.observe.events import Event
+from onceward.queues import Consumer, Delivery, MemoryQueue
+from onceward.testing.queues import Seen, noting, parked, until
+from tests.queues.test_consumer import consumed
+
+NEVER = 3600.0
+"""An ack deadline as brokers have it that keep a delivery as long as we are connected."""
+
+
+@pytest.mark.fault("F72")
+@pytest.mark.parametrize("blocking", [False, True])
+async def test_work_that_ends_in_a_cancellation_of_its_own_comes_again(blocking: bool) -> None:
+    """A task that it waited for was cancelled, say. Else the delivery stays in a hand that has let go of it."""
+    once: Any = Once(MemoryStore()) if blocking else AsyncOnce(MemoryStore())
+    queue, tried = MemoryQueue(ack_deadline=NEVER), []
+
+    def attempt() -> None:
+        tried.append(1)
+        if len(tried) == 1:
+            raise asyncio.CancelledError
+
+    async def attempt_async(event: dict[str, Any]) -> None:
+        attempt()
+
+    def attempt_blocking(event: dict[str, Any]) -> None:
+        attempt()
+
+    book = once(key="{event[id]}", name="book")(attempt_blocking if blocking else attempt_async)
+    queue.put(b'{"id": "a"}')
+    queue.put(b'{"id": "a"}')  # one after the other: the other way through the batch
+    await consumed(queue, book)
+    assert len(tried) == 2
+
+
+@pytest.mark.mission("D5")
+@pytest.mark.parametrize("error", [ClaimError("no thread can be had"), RuntimeError("a bug")])
+async def test_trouble_while_claiming_is_no_reason_to_set_a_message_aside(error: Exception) -> None:
+    store, seen = Troubled(error), Seen()
+    once, queue = AsyncOnce(store), MemoryQueue(dead_letters=True)
+    queue.put(b'{"id": "a"}')
+    await consumed(queue, noting(once, seen))
+    assert seen.effects == ["a"]
+    assert queue.dead == []
+
+
+class Troubled(MemoryStore):
+    """Raises once what no store should."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self._troubles = [error]
+
+    async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
+        if self._troubles:
+            raise self._troubles.pop()
+        return await super().claim(requests, timeout=timeout)
+
+
+async def test_a_store_that_cannot_keep_states_costs_no_message() -> None:
+    once, queue = AsyncOnce(MemoryStore()), MemoryQueue(dead_letters=True)
+    trucks = once.state("trucks", ahead=None)
+    once.store.keep_newest = refused  # type: ignore[attr-defined]
+    queue.put(b"2026-03-01T12:00:00Z")
+    consumer = Consumer(trucks, queue, decode=lambda message: StateEvent(7, message.decode(), "Berlin"))
+    task = asyncio.create_task(consumer.consume())
+    await until(lambda: once.counts.get("delivered_later", 0) > 0)
+    consumer.stop()
+    await task
+    assert (len(queue), queue.dead) == (1, [])
+
+
+async def refused(*_: Any, **__: Any) -> Any:
+    raise RuntimeError("a bug")
+
+
+@pytest.mark.fault("F72")
+async def test_two_unreadable_messages_under_one_id_are_two_to_look_at() -> None:
+    once, queue = AsyncOnce(MemoryStore()), MemoryQueue()
+    for body in (b"no JSON", b"no JSON either", b"no JSON"):
+        queue.put(body, id="m1")
+    await consumed(queue, noting(once, Seen()))
+    assert await parked(once.store) == [("m1", "DecodeError")] * 2
+
+
+async def test_what_a_body_says_is_not_in_the_events() -> None:
+    once, queue, told = AsyncOnce(MemoryStore()), MemoryQueue(dead_letters=True), list[Event]()
+    once.subscribe(told.append)
+
+    def read(message: Any) -> Any:
+        raise ValueError(f"cannot read {message.body!r}")
+
+    queue.put(b"4111 1111 1111 1111")
+    await consumed(queue, noting(once, Seen()), decode=read)
+    assert "4111" in queue.dead[0][1]  # there the body is as well
+    assert told
+    assert not [event for event in told if "4111" in repr(event)]
+
+
+async def test_a_broker_that_cannot_put_off_is_not_asked_over_and_over() -> None:
+    """It gives back at once what it could not put off."""
+    once, queue = AsyncOnce(MemoryStore()), NeverLater(ack_deadline=0.001)
+
+    @once(key="{event[id]}", name="book")
+    async def book(event: dict[str, Any]) -> None:
+        raise ValueError("not now")
+
+    queue.put(b'{"id": "a"}')
+    consumer = Resting(book, queue)
+    task = asyncio.create_task(consumer.consume())
+    await until(lambda: once.counts.get("queue_failed", 0) >= 3)
+    consumer.stop()
+    await task
+    assert consumer.rests >= 2
+
+
+class NeverLater(MemoryQueue):
+    async def later(self, delivery: Delivery, seconds: float) -> None:
+        raise ConnectionError("the channel was closed")
+
+
+class Resting(Consumer):
+    rests = 0
+
+    async def _rest(self, seconds: float) -> None:
+        self.rests += 1
