@@ -19,7 +19,7 @@ from tests.queues.worker import is_ready
 
 DUPLICATES = 0.3
 PATIENCE = 120.0  # seconds without a new row after which nothing will come any more
-LOOK = 0.05
+LOOK = 0.1
 
 
 class Restarts(Protocol):

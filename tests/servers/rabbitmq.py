@@ -45,6 +45,7 @@ class RabbitServer:
             "RABBITMQ_LOG_BASE": folder,
             "RABBITMQ_ENABLED_PLUGINS_FILE": f"{folder}/enabled_plugins",
             "RABBITMQ_CONFIG_FILE": f"{folder}/none",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+sbwt none +sbwtdcpu none +sbwtdio none",  # it would wait busily
             "RUNNING_UNDER_SYSTEMD": "1",  # no shell around the server, which would survive it
             "ERL_EPMD_PORT": str(self._directory),
             "ERL_EPMD_ADDRESS": "127.0.0.1",

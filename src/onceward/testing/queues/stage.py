@@ -153,4 +153,4 @@ async def until(condition: Callable[[], bool] | Callable[[], Coroutine[Any, Any,
         if holds if isinstance(holds, bool) else await holds:
             return
         assert time.monotonic() < deadline, "it does not happen"
-        await asyncio.sleep(0.01 if at_hand else 0.05)  # a broker is asked less often
+        await asyncio.sleep(0.01 if at_hand else 0.15)  # a broker is asked less often
