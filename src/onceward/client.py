@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 from .blocks import ClaimBlock
 from .bridge import run
 from .core import inspect as records
-from .core.engine import Engine
 from .decorator import Item, P, T, answer_of, refuse_task
 from .errors import ConfigurationError
 from .face import Face, by_text
@@ -79,7 +78,6 @@ class Once(Face):
             operations=operations,
             **defaults,
         )
-        self._beside: list[Engine] = []  # the async face's engine, shared by all that `using` makes
 
     def _world(self) -> Threads:
         return Threads()

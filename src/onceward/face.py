@@ -7,7 +7,7 @@ import functools
 import inspect
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
@@ -117,6 +117,7 @@ class Face:
         self.counters = _counters(store, bus) if self._counts else None
         self.keeper = Keeper(store, bus)
         self.engine = Engine(store, self._world(), self.keeper, bus, OURSELVES)
+        self._beside: list[Engine] = []  # of the other colour; shared by all that `using` makes
 
     def _keep_no_operations(self) -> None:
         """Each colour keeps its own: what one may await, the other has to refuse."""
@@ -292,8 +293,6 @@ class Face:
         return operation, functools.partial(job_or_error, fn.job)  # with its receiver, if it is a method
 
     _awaits = False
-    _beside: Sequence[Engine] = ()
-    """Engines of its other colour."""
 
     def __repr__(self) -> str:
         tenant = "" if self._tenant is None else f", tenant={self._tenant!r}"

@@ -21,7 +21,9 @@ _BUILT_IN = {
     "postgres": "onceward.stores.postgres",
 }
 _BUILT_IN |= dict.fromkeys(("redis", "rediss", "unix"), "onceward.stores.redis")
-_EXTRAS = dict.fromkeys(("redis", "rediss", "unix"), "redis") | dict.fromkeys(("postgresql", "postgres"), "postgres")
+_EXTRAS: dict[str, str] = {
+    "redis": "redis", "rediss": "redis", "unix": "redis", "postgresql": "postgres", "postgres": "postgres"
+}  # fmt: skip
 
 
 def open_store(url: str | None = None) -> Store:
