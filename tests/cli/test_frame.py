@@ -328,7 +328,9 @@ def test_the_help_teaches_with_examples_and_the_exit_codes() -> None:
         for code, meaning in MEANINGS.items():
             assert f"{code.value:>3}  {meaning}" in text
     for name in program.commands:
-        assert call(name, "--help").exit_code == 0
+        told = call(name, "--help")
+        assert told.exit_code == 0
+        assert "\\b" not in told.stdout, "the mark of click for lines that stay as they are"
 
 
 def test_every_error_of_the_library_has_an_exit_code() -> None:

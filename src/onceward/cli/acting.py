@@ -63,7 +63,7 @@ def settle(store: Store, record: Record, request: Resolve, signed: Signature) ->
 @YES
 @common
 def release(*, key: str, force: bool, why: str, yes: bool) -> None:
-    r"""End a PENDING whose owner is dead, so that the next delivery runs it again.
+    """End a PENDING whose owner is dead, so that the next delivery runs it again.
 
     It says that the effect did not happen. The token rises at once, so that the old owner, should it still live, can
     neither renew nor complete; attempts, notes and derived keys go on as they were. A lapsed lease is enough; a live
@@ -83,7 +83,7 @@ def release(*, key: str, force: bool, why: str, yes: bool) -> None:
         if row not in (Row.LIVE, Row.LAPSED):
             raise Refusal(f"there is nothing to release: it is {standing(record, now)}, not PENDING", Exit.REFUSED)
         if row is Row.LIVE and not force:
-            raise Refusal(f"its owner is alive: {told(record, now)} → wait, or --force", Exit.REFUSED)
+            raise Refusal(f"its lease is not over: {told(record, now)} → wait, or --force", Exit.REFUSED)
         ask("Release 1 record, and let it run again", [told(record, now)], yes=yes)
         request = Resolve(
             record.id, record.token, Resolution.NOT_APPLIED, state_seen=State.PENDING, force=row is Row.LIVE
@@ -99,7 +99,7 @@ def release(*, key: str, force: bool, why: str, yes: bool) -> None:
 @YES
 @common
 def retry(*, key: str, why: str, yes: bool) -> None:
-    r"""Make a FAILED key claimable again, now: also if it failed for good, or was to wait.
+    """Make a FAILED key claimable again, now: also if it failed for good, or was to wait.
 
     It stays the same piece of work: attempts, notes and derived keys go on, so that a remote that knows such a key does
     nothing twice. If all attempts were used, one more is allowed. To begin anew: onceward forget.
@@ -155,7 +155,7 @@ def resolve(
     why: str,
     yes: bool,
 ) -> None:
-    r"""Say how the attempt of a PARKED record ended, once you have found out.
+    """Say how the attempt of a PARKED record ended, once you have found out.
 
     The result is stored as plain JSON values, not encrypted. It does not enter the audit trail.
 
@@ -227,7 +227,7 @@ def _parsed(result: str | None) -> Any:
 @YES
 @common
 def forget(*, keys: tuple[str, ...], force: bool, why: str, yes: bool) -> None:
-    r"""Make keys free, whatever their state: the next delivery runs as new work.
+    """Make keys free, whatever their state: the next delivery runs as new work.
 
     A live owner is spared unless --force; then it can no longer complete, but it is not stopped.
 
@@ -257,7 +257,7 @@ def forget(*, keys: tuple[str, ...], force: bool, why: str, yes: bool) -> None:
 @YES
 @common
 def purge(*, limit: int, why: str, yes: bool) -> None:
-    r"""Delete records that answer for nothing any more: windows that are over, keys that are free.
+    """Delete records that answer for nothing any more: windows that are over, keys that are free.
 
     \b
     Example, for cron:

@@ -28,7 +28,7 @@ MOST = 100_000  # entries looked through for what a store cannot search for: the
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many.")
 @common
 def audit(*, key: str | None, since: str | None, limit: int) -> None:
-    r"""Tell who changed records by hand, when, why, and from what to what; the newest first.
+    """Tell who changed records by hand, when, why, and from what to what; the newest first.
 
     release, retry, resolve, forget and purge write it, in the same step as the change. Neither payloads nor results
     enter it. It is kept for 400 days, also when the record is gone.

@@ -46,7 +46,7 @@ class Check(NamedTuple):
 )
 @common
 def doctor(declared: tuple[str, ...]) -> int:
-    r"""Look at the store and at what waits for a person.
+    """Look at the store and at what waits for a person.
 
     Exit code 0: all is well. 1: something needs attention. 69, 74: the store cannot be used, one line says why.
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @program.command("consume")
 @click.argument("targets", metavar="MODULE:APP...", nargs=-1, required=True)
 def consume(*, targets: tuple[str, ...]) -> int:
-    r"""Work on the messages of queues until told to stop.
+    """Work on the messages of queues until told to stop.
 
     MODULE:APP is where a consumer is: `shop.orders:app` is the `app` of `shop/orders.py`, looked for from the current
     folder on. Several are run side by side. Start it as often as you like, on as many machines: each message has its

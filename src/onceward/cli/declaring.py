@@ -23,7 +23,7 @@ from .settings import declared
 @click.argument("place", metavar="[MODULE:NAME]", required=False)
 @OUTPUT
 def list_operations(place: str | None) -> int:
-    r"""List the declared operations: key, window, lease and choices.
+    """List the declared operations: key, window, lease and choices.
 
     Without MODULE:NAME they are read from onceward.toml, or [tool.onceward.operations] in pyproject.toml. With it, from
     an `Operations`, or from a client that has some. Exit code 1: a window is shorter than the retry span of its sender.

@@ -22,7 +22,7 @@ from .program import common, program, store_url, wants_json
 @YES
 @common
 def migrate(*, dry_run: bool, sql: bool, yes: bool) -> None:
-    r"""Make the store's tables, or bring older ones up to date.
+    """Make the store's tables, or bring older ones up to date.
 
     A migration only adds, so that an older Onceward goes on working beside a newer one. Programs that open a SQLite
     store migrate it by themselves; this is for those who want to see it first, or to have it done by somebody else.

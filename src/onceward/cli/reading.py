@@ -92,7 +92,7 @@ def _row(record: Record, now: int) -> list[str]:
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many.")
 @common
 def ls(states: tuple[str, ...], older_than: str | None, claimed_before: str | None, order: str, limit: int) -> None:
-    r"""List records; those last touched first. FREE ones only on demand.
+    """List records; those last touched first. FREE ones only on demand.
 
     \b
     Examples:
@@ -131,7 +131,7 @@ def ls(states: tuple[str, ...], older_than: str | None, claimed_before: str | No
 @click.option("--value", is_flag=True, help="Decode and show the stored result, too.")
 @common
 def show(*, key: str, value: bool) -> None:
-    r"""Show every field of one record.
+    """Show every field of one record.
 
     KEY is the readable key, or id:<hex> as `onceward ls` shows it.
 
@@ -181,7 +181,7 @@ def _plain(fact: Any) -> str:
 @SCOPE
 @common
 def explain(key: str) -> None:
-    r"""Tell in plain sentences why it was skipped, by whom, since when, until when.
+    """Tell in plain sentences why it was skipped, by whom, since when, until when.
 
     \b
     Examples:
@@ -228,7 +228,7 @@ def words_of(record: Record) -> Reasons:
 @SCOPE
 @common
 def stats(since: str | None) -> None:
-    r"""Count records by scope and state; or, with --since, what was done, hour by hour.
+    """Count records by scope and state; or, with --since, what was done, hour by hour.
 
     \b
     Examples:

@@ -39,7 +39,7 @@ WORDS = (
 @click.option("--every", metavar="DURATION", default="5s", show_default=True, help="How long to rest between looks.")
 @OUTPUT
 def recover(*, target: str, only_once: bool, every: str) -> int:
-    r"""Finish work whose worker died, that failed, or that is half done, without waiting for a redelivery.
+    """Finish work whose worker died, that failed, or that is half done, without waiting for a redelivery.
 
     MODULE:APP is where the client is: `shop.jobs:once` is the `once` of `shop/jobs.py`. What it has declared with
     store_input=True, and its sagas, is run as if it had been delivered again. Other work is listed: it needs a

@@ -38,7 +38,7 @@ MISSING = "–"
 @PEOPLE
 @OUTPUT
 def review(*, pair: tuple[str, ...], answer: str | None, asks: bool, limit: int, url: str) -> None:
-    r"""List pairs that may be one person, with the evidence side by side; or answer.
+    """List pairs that may be one person, with the evidence side by side; or answer.
 
     Each of the two is a person of its own until you answer. The answer is remembered: a pair is asked about once.
 

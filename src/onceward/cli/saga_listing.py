@@ -34,7 +34,7 @@ SIGNS = {
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many.")
 @common
 def sagas(*, parked: bool, everything: bool, limit: int) -> None:
-    r"""List sagas that are under way, waiting or undone, and how far each of their steps has come.
+    """List sagas that are under way, waiting or undone, and how far each of their steps has come.
 
     \b
     In the table, before the name of a step:

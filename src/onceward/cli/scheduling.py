@@ -36,7 +36,7 @@ TOLD_OTHERWISE = frozenset({"missed", "failed"})
 @click.option("--list", "only_list", is_flag=True, help="Only show the schedules and their next slots.")
 @OUTPUT
 def schedule(*, target: str, only_list: bool) -> int:
-    r"""Run the schedules of an application until it is told to stop.
+    """Run the schedules of an application until it is told to stop.
 
     MODULE:APP is where its client is: `shop.jobs:once` is the `once` of `shop/jobs.py`, looked for from the current
     folder on. Start it on as many machines as you like: each slot is run once. The store is the client's own.

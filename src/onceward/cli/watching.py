@@ -37,7 +37,7 @@ LONGEST_ALERT = 60.0  # seconds; then it counts as failed, and the next check tr
 @APP
 @common
 def check_rules(command: str | None) -> int:
-    r"""Look whether the rules hold. Exit code 1: at least one is broken; what to do is printed with it.
+    """Look whether the rules hold. Exit code 1: at least one is broken; what to do is printed with it.
 
     Thresholds are in onceward.toml; `onceward rules` shows them. With --alert, a command is run for each broken rule,
     once in 24 h per rule and scope, on however many machines and however often this is called; one that fails is tried
@@ -108,7 +108,7 @@ def _words(command: str) -> list[str]:
 @click.option("--grafana", "form", flag_value="grafana", help="The dashboard for Grafana, to be imported.")
 @common
 def show_rules(form: str | None) -> None:
-    r"""Show the thresholds of the rules, or the rules for Prometheus, or the dashboard.
+    """Show the thresholds of the rules, or the rules for Prometheus, or the dashboard.
 
     \b
     Examples:

@@ -72,7 +72,7 @@ async def forget(
         raise NotAcquired("the record changed since it was seen, so it was not forgotten; look again", key=key.text)
     if answer.verdict is Verdict.REFUSED:
         raise AlreadyRunning(
-            "its owner is alive, so it was not forgotten",
+            "its lease is not over, so it was not forgotten",
             key=key.text,
             retry_after=lease_left(answer),
             hint="wait, or force it",
