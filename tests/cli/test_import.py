@@ -96,11 +96,13 @@ def test_a_person_sees_a_bar(folder: Path) -> None:
 
 
 STRUCK = """
-import os, sys
+import os, signal, sys
 from onceward.cli.program import start
 from onceward.imports.running import Import
 
 sound = Import._batch
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs us behind may have it ignored
 
 def struck(self, *args):
     entry = sound(self, *args)
