@@ -28,7 +28,7 @@ demo: $(RUNTIME) ## workers killed at random, then the audit of what they really
 test: $(DEV) ## lint, types, then the tests (ARGS goes to pytest)
 	$(run-lint)
 	$(run-types)
-	$(PY) -m pytest -n 3 $(ARGS)
+	$(PY) -m pytest -n 3 --dist worksteal $(ARGS)
 
 lint: $(DEV) ## ruff and the direction of dependence
 	$(run-lint)
