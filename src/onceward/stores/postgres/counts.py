@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Final
 
 from onceward.model.counts import KEEP_COUNTS, Counted, Sheet, decoded, encoded
 
-from .upkeep import CHUNK, Turn
+from .upkeep import Turn, in_chunks
 
 SWEEP: Final = 2
 """Old sheets deleted by the way per sheet: twice what is added."""
@@ -28,16 +29,7 @@ class PostgresCounts:
         return found
 
     async def expire_counts(self, limit: int, *, timeout: float) -> int:
-        """In chunks, each a transaction of its own."""
-        deadline = time.monotonic() + timeout
-        gone = 0
-        while gone < limit:
-            most = min(limit - gone, CHUNK)
-            went: int = await self._with(deadline, _expire, most)
-            gone += went
-            if went < most:
-                break
-        return gone
+        return await in_chunks(partial(self._with, time.monotonic() + timeout, _expire), limit)
 
 
 async def _keep(turn: Turn, sheets: Sequence[Sheet]) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 from onceward.errors import StoreUnavailable
@@ -21,7 +22,7 @@ from onceward.model.ordering import content_of
 
 from .faults import Refused
 from .statements import Statement, Statements
-from .upkeep import CHUNK, Turn
+from .upkeep import Turn, in_chunks
 from .wire import Call, Rows
 
 FEW: Final = 16
@@ -152,16 +153,7 @@ class PostgresNewest:
         return found
 
     async def expire_newest(self, limit: int, *, timeout: float) -> int:
-        """In chunks, each a transaction of its own."""
-        deadline = time.monotonic() + timeout
-        gone = 0
-        while gone < limit:
-            most = min(limit - gone, CHUNK)
-            went: int = await self._with(deadline, _expire, most)
-            gone += went
-            if went < most:
-                break
-        return gone
+        return await in_chunks(partial(self._with, time.monotonic() + timeout, _expire), limit)
 
     async def _kept(self, turn: Turn, deliveries: Sequence[Delivery], keep: Keep) -> list[Ruled]:
         batch = Batch(turn.table.statements, deliveries, keep, turn.now)

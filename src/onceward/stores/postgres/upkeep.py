@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
@@ -36,6 +36,18 @@ KEPT = Statement(
     " current_setting('full_page_writes')"
 )
 """Which server it is, and whether what it acknowledges survives a power cut."""
+
+
+async def in_chunks(delete: Callable[[int], Awaitable[int]], limit: int) -> int:
+    """What has expired goes in chunks, each a transaction of its own; tells how many went."""
+    gone = 0
+    while gone < limit:
+        most = min(limit - gone, CHUNK)
+        went = await delete(most)
+        gone += went
+        if went < most:
+            break
+    return gone
 
 
 class Turn(NamedTuple):
