@@ -15,40 +15,9 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from onceward import Once
-from onceward.cli import (
-    acting,
-    auditing,
-    checkup,
-    consuming,
-    declaring,
-    imports,
-    migrating,
-    reading,
-    recovering,
-    reviewing,
-    running,
-    saga_listing,
-    scheduling,
-    watching,
-)
-from onceward.cli.program import program
+from onceward.cli.program import load, program
 
-COMMANDS = (
-    acting,
-    auditing,
-    checkup,
-    consuming,
-    declaring,
-    imports,
-    migrating,
-    reading,
-    reviewing,
-    running,
-    scheduling,
-    watching,
-    recovering,
-    saga_listing,
-)  # importing is what adds them
+load()
 
 
 def call(*words: object) -> Result:

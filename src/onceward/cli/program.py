@@ -166,7 +166,8 @@ def wants_json() -> bool:
 def program() -> None: ...
 
 
-def start(arguments: Sequence[str] | None = None) -> NoReturn:
+def load() -> None:
+    """Add the commands: importing a module is what adds its own."""
     from . import (  # noqa: F401 (each adds its commands)
         acting,
         auditing,
@@ -184,4 +185,7 @@ def start(arguments: Sequence[str] | None = None) -> NoReturn:
         watching,
     )
 
+
+def start(arguments: Sequence[str] | None = None) -> NoReturn:
+    load()
     program.main(args=arguments, prog_name="onceward")
