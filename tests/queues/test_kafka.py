@@ -46,10 +46,10 @@ def test_settings_that_would_lose_messages_are_refused(settings: dict[str, Any])
         KafkaQueue("orders", settings)
 
 
-async def received(queue: KafkaQueue, number: int) -> list[Delivery]:
+async def received(queue: KafkaQueue, number: int, wait: float = 0.5) -> list[Delivery]:
     found: list[Delivery] = []
     while len(found) < number:
-        found += await queue.receive(number - len(found), 0.5)
+        found += await queue.receive(number - len(found), wait)
     return found
 
 
@@ -83,11 +83,14 @@ async def test_offsets_are_committed_in_order_and_the_rest_comes_again(kafka: Ka
     topic.close()
 
 
-async def test_a_partition_whose_first_message_is_never_done_is_paused_in_the_end(kafka: KafkaServer) -> None:
+@pytest.mark.parametrize("wait", [0.5, 60.0])  # 60 s: the very call that is assigned the partition receives from it
+async def test_a_partition_whose_first_message_is_never_done_is_paused_in_the_end(
+    kafka: KafkaServer, wait: float
+) -> None:
     topic = OnKafka(kafka.address)
     topic.produce([(b"%d" % number, 0) for number in range(20)])
     queue = await opened(topic, most_ahead=5)
-    stuck, *others = await received(queue, 5)
+    stuck, *others = await received(queue, 5, wait)
     await queue.ack(others)
     assert await queue.receive(10, 0.5) == []
     await queue.ack([stuck])

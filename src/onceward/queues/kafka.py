@@ -77,6 +77,7 @@ class KafkaQueue:
         self._again: list[tuple[float, int, Delivery]] = []
         self._numbers = itertools.count()
         self._paused: set[Partition] = set()
+        self._unsure: set[Partition] = set()  # just assigned: paused or not, as it was when we had it before
 
     async def open(self) -> None:
         await asyncio.to_thread(self._subscribe)
@@ -136,13 +137,14 @@ class KafkaQueue:
         with self._lock:
             for one in partitions:
                 self._partitions[one.topic, one.partition] = Offsets()
-                self._paused.add((one.topic, one.partition))  # as it may have been before: it is resumed in any case
+                self._unsure.add((one.topic, one.partition))
 
     def _revoked(self, _: Any, partitions: Sequence[Any]) -> None:
         """They are somebody else's now. What is in hand of them is finished; who gets it next asks the store."""
         with self._lock:
             for one in partitions:
                 self._partitions.pop((one.topic, one.partition), None)
+                self._unsure.discard((one.topic, one.partition))
                 self._paused.discard((one.topic, one.partition))
             self._again = [entry for entry in self._again if self._is_ours(entry[2])]
             heapq.heapify(self._again)
@@ -210,7 +212,9 @@ class KafkaQueue:
     def _pause(self, wanted: set[Partition]) -> None:
         """Exactly these are paused from now on."""
         partition = _library().TopicPartition
-        more, fewer = wanted - self._paused, self._paused - wanted
+        with self._lock:
+            unsure, self._unsure = self._unsure, set()
+        more, fewer = wanted - (self._paused - unsure), (self._paused | unsure) - wanted
         if more:
             self._consumer.pause([partition(*where) for where in more])
         if fewer:
