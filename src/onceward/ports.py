@@ -125,7 +125,8 @@ class World(Protocol):
     def lane(self, send: Send, *, flights: int = 1) -> Lane:
         """Group commit for a store that takes requests of any kind in one call.
 
-        `flights`: how many calls may be under way at once, where calls do not block each other.
+        `flights`: how many calls may be under way at once, where calls do not block each other. `send` runs in no task
+        of its own: what it awaits are futures, or calls of this world; a driver that asks for a task needs one.
         """
         ...
 
