@@ -1,8 +1,9 @@
 """Group commit among the tasks of an event loop: what arrives while a call is under way flies with the next.
 
-A flight belongs to no passenger: whoever is cancelled disturbs nobody. The first call takes off in the loop's next
-turn, so that what was started together goes together. A store whose calls follow each other on the wire may have
-several flights in the air, each with fewer aboard: while one is answered, the next is served. A flight that fails is
+A flight belongs to no passenger: whoever is cancelled disturbs nobody. A call takes off in the loop's next turn, so that
+what was started together goes together. A store whose calls follow each other on the wire may have several flights in
+the air, each with fewer aboard: while one is answered, the next is served; there, who finds nobody takes off at once.
+A flight that fails is
 repeated, each request alone, with the same nonce: one bad item fails alone. Whose time is over leaves the queue;
 whoever is in the air has to land.
 """
@@ -71,7 +72,10 @@ class Runway:
 
     def board(self, one: Passenger) -> Future[list[Answer]]:
         self._queue.add(one)
-        if self._boarding or self._flights >= self._most:
+        if not self._flights and self._most > 1:  # who is alone has nobody to wait for, and others may follow
+            self._flights = 1
+            self._depart()
+        elif self._boarding or self._flights >= self._most:
             self._mind(one)
         else:
             self._take_off()
