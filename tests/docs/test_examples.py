@@ -28,7 +28,9 @@ def test_the_examples_of_a_page_run_and_print_what_it_says(
         (tmp_path / name).write_text(text, encoding="utf-8")
     environment = {name: value for name, value in os.environ.items() if name != "ONCEWARD_STORE_URL"}
     if "DATABASE_URL" in program(page):
-        environment["DATABASE_URL"] = new_database(request.getfixturevalue("postgres"), f"docs_{page.stem.replace('-', '_')}")
+        environment["DATABASE_URL"] = new_database(
+            request.getfixturevalue("postgres"), f"docs_{page.stem.replace('-', '_')}"
+        )
     if "REDIS_URL" in program(page):
         environment["REDIS_URL"] = shared().url()
     run = subprocess.run(

@@ -1,11 +1,10 @@
 """Group commit among the tasks of an event loop: what arrives while a call is under way flies with the next.
 
-A flight belongs to no passenger: whoever is cancelled disturbs nobody. A call takes off in the loop's next turn, so that
-what was started together goes together. A store whose calls follow each other on the wire may have several flights in
-the air, each with fewer aboard: while one is answered, the next is served; there, who finds nobody takes off at once.
-A flight that fails is
-repeated, each request alone, with the same nonce: one bad item fails alone. Whose time is over leaves the queue;
-whoever is in the air has to land.
+A flight belongs to no passenger: whoever is cancelled disturbs nobody. A call takes off in the loop's next turn, so
+that what was started together goes together. A store whose calls follow each other on the wire may have several
+flights in the air, each with fewer aboard: while one is answered, the next is served. There, who finds nobody in the
+air takes off at once. A flight that fails is repeated, each request alone, with the same nonce: one bad item fails
+alone. Whose time is over leaves the queue; whoever is in the air has to land.
 """
 
 from __future__ import annotations
