@@ -22,11 +22,12 @@ class Book:
         kind, _, place = store.partition("://")
         self._postgres = store.partition("?")[0] if kind.startswith("postgres") else ""
         on_sqlite = kind == "sqlite"
-        self._path = place.removeprefix("/") if on_sqlite else str(Path(folder) / "quotes.db")
+        self._path = place.partition("?")[0].removeprefix("/") if on_sqlite else str(Path(folder) / "quotes.db")
         self.joined = bool(self._postgres or on_sqlite) if joined is None else joined
         self._name = name
-        marks = ("%s" if self._postgres else "?",) * 4
-        self._insert = f"INSERT INTO {name} VALUES ({', '.join(marks)})"  # noqa: S608 (a name of ours)
+        mark = "%s" if self._postgres else "?"
+        self._look = f"SELECT 1 FROM {name} WHERE risk = {mark}"  # noqa: S608 (a name of ours)
+        self._insert = f"INSERT INTO {name} VALUES ({mark}, {mark}, {mark}, {mark})"  # noqa: S608
         if not (self._postgres or on_sqlite):
             self._insert += " ON CONFLICT DO NOTHING"
 
@@ -45,7 +46,8 @@ class Book:
 
     def knows(self, submission: Submission) -> bool:
         """As one looks who does not have Onceward."""
-        return any(risk == submission.risk for risk, *_ in self.rows())
+        with self._transaction() as connection:
+            return bool(connection.execute(self._look, (submission.risk,)).fetchall())
 
     def write(self, submission: Submission, quote: Quote) -> None:
         """For threads."""
