@@ -102,7 +102,7 @@ class Calls:
         self, collection: str, deadline: float, *, limit: int | None = None, **how: Any
     ) -> tuple[list[Found], int]:
         """Documents of a collection, and the server's time. `how`: see `Query`."""
-        asked = Query(**{"from": [Query.CollectionSelector(collection_id=collection)], **how})
+        asked = Query(from_=[Query.CollectionSelector(collection_id=collection)], **how)
         if limit is not None:
             asked.limit.value = limit
         request = messages.RunQueryRequest.pb()(parent=self._base, structured_query=asked)
@@ -120,7 +120,7 @@ class Calls:
 
     async def count(self, collection: str, deadline: float, where: Any) -> int:
         """How many documents of a collection are like this, without reading them."""
-        asked = Query(**{"from": [Query.CollectionSelector(collection_id=collection)]}, where=where)
+        asked = Query(from_=[Query.CollectionSelector(collection_id=collection)], where=where)
         count = Aggregation.Aggregation(alias="n", count=Aggregation.Aggregation.Count())
         request = messages.RunAggregationQueryRequest.pb()(
             parent=self._base,
