@@ -84,6 +84,11 @@ class FirestoreStore(Watchers):
         self._open: Open | None = None
         self._opening = threading.Lock()
 
+    @property
+    def clock(self) -> Clock | None:
+        """What tells the time here instead of the server, for those who answer in the store's place."""
+        return self._clock
+
     def twin(self) -> FirestoreStore:
         other = FirestoreStore(self._place, clock=self._clock)
         other._recall = self._recall  # noqa: SLF001 (one of us: the keeper renews what we have claimed)

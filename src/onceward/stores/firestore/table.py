@@ -35,8 +35,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.01, 1.0  # seconds before what lost a race asks a
 LARGEST: Final = 1 << 20
 """Bytes of a document."""
 
-ROOM: Final = 96 << 10
-"""Of these for all but the result: names, marks, a note, a saga's journal."""
+ROOM: Final = 288 << 10
+"""Of these for all but the result: names, marks, notes, a stored input, the journal of a saga."""
 
 LOOKED_AT: Final = LARGEST // 2
 """A record with less than that in it need not be measured."""
