@@ -100,12 +100,10 @@ class FirestoreJoined:
             one = await self._search(request.id, deadline)
         if one is None:
             return Known(name, None, there=False, record=None), now
-        record = self._records.record(request.id, one.fields)
-        if record.id != request.id:
-            raise ConfigurationError(
-                f"{self._calls.name}: this content is on record for {record.scope}, and a document has room for one",
-                hint="give each operation that works on contents a collection of its own",
-            )
+        if isinstance(request, ClaimRequest):
+            record = self._records.claimed(request, one.fields, self._calls.name)
+        else:
+            record = self._records.record(request.id, one.fields)
         return Known(one.name, record, there=True, record=record), now
 
     async def _search(self, id: bytes, deadline: float) -> Found | None:
