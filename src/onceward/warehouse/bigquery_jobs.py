@@ -63,7 +63,7 @@ class Jobs:
                 )
             except self._bigquery.errors.Conflict:  # it was sent before: look at that one
                 is_ours = False
-                job = self._client.get_job(job_id, **self._settings)
+                job = self._known(job_id)
             job.result(job_retry=None, **self._settings)
 
         try:
@@ -71,6 +71,13 @@ class Jobs:
         except Aborted as error:
             error.is_ours = is_ours
             raise
+
+    def _known(self, job_id: str) -> Any:
+        errors = self._bigquery.errors
+        try:
+            return self._client.get_job(job_id, **self._settings)
+        except errors.NotFound as error:  # it happens for a moment
+            raise errors.ServiceUnavailable(f"the job {job_id} is there and cannot be found") from error
 
     def _config(self, parameters: dict[str, str]) -> Any:
         values = [self._bigquery.ScalarQueryParameter(name, "STRING", value) for name, value in parameters.items()]
