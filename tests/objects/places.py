@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
-
-import boto3
+from typing import TYPE_CHECKING, Any
 
 from onceward.objects import Objects, open_objects
-from tests.servers.ministack import Ministack
+
+if TYPE_CHECKING:
+    from tests.servers.ministack import Ministack
 
 BUCKET = "onceward"
 KEYS = {"access_key_id": "test", "secret_access_key": "test", "region": "us-east-1"}
@@ -22,6 +22,8 @@ _servers: list[Ministack] = []
 def server() -> Ministack:
     """One for the tests of a worker, started when the first of them needs it. It ends with its parent."""
     if not _servers:
+        from tests.servers.ministack import Ministack
+
         _servers.append(Ministack().begin())
         os.environ[SERVER] = _servers[0].url
         s3().create_bucket(Bucket=BUCKET)
@@ -33,10 +35,13 @@ def end() -> None:
         _servers.pop().end()
 
 
-def s3(url: str | None = None) -> Any:
+def s3() -> Any:
+    """Past the library."""
+    import boto3  # half a second, which child processes do without
+
     return boto3.client(
         "s3",
-        endpoint_url=url or os.environ[SERVER],
+        endpoint_url=os.environ[SERVER],
         aws_access_key_id="test",
         aws_secret_access_key="test",
         region_name="us-east-1",
