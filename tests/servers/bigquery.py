@@ -1,12 +1,13 @@
 """The emulator `bqemulator`, in a virtual environment of its own: it wants other versions than we do.
 
-It is made beside the tests' own environment, once; whoever comes later finds it. What the emulator does otherwise than
-BigQuery is put right by `Front`: see there.
+It is made inside of the tests' own environment, once; whoever comes later finds it. ONCEWARD_TEST_BQEMULATOR names
+another place for it. What the emulator does otherwise than BigQuery is put right by `Front`: see there.
 """
 
 from __future__ import annotations
 
 import fcntl
+import os
 import socket
 import subprocess
 import sys
@@ -24,7 +25,7 @@ WANTED = (
     "numpy",
 )
 EXTENSION = "from duckdb_extensions import import_extension; import_extension('spatial')"
-HOME = Path(sys.prefix) / f"bqemulator-{VERSION}"
+HOME = Path(os.environ.get("ONCEWARD_TEST_BQEMULATOR") or Path(sys.prefix) / f"bqemulator-{VERSION}")
 PATIENCE = 600  # seconds for the installation
 
 
@@ -33,7 +34,7 @@ def emulator() -> Path:
     program, done = HOME / "bin" / "bqemulator", HOME / ".installed"
     if done.exists():
         return program
-    with (Path(sys.prefix) / ".bqemulator-lock").open("w") as lock:
+    with HOME.with_name(f"{HOME.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # of several workers, one installs
         if not done.exists():
             try:
@@ -59,16 +60,23 @@ def _install() -> None:
 class BigQueryServer(Server):
     """One emulator. What it holds is in memory."""
 
+    patience = 90.0  # it imports much
+
     def __init__(self) -> None:
         program = emulator()
         self._folder = tempfile.TemporaryDirectory(prefix="onceward-bigquery-", ignore_cleanup_errors=True)
         port = free_port()
         command = [str(program), "start", "--rest-port", str(port), "--grpc-port", str(free_port())]
+        command += ["--log-level", "error"]
         super().__init__(command, port, Path(self._folder.name) / "log")
         self.endpoint = f"http://127.0.0.1:{port}"
 
     def begin(self) -> BigQueryServer:
-        self.start(_answers)
+        try:
+            self.start(_answers)
+        except BaseException:
+            self.end()
+            raise
         return self
 
     def end(self) -> None:

@@ -39,6 +39,9 @@ class Front:
         self.repeated: list[str] = []
         """Ids of jobs that were sent again."""
 
+        self.expiring: set[str] = set()
+        """Tables that BigQuery would remove by itself. (The emulator keeps them.)"""
+
         self.aborted = 0
         self.lost = 0
         self._lose: list[str] = []
@@ -115,21 +118,21 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self._body()
-        if not JOBS.fullmatch(self.path.partition("?")[0]):
+        path = self.path.partition("?")[0]
+        if not JOBS.fullmatch(path):
+            self.front.asked["jobs"] += path.endswith("/queries")
+            if path.endswith("/tables") and (made := json.loads(body)).get("expirationTime"):
+                self.front.expiring.add(made["tableReference"]["tableId"])
             self._forward(body)
             return
         asked = json.loads(body)
         job, script = asked["jobReference"]["jobId"], asked["configuration"]["query"]["query"]
         verdict = self.front.begin(job, script)
         if verdict == "known":
-            said = f"Already Exists: Job {job}"
-            error = {"code": 409, "message": said, "errors": [{"reason": "duplicate", "message": said}]}
-            self._send(409, json.dumps({"error": error}).encode())
-            return
-        if verdict == "aborted":
+            status, answer = 409, _already_there(job)
+        elif verdict == "aborted":
             self.front.failed[job] = _failed(asked)
-            answer = json.dumps(self.front.failed[job]).encode()
-            status = 200
+            status, answer = 200, json.dumps(self.front.failed[job]).encode()
         else:
             try:
                 status, answer = self._behind(body)
@@ -179,6 +182,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Silent: the tests say what went wrong."""
+
+
+def _already_there(job: str) -> bytes:
+    said = f"Already Exists: Job {job}"
+    error = {"code": 409, "message": said, "errors": [{"reason": "duplicate", "message": said}]}
+    return json.dumps({"error": error}).encode()
 
 
 def _failed(asked: dict[str, Any]) -> dict[str, Any]:

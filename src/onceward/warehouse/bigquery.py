@@ -64,17 +64,25 @@ class BigQueryWarehouse:
             settings = {"credentials": self._driver.Anonymous(), "client_options": {"api_endpoint": place.endpoint}}
         self.client: Any = self._driver.Client(place.project, location=place.location, **settings)
         self._jobs = Jobs(self.client, self.name, place.timeout)
+        self._make_dataset(place.dataset)
         self._make(place.dataset, LOADS, sql.LOADS)
 
     def prepare(self, table: Table) -> None:
         dataset, name = self._parts(table)
+        if dataset != self._place.dataset:
+            self._make_dataset(dataset)
         columns = {column: sql.TYPES[kind] for column, kind in table.columns.items()}
         found = self._make(dataset, name, columns)
         refuse_other_columns(
             table, {field.name: FOUND_AS.get(field.field_type.lower(), field.field_type) for field in found}
         )
-        self._make(self._place.dataset, _turns(table), sql.TURN)
-        self._jobs.run(f"onceward_{uuid.uuid4().hex}", sql.first_turn(self._quoted(_turns(table))))
+        self._prepare_turns(_turns(table))
+
+    def _prepare_turns(self, name: str) -> None:
+        self._make(self._place.dataset, name, sql.TURN)
+        turns = self._quoted(name)
+        if not self._jobs.rows(f"SELECT turn FROM {turns} LIMIT 1"):  # noqa: S608 (a checked name)
+            self._jobs.run(f"onceward_turn_{uuid.uuid4().hex}", sql.first_turn(turns))
 
     def load(
         self, load_id: str, table: Table, rows: Iterable[Mapping[str, Any]], *, fingerprint: Fingerprinting = "rows"
@@ -155,14 +163,19 @@ class BigQueryWarehouse:
         )
         table.expires = expires
 
-        def make() -> list[Any]:
-            try:
-                return list(self.client.create_table(table, exists_ok=True, retry=None).schema)
-            except self._driver.errors.NotFound:
-                self.client.create_dataset(f"{self._place.project}.{dataset}", exists_ok=True, retry=None)
-                return list(self.client.create_table(table, exists_ok=True, retry=None).schema)
+        return self._jobs.asked(lambda: list(self.client.create_table(table, exists_ok=True, retry=None).schema))
 
-        return self._jobs.asked(make)
+    def _make_dataset(self, dataset: str) -> None:
+        """Asked for first: to make one takes a right that a loader need not have."""
+        reference = f"{self._place.project}.{dataset}"
+
+        def make() -> None:
+            try:
+                self.client.get_dataset(reference, retry=None)
+            except self._driver.errors.NotFound:
+                self.client.create_dataset(reference, exists_ok=True, retry=None)
+
+        self._jobs.asked(make)
 
     def _parts(self, table: Table) -> tuple[str, str]:
         dataset, _, name = table.name.rpartition(".")

@@ -40,14 +40,22 @@ class Jobs:
         self._client = client
         self._name = name
         self._bigquery = driver()
+        self._timeout = timeout
         self._settings: dict[str, Any] = {"retry": None, "timeout": timeout}
 
     def rows(self, sql: str, **parameters: str) -> list[tuple[Any, ...]]:
         """What a query answers that changes nothing: asked again as often as need be."""
 
         def ask() -> list[tuple[Any, ...]]:
-            job = self._client.query(sql, job_config=self._config(parameters), job_retry=None, **self._settings)
-            return [tuple(row) for row in job.result(job_retry=None, **self._settings)]
+            found = self._client.query_and_wait(
+                sql,
+                job_config=self._config(parameters),
+                api_timeout=self._timeout,
+                wait_timeout=self._timeout,
+                retry=None,
+                job_retry=None,
+            )
+            return [tuple(row) for row in found]
 
         return self.asked(ask)
 
@@ -89,7 +97,7 @@ class Jobs:
         for sending in range(1, SENDINGS + 1):
             try:
                 return ask()
-            except (errors.GoogleAPIError, self._bigquery.no_answer, TookTooLong) as error:
+            except (errors.GoogleAPIError, *self._bigquery.no_answer, TookTooLong) as error:
                 if not self._is_away(error) or sending == SENDINGS:
                     raise self._explained(error, key) from error
                 time.sleep(random.uniform(0, PAUSE * 2**sending))  # noqa: S311 (so that two do not come again together)
