@@ -93,8 +93,8 @@ def demo(folder: Path, documents: Documents, inbox: Inbox) -> None:
         printed = lines(number, dice)
         (folder / "inbox" / f"scan {number:02}.pdf").write_bytes(pdf(printed))
         if number % 4 == 0:
-            (folder / "inbox" / f"scan {number:02} again.pdf").write_bytes(pdf(printed))
-            (folder / "inbox" / f"scan {number:02} page 2.pdf").write_bytes(pdf([*printed, "Page 2"]))
+            (folder / "inbox" / f"scan {number:02}_renamed.pdf").write_bytes(pdf(printed))
+            (folder / "inbox" / f"scan {number:02}_page_2.pdf").write_bytes(pdf([*printed, "Page 2"]))
     for path, outcome in inbox.look():
         facts = documents.record(outcome.key) or {}
         became = (facts["gcs_output_path"] or "").rpartition("/")[2] or facts["error_message"]

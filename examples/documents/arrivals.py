@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from msgspec import MsgspecError
+
 from examples.documents.pipeline import Documents, is_settled
 from onceward import Outcome
 from onceward.http.webhooks import Answer, Webhook, WebhookEvent, standard
@@ -17,7 +19,7 @@ class Inbox:
 
     def __init__(self, documents: Documents, folder: Path) -> None:
         self._documents = documents
-        self._folder = folder
+        self._folder = folder.resolve()
         self._seen: set[tuple[str, int, int]] = set()
 
     def look(self) -> Iterator[tuple[Path, Outcome[dict[str, Any]]]]:
@@ -43,9 +45,11 @@ class Inbox:
         return Webhook(self._documents.once, standard(secret), self._announced, name="documents_webhook")
 
     def _announced(self, event: WebhookEvent) -> Answer:
-        name = event.json()["name"]
-        path = self._folder / name
-        if path.parent != self._folder or path.is_symlink():  # it would lead out of the folder
+        try:
+            path = (self._folder / event.json()["name"]).resolve()
+        except (LookupError, TypeError, ValueError, MsgspecError):
+            path = self._folder
+        if path.parent != self._folder:  # it would lead out of the folder
             return Answer.json({"reason": "no name of a file"}, status=400)
         if not path.is_file():
             return Answer.json(

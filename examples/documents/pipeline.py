@@ -138,7 +138,6 @@ class Documents:
 
     def _upload(self, step: StepRun) -> str:
         invoice: Invoice = step.results["extract"]
-        step.check()
         put = self._objects.put(file_name(invoice), _unchanged(step.input.path, step.saga_key), if_other="beside")
         current_claim().annotate(gcs_output_path=f"{self._objects.name}/{put.name}")
         return put.name
