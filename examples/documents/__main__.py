@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from socketserver import ThreadingMixIn
+from typing import Literal
 from wsgiref.simple_server import WSGIServer, make_server
 
 from examples.documents.arrivals import Inbox
@@ -65,7 +66,7 @@ def opened(chosen: argparse.Namespace) -> Iterator[Documents]:
     ):
         models = Models(chosen.models or local, os.environ.get("MODELS_KEY", ""), pause=1.0 if chosen.models else 0.05)
         house = open_warehouse(chosen.warehouse or f"sqlite:///{folder}/house.db")
-        how = "run" if chosen.fail_open else "raise"
+        how: Literal["run", "raise"] = "run" if chosen.fail_open else "raise"
         try:
             yield Documents(once, objects, house, models, on_store_down=how, for_a_person=folder / "for-a-person.txt")
         finally:

@@ -69,7 +69,10 @@ FOR_GOOD: Final = (Unreadable, ChangedMeanwhile, SourceError)
 
 
 class Documents:
-    """Each document once. `on_store_down="run"`: while the store is away, without a claim (and listed for a person)."""
+    """Each document once. `on_store_down="run"`: while the store is away, without a claim (and listed for a person).
+
+    `attempts` are those of a step before it is given up; a worker that dies has used up one.
+    """
 
     def __init__(
         self,
@@ -80,6 +83,7 @@ class Documents:
         *,
         on_store_down: Literal["raise", "run"] = "raise",
         for_a_person: Path | None = None,
+        attempts: int = 20,
     ) -> None:
         self.once = once
         self._objects = objects
@@ -87,13 +91,13 @@ class Documents:
         self._models = models
         self._for_a_person = for_a_person
         house.prepare(TABLE)
+        tries: Any = {"final": FOR_GOOD, "max_attempts": attempts}
         self.saga = once.saga(
             NAME,
-            Step(
-                "extract", self._extract, undo=_nothing, final=FOR_GOOD, not_applied=(Exception, TimeoutError)
-            ),  # whatever it raises, a question leaves nothing behind
-            Step("upload", self._upload, undo=self._remove, final=FOR_GOOD, not_applied=FileNotFoundError),
-            Step("load", self._load, kind="pivot", final=FOR_GOOD, after_crash=verify(self._find)),
+            # whatever it raises, a question to a model leaves nothing behind
+            Step("extract", self._extract, undo=_nothing, not_applied=(Exception, TimeoutError), **tries),
+            Step("upload", self._upload, undo=self._remove, not_applied=FileNotFoundError, **tries),
+            Step("load", self._load, kind="pivot", after_crash=verify(self._find), **tries),
             takes=Arrival,
             key=Content("path"),
             fingerprint="none",  # a renamed file is the same file
@@ -126,7 +130,7 @@ class Documents:
             "gcs_output_path": entry.note.get("gcs_output_path") or None,
             "created_at": entry.created_at.isoformat(),
             "updated_at": entry.updated_at.isoformat(),
-            "lock_expires_at": lease and lease.isoformat(),
+            "lock_expires_at": None if lease is None else lease.isoformat(),
             "error_message": entry.error or None,
         }
 

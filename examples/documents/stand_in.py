@@ -44,7 +44,7 @@ def rules(model: str, turns: list[str]) -> str:
 
 
 @contextmanager
-def stand_in(log: Path, *, busy_every: int = 5, rules: Rules = rules) -> Iterator[str]:
+def stand_in(log: Path, *, busy_every: int = 5, retry_after: int = 0, rules: Rules = rules) -> Iterator[str]:
     """Its address. `log` gets a line for each request: status, model, and a hash of the conversation."""
     numbers, turn = count(1), threading.Lock()
 
@@ -59,19 +59,19 @@ def stand_in(log: Path, *, busy_every: int = 5, rules: Rules = rules) -> Iterato
                 calls.write(f"{status} {model} {hashlib.sha256(request).hexdigest()}\n")
             reply = msgspec.json.encode({"candidates": [{"content": {"parts": [{"text": answer}]}}]})
             self.send_response(status)
-            self.send_header("Retry-After", "0")
+            self.send_header("Retry-After", str(retry_after))
             self.send_header("Content-Length", str(len(reply)))
             self.end_headers()
             self.wfile.write(reply)
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (its name in the library)
             """It has a log of its own."""
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True
         request_queue_size = 128
 
-        def handle_error(self, *_: object) -> None:
+        def handle_error(self, request: object, client_address: object) -> None:
             """Who asked was killed."""
 
     with Server(("127.0.0.1", 0), Handler) as server:

@@ -56,8 +56,8 @@ class Store:
         if self._server:
             import psycopg
 
-            with psycopg.connect(self._server) as connection:
-                cursor = connection.execute(statement.replace("?", "%s").encode(), values)
+            with psycopg.connect(self._server) as server:
+                cursor = server.execute(statement.replace("?", "%s").encode(), values)
                 return cursor.fetchall() if cursor.description else []
         with closing(sqlite3.connect(self._file, timeout=60)) as connection, connection:
             return connection.execute(statement, values).fetchall()
@@ -111,9 +111,9 @@ class Storm:
         asked = Counter(tuple(call) for call in calls if call[0] == "200")
         counted = {
             "model calls": asked.total(),
-            "of these, of the strong model": sum(model == STRONG for _, model, _ in asked.elements()),
-            "of these, wasted: asked before": asked.total() - len(asked),
-            "answered 429": len(calls) - asked.total(),
+            "calls of the strong model among them": sum(model == STRONG for _, model, _ in asked.elements()),
+            "model calls wasted": asked.total() - len(asked),  # asked before: the answer died with a worker
+            "refusals (429) of the models' API": len(calls) - asked.total(),
         }
         meant = [event for event in events if f"Company {BLOCKED}" not in event.body and "Company" not in event.body]
         wanted = [Event(f"{event.id}: {effect}") for event in meant for effect in ("file", "row")]

@@ -23,8 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
-@pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
+@pytest.fixture(name="stage")
+def _stage(tmp_path: Path) -> Iterator[Stage]:
     with (
         Once(f"sqlite:///{tmp_path}/once.db?synchronous=NORMAL", app="documents") as once,
         staged(tmp_path, once) as stage,

@@ -100,12 +100,11 @@ def test_an_owner_that_comes_back_late_writes_nothing_more_and_asks_no_more(tmp_
         if not silent.is_set():
             silent.set()
             face.clock.advance("601s")
-            kinds.append(beside.deliver(name="again.pdf").kind)
+            kinds.append(beside.deliver(printed, "again.pdf").kind)
 
     printed = invoice(date="01.03.2026")  # the cheap model has to be asked twice
     with staged(tmp_path, face.once, rules=during(fall_silent)) as stage:
         beside = stage.another(face.another(app="documents").once)
-        beside_deliver, beside.deliver = beside.deliver, lambda name: beside_deliver(printed, name)  # type: ignore[method-assign]
         late = stage.deliver(printed)
         assert (kinds, late.kind) == (["executed"], "unknown")
         assert stage.calls() == [CHEAP] * 3, "two by the winner, one by the late one"

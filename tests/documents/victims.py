@@ -109,6 +109,7 @@ def main(place: str, base: str, scene: str) -> int:
         stage = Stage(Path(rehearsal), once, "http://nobody")
         stage.deliver(b"no document")
         stage.house.close()
+    point = 0
     for point in count(1):
         ended = in_a_process(lambda: Life(place, folder, at=point).work(document(scene, point), f"{point}.pdf"))  # noqa: B023 (run at once)
         if ended == 0:  # it was not killed any more: that were all points
