@@ -20,13 +20,11 @@ from onceward import (
     NotAcquired,
     Once,
     Outcome,
+    Parked,
     SourceError,
     Step,
     StepRun,
-    applied,
     current_claim,
-    not_applied,
-    verify,
 )
 from onceward.objects import Objects, safe_name
 from onceward.warehouse import Table, Warehouse
@@ -97,7 +95,7 @@ class Documents:
             # whatever it raises, a question to a model leaves nothing behind
             Step("extract", self._extract, undo=_nothing, not_applied=(Exception, TimeoutError), **tries),
             Step("upload", self._upload, undo=self._remove, not_applied=FileNotFoundError, **tries),
-            Step("load", self._load, kind="pivot", after_crash=verify(self._find), **tries),
+            Step("load", self._load, kind="pivot", **tries),
             takes=Arrival,
             key=Content("path"),
             fingerprint="none",  # a renamed file is the same file
@@ -108,11 +106,11 @@ class Documents:
         once.subscribe(self._log)
 
     def process(self, path: Path, source: str = "") -> Outcome[dict[str, Any]]:
-        """Process the file, or tell why not now. One that failed before is tried again, unless that is hopeless."""
+        """Process the file, or tell why not now. What an earlier delivery gave up is tried again, if that may help."""
         given = {"path": path, "source": source or path.absolute().as_uri()}
         outcome = self.saga.outcome(**given)
-        if isinstance(outcome, Failed) and outcome.exception is None and not is_settled(outcome):  # an earlier delivery
-            with suppress(NotAcquired):  # somebody else is faster
+        if isinstance(outcome, Failed | Parked) and outcome.exception is None and not is_settled(outcome):
+            with suppress(NotAcquired):  # somebody else is faster, or a person has to say
                 self.saga.retry(**given)
             outcome = self.saga.outcome(**given)
         return outcome
@@ -154,9 +152,6 @@ class Documents:
         invoice: Invoice = step.results["extract"]
         row = {"hash": step.saga_key, **{name: getattr(invoice, name) for name in invoice.__struct_fields__}}
         self._house.load(step.saga_key, TABLE, [row | {"file": step.results["upload"]}], fingerprint="none")
-
-    def _find(self, step: StepRun) -> object:
-        return applied(None) if self._house.known(TABLE, [step.saga_key]) else not_applied
 
     # ── log ──
 

@@ -130,7 +130,8 @@ def guarded(setting: Setting) -> Callable[[Path], Answer]:
     def handle(path: Path) -> Answer:
         outcome = documents.process(path)
         answer = Answer.of(outcome)
-        return answer if is_settled(outcome) or answer.said != "rejected" else Answer("failed", why=answer.why)
+        given_up = outcome.kind in ("failed", "parked") and not is_settled(outcome)  # the next delivery tries again
+        return Answer("failed", why=answer.why) if given_up else answer
 
     return handle
 

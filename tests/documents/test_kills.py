@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from tests.documents.victims import SCENES
 from tests.servers.postgres import Postgres
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return str(tmp_path / "once.db")
@@ -33,7 +32,11 @@ def killed_everywhere(store: str, folder: Path, scene: str) -> list[dict[str, An
 
 @pytest.mark.mission("A2", "A3", "A6", "A7")
 @pytest.mark.fault("F30", "F74")
-@pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.parametrize(
+    ("store", "scene"),
+    [("sqlite", "published"), ("sqlite", "refused by the warehouse"), ("postgres", "published")],
+    indirect=["store"],
+)
 def test_killed_at_every_step_a_document_is_finished_by_the_next_delivery(
     store: str, tmp_path: Path, scene: str
 ) -> None:

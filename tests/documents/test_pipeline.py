@@ -19,7 +19,7 @@ from examples.documents import models
 from examples.documents.models import Invoice
 from examples.documents.pipeline import NAME, file_name
 from examples.documents.samples import pdf
-from onceward import AlreadyRunning, AsyncOnce, NotAcquired, Once, content_key
+from onceward import AlreadyRunning, AsyncOnce, NotAcquired, Once, StoreUnavailable, content_key
 from tests.documents.stage import BLOCKED, CHEAP, FILE, HASH, PDF, STRONG, Stage, api, invoice, staged
 
 
@@ -252,6 +252,25 @@ def test_a_row_that_the_warehouse_refuses_undoes_the_file(stage: Stage, caplog: 
     assert "documents refuses a row" in record["error_message"]
     assert (stage.files(), stage.rows()) == ({}, [])
     assert [one.message.split()[0] for one in caplog.records if one.name == "onceward"].count("step_undone") == 2
+
+
+@pytest.mark.mission("A6", "A7")
+@pytest.mark.fault("F51")
+def test_while_the_warehouse_is_away_the_file_waits_for_its_row_and_nobody_asks_a_model_again(
+    tmp_path: Path, once: Once, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object, **__: object) -> None:
+        raise StoreUnavailable("the warehouse does not answer")
+
+    with staged(tmp_path, once, attempts=2) as stage:
+        with monkeypatch.context() as patched:
+            patched.setattr(stage.house, "load", away)
+            assert stage.deliver().kind == "parked"
+        record = stage.record()
+        assert (record["status"], list(stage.files()), stage.rows()) == ("PARKED", [FILE], [])
+        assert "the warehouse does not answer" in record["error_message"]
+        assert stage.deliver(name="again.pdf").executed
+        assert (stage.calls(), stage.files(), stage.rows()) == ([CHEAP], {FILE: PDF}, [(HASH, FILE)])
 
 
 @pytest.mark.mission("A6")
