@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from examples.documents.arrivals import Inbox
 from onceward import Once
 from onceward.http.webhooks import Request
 from tests.documents.stage import CHEAP, FILE, HASH, PDF, Stage, invoice, staged
+from tests.moved_time import TOO_LONG, in_thread
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -66,7 +68,10 @@ class Hook:
 
 
 @pytest.mark.mission("A1", "A7")
-def test_a_webhook_that_is_sent_again_or_tells_of_a_known_document_changes_nothing(stage: Stage) -> None:
+def test_a_webhook_that_is_sent_again_or_tells_of_a_known_document_changes_nothing(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "documents")
     hook = Hook(stage)
     assert hook.send("e1", "a.pdf") == (503, "the file is not here yet")
     stage.arrived(PDF, "a.pdf")
@@ -76,6 +81,16 @@ def test_a_webhook_that_is_sent_again_or_tells_of_a_known_document_changes_nothi
     assert hook.send("e2", "renamed.pdf") == (200, "replayed")
     assert hook.send("e3", "a.pdf", secret="whsec_" + "A" * 32)[0] == 403
     assert (stage.calls(), stage.files(), stage.rows()) == ([CHEAP], {FILE: PDF}, [(HASH, FILE)])
+    logged = {vars(one)["doc_hash"] for one in caplog.records if one.name == "documents"}
+    assert logged == {HASH}, "of documents, not of events"
+
+
+@pytest.mark.mission("A7")
+def test_a_webhook_about_a_document_that_is_being_processed_is_sent_again(stage: Stage) -> None:
+    hook = Hook(stage)
+    stage.arrived(PDF, "a.pdf")
+    with stage.once.claim(HASH, name="processed_documents"):
+        assert in_thread(hook.send, "e1", "a.pdf").result(TOO_LONG) == (503, "running")
 
 
 @pytest.mark.parametrize("name", ["../once.db", "/etc/passwd", "..", "", ".", "sub/a.pdf", "link.pdf", "a\0.pdf", 7])

@@ -86,6 +86,14 @@ def test_a_model_that_really_blocks_for_longer_than_the_lease_is_asked_once(tmp_
         assert (stage.calls(), stage.files(), stage.rows()) == ([CHEAP], {FILE: PDF}, [(HASH, FILE)])
 
 
+@pytest.mark.mission("A1", "A3")
+def test_a_document_of_last_year_is_known(tmp_path: Path, face: Face) -> None:
+    with staged(tmp_path, face.once) as stage:
+        assert stage.deliver().executed
+        face.clock.advance("400d")
+        assert (stage.deliver(name="again.pdf").kind, stage.calls()) == ("replayed", [CHEAP])
+
+
 # ── A7: edge cases ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 

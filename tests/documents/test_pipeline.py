@@ -154,6 +154,20 @@ def test_a_document_that_failed_is_tried_again_unless_that_is_hopeless(tmp_path:
         assert (stage.deliver(torn).kind, len(stage.calls())) == ("failed", asked), "to ask again would only cost"
 
 
+@pytest.mark.mission("A6")
+def test_a_passing_trouble_of_the_api_is_waited_for(tmp_path: Path, once: Once) -> None:
+    with staged(tmp_path, once) as stage:
+        here = stage.documents._models
+
+        class AwayOnce(_Away):
+            def ask(self, *_: object) -> str:
+                stage.documents._models = here
+                return super().ask()
+
+        stage.documents._models = AwayOnce()  # type: ignore[assignment]  # as above
+        assert stage.deliver().executed
+
+
 class _Away:
     def ask(self, *_: object) -> str:
         raise ConnectionRefusedError("nobody there")

@@ -130,6 +130,10 @@ def test_a_row_that_replaces_is_written_only_if_it_differs_and_is_not_older(hous
     late = house.load("4", USERS, [anna | {"name": "late", "seen": 4}])
     assert (late.updated, late.unchanged) == (0, 1)
     assert query("SELECT name, seen FROM users") == [("Anna B.", 6)]
+    assert house.load("5", USERS, [anna | {"name": None, "seen": 6}]).updated == 1, (
+        "nothing is not the same as something"
+    )
+    assert house.load("6", USERS, [anna | {"name": "Anna", "seen": 6}]).updated == 1
 
 
 @pytest.mark.mission("D1", "D6")
@@ -246,6 +250,15 @@ def test_a_column_of_sqlite_that_would_make_a_number_of_a_text_is_refused(tmp_pa
         house.prepare(Table(name="counted", columns={"id": "text", "untyped": "text"}, key=("id",)))
         with pytest.raises(ConfigurationError, match="SQLite has none"):
             house.prepare(Table(name="main.counted", columns={"id": "text"}, key=("id",)))
+
+
+@pytest.mark.parametrize("index", ["INDEX i ON counted (value)", "UNIQUE INDEX i ON counted (value) WHERE value > 'm'"])
+def test_an_index_of_sqlite_that_does_not_make_all_rows_unique_is_no_key(tmp_path: Path, index: str) -> None:
+    with closing(SQLiteWarehouse(f"sqlite:///{tmp_path}/house.db")) as house:
+        house.connection.execute("CREATE TABLE counted (id text PRIMARY KEY, value text)")
+        house.connection.execute(f"CREATE {index}")
+        with pytest.raises(ConfigurationError, match="not unique by value"):
+            house.prepare(Table(name="counted", columns={"id": "text", "value": "text"}, key=("value",)))
 
 
 def test_a_load_needs_an_id(house: Warehouse) -> None:
