@@ -7,6 +7,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from .bridge import run
 from .core import newest as flows
+from .core import shown
 from .core.newest import Newest
 from .errors import ConfigurationError
 from .face import Face
@@ -15,7 +16,7 @@ from .model.key import Scope
 from .model.newest import Keep
 from .model.ordering import AnyOrdering
 from .model.outcome import Outcome
-from .model.state_event import Current, Gone, StateEvent, deleted
+from .model.state_event import Current, Gone, Known, StateEvent, deleted
 
 T = TypeVar("T")
 
@@ -101,6 +102,14 @@ class State(Kept[T]):
         """The newest value with its ordering; of a deleted entity what is left of it; None if nothing is known."""
         return run(flows.read(self.engine, self.newest, entity))
 
+    def entities(self, limit: int = 1_000) -> list[Current[T]]:
+        """Those that have a value, at most so many: for a page or a person. Not on every store."""
+        return run(shown.entities(self.engine, self.newest, limit))
+
+    def known(self, entity: Any, *, message_id: str | None = None, event_id: Any = None) -> Known | None:
+        """What is remembered of a message, or of an event, of this entity; None: nothing, or not any more."""
+        return run(shown.known(self.engine, self.newest, entity, message_id, event_id))
+
 
 class AsyncState(Kept[T]):
     """The newest value of each entity, whatever the order in which events arrive, and however often."""
@@ -137,3 +146,11 @@ class AsyncState(Kept[T]):
     async def read(self, entity: Any) -> Current[T] | None:
         """The newest value with its ordering; of a deleted entity what is left of it; None if nothing is known."""
         return await flows.read(self.engine, self.newest, entity)
+
+    async def entities(self, limit: int = 1_000) -> list[Current[T]]:
+        """Those that have a value, at most so many: for a page or a person. Not on every store."""
+        return await shown.entities(self.engine, self.newest, limit)
+
+    async def known(self, entity: Any, *, message_id: str | None = None, event_id: Any = None) -> Known | None:
+        """What is remembered of a message, or of an event, of this entity; None: nothing, or not any more."""
+        return await shown.known(self.engine, self.newest, entity, message_id, event_id)

@@ -132,6 +132,11 @@ class Pushed(Answering):
 
         return decorate
 
+    @property
+    def handlers(self) -> tuple[Callable[..., Any], ...]:
+        """Those that a message can reach, in the order in which they are asked."""
+        return tuple(route.work.handler for route in self._routes)
+
     def _work(self, handler: Callable[..., Any], choices: Mapping[str, Any]) -> Work:
         refuse_colour(self._once, handler)
         defaults = {"retry_span": RETRY_SPAN, "reasons": REASONS}

@@ -37,6 +37,14 @@ class StateEvent(Struct, Generic[T], frozen=True):
     event_id: Any = None
 
 
+class Known(Struct, frozen=True):
+    """A message or an event that was here: which message brought it, since when it is known, and until when."""
+
+    message_id: str
+    created_at: datetime
+    expires_at: datetime
+
+
 class Current(Struct, Generic[T], frozen=True):
     """The state of an entity: the newest value, where it stands, and when it was applied here.
 

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Final
 
 from onceward.errors import StoreUnavailable
-from onceward.model.newest import NO_MARK, Delivery, Keep, Ruled, Rulings, Standing, rule
+from onceward.model.newest import NO_MARK, Delivery, Keep, Mark, Ruled, Rulings, Standing, rule
 from onceward.model.ordering import content_of
 
 from .faults import Refused
@@ -155,6 +155,14 @@ class PostgresNewest:
     async def expire_newest(self, limit: int, *, timeout: float) -> int:
         return await in_chunks(partial(self._with, time.monotonic() + timeout, _expire), limit)
 
+    async def entities(self, scope: str, *, after: bytes, limit: int, timeout: float) -> list[Standing]:
+        found: list[Standing] = await self._with(time.monotonic() + timeout, _entities, scope, after, limit)
+        return found
+
+    async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[Mark | None]:
+        found: list[Mark | None] = await self._with(time.monotonic() + timeout, _known, ids)
+        return found
+
     async def _kept(self, turn: Turn, deliveries: Sequence[Delivery], keep: Keep) -> list[Ruled]:
         batch = Batch(turn.table.statements, deliveries, keep, turn.now)
         if not self._crowd or len(deliveries) <= FEW:
@@ -227,6 +235,16 @@ async def _standings(turn: Turn, ids: Sequence[bytes]) -> list[Standing | None]:
 def standings(rows: Rows, ids: Sequence[bytes]) -> list[Standing | None]:
     """What `newest` shows, in the order of the ids."""
     found = {row[0]: Standing(*row) for row in rows}
+    return [found.get(id) for id in ids]
+
+
+async def _entities(turn: Turn, scope: str, after: bytes, limit: int) -> list[Standing]:
+    return [Standing(*row) for row in await turn.rows(turn.table.statements.newest_entities, scope, after, limit)]
+
+
+async def _known(turn: Turn, ids: Sequence[bytes]) -> list[Mark | None]:
+    rows = await turn.rows(turn.table.statements.newest_known, turn.now, list(ids))
+    found = {row[0]: Mark(*row) for row in rows}
     return [found.get(id) for id in ids]
 
 
