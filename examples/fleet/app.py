@@ -41,7 +41,7 @@ class Fleet(AsyncEndpoint):
         self.topic = topic
         self.services = once.state("ops_services", Document, window=keep)
         self.pipelines = once.state("ops_ingest_pipelines", Document, window=keep)
-        self.push = AsyncPubSubPush(once, "ops_dedupe", check=check, window=keep)
+        self.push = AsyncPubSubPush(once, "ops_dedupe", check=check)
         self.push.on(system_events.SystemEvent, claim=False)(system_events.handler(self.services))
         self.push.on(ingest_health.IngestHealth, claim=False)(ingest_health.handler(self.pipelines))
 
@@ -58,7 +58,7 @@ class Fleet(AsyncEndpoint):
     async def health(self) -> dict[str, Any]:
         """Every document as it is now, what was counted in the last day, and the rules that are broken."""
         tally = await self.once.stats()
-        names = ("applied", "skipped", "stale", "rejected")
+        names = ("applied", "replayed", "stale", "rejected")
         return {
             "services": [self._shown(one) for one in await self.services.entities()],
             "pipelines": [self._shown(one) for one in await self.pipelines.entities()],

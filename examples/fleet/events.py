@@ -10,9 +10,10 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from onceward import AsyncState, Ordering, Outcome
+from onceward import Ordering, Outcome
 from onceward.http.push import Message
 from onceward.model.ordering import instant
+from onceward.states import AsyncState
 
 Name = Annotated[str, Meta(pattern=r"\S")]
 Document = dict[str, Any]

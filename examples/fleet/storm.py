@@ -23,7 +23,8 @@ from examples.fleet.events import document_id
 from examples.fleet.watched import State, Watched
 from onceward import AsyncOnce, Once
 from onceward.http.answer import Request
-from onceward.testing.storm import Answer, Audit, Effect, Event, Said, Setting
+from onceward.testing.storm import Answer, Audit, Effect, Event, Setting
+from onceward.testing.storm.contract import Said
 
 START = datetime(2025, 3, 1, 8, tzinfo=UTC)
 ABOUT = ("billing", "search", "strategy_engine", "mail", "log__in")

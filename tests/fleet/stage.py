@@ -51,6 +51,9 @@ class Served:
         return answer.status_code, said.get("applied"), said.get("reason", said.get("code"))
 
     def health(self) -> dict[str, Any]:
+        """What the page shows; counts are written once a minute, so that this one is not waited for."""
+        assert self.once.counters is not None
+        assert self.once.counters.write()
         found: dict[str, Any] = self.http.get("/health").raise_for_status().json()
         return found
 

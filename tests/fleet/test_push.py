@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ def test_what_has_no_message_id_is_rejected_and_what_nobody_can_read_comes_once(
         assert entry is not None
         assert entry.state is State.FAILED
     assert fleet.push(beat(2, producedAt="yesterday"), "w5")[0] == 204, "a time that is none can never be applied"
-    assert fleet.health()["counts"]["rejected"] == 2 * len(unreadable) + 1
+    assert fleet.health()["counts"]["rejected"] == 2 + 2 * len(unreadable) + 1
     assert list(fleet.services()) == [BILLING]
 
 
@@ -184,7 +185,7 @@ def test_the_answers(fleet: Served) -> None:
     assert fleet.push(beat(4, status="down"), "m4") == SAME_MESSAGE, "a stale event claims its message, too"
     assert fleet.push(beat(5), "m6") == SAME_EVENT, "published again"
     assert fleet.services()[BILLING]["status"] == "ok"
-    assert fleet.health()["counts"] == {"applied": 1, "skipped": 3, "stale": 1, "rejected": 0}
+    assert fleet.health()["counts"] == {"applied": 1, "replayed": 3, "stale": 1, "rejected": 0}
 
 
 @pytest.mark.mission("E3")
@@ -252,12 +253,12 @@ def test_the_event_time_is_the_best_that_is_known(small: Served) -> None:
         "publishedAt": "2025-03-01T08:00:02Z",
         "timestamp": "2025-03-01T08:00:03Z",
     }
-    for name in [*times, None]:
-        told = beat(0, service=f"without {name}", **{**dict.fromkeys(times), **times})
-        assert small.push(told, f"m {name}", "2025-03-01T08:00:04Z") == APPLIED
-        found = small.services()[f"prod__without {str(name).lower()}"]
-        assert found["updatedAt"] == next(iter(times.values()), "2025-03-01T08:00:04Z")
-        times.pop(str(name), None)
+    published = "2025-03-01T08:00:04Z"
+    for left in range(len(times), -1, -1):
+        known = dict(list(times.items())[len(times) - left :])
+        told = beat(0, service=f"with {left}", **{**dict.fromkeys(times), **known})
+        assert small.push(told, f"m {left}", published) == APPLIED
+        assert small.services()[f"prod__with {left}"]["updatedAt"] == next(iter(known.values()), published)
 
 
 @pytest.mark.mission("E6")
@@ -330,7 +331,7 @@ def test_one_command_serves_all_of_it_and_a_restart_forgets_nothing(tmp_path: Pa
         with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL) as server:
             try:
                 url = f"http://127.0.0.1:{port}"
-                wait_until(lambda url=url: _answers(url), "the server answers")
+                wait_until(partial(_answers, url), "the server answers")
                 body = envelope(b'{"service": "billing", "env": "prod", "status": "ok"}', "m1")
                 assert httpx.post(f"{url}/pubsub/push", content=body).status_code == 401
                 reasons.append(httpx.post(f"{url}/pubsub/push?token=secret", content=body).json()["reason"])

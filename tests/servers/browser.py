@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Dialog, Page, sync_playwright
 
 from .process import missing
 
@@ -21,13 +21,18 @@ def opened() -> Iterator[Page]:
     if path is None:
         missing("chromium", HOW)
     troubles: list[str] = []
+
+    def refuse(dialog: Dialog) -> None:
+        troubles.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=path, args=["--no-sandbox"])
         try:
             page = browser.new_page()
             page.on("pageerror", lambda error: troubles.append(f"error: {error}"))
             page.on("console", lambda said: troubles.append(f"console: {said.text}") if said.type == "error" else None)
-            page.on("dialog", lambda dialog: (troubles.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+            page.on("dialog", refuse)
             yield page
         finally:
             browser.close()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from examples.fleet.events import Document, Handler, Name, Reported, keep_newest
-from onceward import AsyncState, Outcome
+from onceward import Outcome
 from onceward.http.push import Message
+from onceward.states import AsyncState
 
 
 class SystemEvent(Reported, kw_only=True):

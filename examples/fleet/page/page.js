@@ -1,7 +1,7 @@
 // Whatever an event says is text: nothing of it is ever parsed as HTML.
 "use strict";
 
-const EVERY = 2000;
+const EVERY = 1000;
 const COLUMNS = {
   services: ["serviceId", "env", "region", "status", "version", "lastHeartbeatAt", "updatedAt"],
   pipelines: ["pipelineId", "env", "region", "status", "lagSeconds", "lastHeartbeatAt", "updatedAt"],

@@ -39,7 +39,9 @@ async def known(engine: Engine, newest: Newest, entity: Any, message_id: str | N
     mark = newest.mark(entity, message_id, event_id)
     await engine.ready()
     [found] = await _shower(engine).marks([mark], timeout=newest.timeout)
-    return found and Known(found.trace, time_of(found.created_at), time_of(found.expires_at))
+    if found is None:
+        return None
+    return Known(found.trace, time_of(found.created_at), time_of(found.expires_at))
 
 
 def _shower(engine: Engine) -> ShowsNewest:

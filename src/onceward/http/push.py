@@ -177,7 +177,8 @@ class Pushed(Answering):
             if message is not None:
                 job = route.work.job(envelope.key, envelope.payload, message) if route.claim else None
                 return Routed(envelope, route, message, job)
-        return Unroutable(envelope, "unknown_shape", f"its members are {', '.join(sorted(opened.payload))[:200]}")
+        members = f"its members are {', '.join(sorted(opened.payload))[:200]}" if opened.data else "it has no data"
+        return Unroutable(envelope, "unknown_shape", members)
 
     async def _rejected(self, found: Unroutable) -> Answer:
         """Recorded as failed for good under its id, so that somebody can look at it; never an error to the broker."""
