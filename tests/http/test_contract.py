@@ -503,7 +503,7 @@ def test_a_failure_that_is_not_recorded_is_told_as_it_was(make_site: MakeSite, m
 
 
 def test_a_finished_answer_does_not_wait_for_the_store_as_long_as_for_a_lease(make_site: MakeSite) -> None:
-    """Nobody waits ten minutes for an answer. What was chosen counts, here or at the client; a short lease is shorter."""
+    """Nobody waits ten minutes for an answer. What was chosen counts, here or at the client; so does a short lease."""
     assert make_site().app.contract.policy.settle_timeout == 20_000_000
     assert make_site(settle_timeout="5m").app.contract.policy.settle_timeout == 300_000_000
     assert make_site(client={"settle_timeout": "2m"}).app.contract.policy.settle_timeout == 120_000_000
