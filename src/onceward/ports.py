@@ -230,6 +230,18 @@ class Immediate(Protocol):
 
 
 @runtime_checkable
+class Bounds(Protocol):
+    """A store whose records have room for so much, and no more."""
+
+    largest: int
+    """Bytes of a result as it is stored. What is larger is not kept, as if `max_result_bytes` said so."""
+
+
+NO_BOUND = 1 << 62
+"""Of stores that take whatever comes."""
+
+
+@runtime_checkable
 class Notifies(Protocol):
     """A store that can wake those who wait for a key."""
 

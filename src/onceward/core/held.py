@@ -225,6 +225,8 @@ class Held(Lease):
     def _completion(self, encoded: Encoded) -> Complete:
         policy = self.job.policy
         note = self.at_end or self.job.at_end
+        if encoded.data is not None and len(encoded.data) > self.engine.largest:
+            encoded = self._beyond_bounds(encoded, len(encoded.data))
         if encoded.data is None and policy.store_result:
             self.engine.tell("result_not_stored", self.key, self.record, reason=encoded.reason)
             note = {**note, **noted(encoded.brief or encoded.reason)}
@@ -238,6 +240,12 @@ class Held(Lease):
             policy.window.validity(self.record.claimed_at),
             note,
         )
+
+    def _beyond_bounds(self, encoded: Encoded, size: int) -> Encoded:
+        """A record of this store has no room for it: the effect is done, so it is completed without."""
+        most = self.engine.largest
+        reason = f"it takes {size} bytes, and a record of this store has room for {most}"
+        return Encoded(None, encoded.digest, reason, reason)
 
     async def complete_in(self, connection: Any, value: Any) -> None:
         """Write the result inside the caller's transaction, fenced: if we were replaced, the caller must roll back."""

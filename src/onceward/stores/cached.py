@@ -13,7 +13,9 @@ from onceward.model.counts import Counted, Sheet
 from onceward.model.newest import Delivery, Keep, Mark, Ruled, Standing
 from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Seen, State, Verdict
 from onceward.ports import (
+    NO_BOUND,
     AnySettlement,
+    Bounds,
     Clock,
     Filter,
     JoinedStore,
@@ -46,6 +48,7 @@ class CachedStore:
     def _front(self, store: Store, results: _Results) -> None:
         self.name = f"{store.name} (cached)"
         self.inline = store.inline
+        self.largest = store.largest if isinstance(store, Bounds) else NO_BOUND
         self._store = store
         self._results = results
 
