@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from examples.fleet.events import Document
+from examples.fleet.events import Document, Documents
 from examples.fleet.handlers import ingest_health, system_events
 from onceward import AsyncOnce, Current
 from onceward.http.answer import Answer, Request, problem
@@ -31,16 +31,25 @@ SAFE = (
 
 
 class Fleet(AsyncEndpoint):
-    """The whole application on any store. `check` says who may push; None: everybody who reaches it."""
+    """The whole application on any store. `check` says who may push; None: everybody who reaches it.
+
+    `of_pipelines` is another client for these, where each kind of document has a collection of its own.
+    """
 
     def __init__(
-        self, once: AsyncOnce, *, check: Check | None = None, topic: str = "ops-events", keep: str = KEEP
+        self,
+        once: AsyncOnce,
+        *,
+        of_pipelines: AsyncOnce | None = None,
+        check: Check | None = None,
+        topic: str = "ops-events",
+        keep: str = KEEP,
     ) -> None:
         super().__init__()
         self.once = once
-        self.topic = topic
-        self.services = once.state("ops_services", Document, window=keep)
-        self.pipelines = once.state("ops_ingest_pipelines", Document, window=keep)
+        self.services = Documents(once.state("ops_services", Document, window=keep), topic)
+        pipelines = (of_pipelines or once).state("ops_ingest_pipelines", Document, window=keep)
+        self.pipelines = Documents(pipelines, topic)
         self.push = AsyncPubSubPush(once, "ops_dedupe", check=check)
         self.push.on(system_events.SystemEvent, claim=False)(system_events.handler(self.services))
         self.push.on(ingest_health.IngestHealth, claim=False)(ingest_health.handler(self.pipelines))
@@ -60,16 +69,15 @@ class Fleet(AsyncEndpoint):
         tally = await self.once.stats()
         names = ("applied", "replayed", "stale", "rejected")
         return {
-            "services": [self._shown(one) for one in await self.services.entities()],
-            "pipelines": [self._shown(one) for one in await self.pipelines.entities()],
+            "services": [_shown(one) for one in await self.services.state.entities()],
+            "pipelines": [_shown(one) for one in await self.pipelines.state.entities()],
             "counts": {name: tally.total(name) for name in names},
             "alerts": [str(broken) for broken in await self.once.check()],
         }
 
-    def _shown(self, one: Current[Document]) -> Document:
-        place = one.ordering
-        source = {"topic": self.topic, "messageId": place.message_id, "publishedAt": place.publish_time}
-        return {"id": one.entity, **(one.value or {}), "source": source}
+
+def _shown(one: Current[Document]) -> Document:
+    return {"id": one.entity, **(one.value or {})}
 
 
 def _page(name: str, kind: str) -> Answer:

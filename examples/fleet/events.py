@@ -62,30 +62,41 @@ def document_id(*parts: str | None) -> str:
     return SEPARATOR.join(part.replace("%", "%25").replace("_", "%5F") for part in there)
 
 
-async def keep_newest(
-    state: AsyncState[Document], message: Message[Any], about: str, kind: str, facts: Document
-) -> Outcome[Document]:
-    """The document of what this event is about, unless a newer one is known. Claim and write are one step.
+class Documents:
+    """One kind of documents in a state, all from one topic."""
 
-    An event that tells of a later heartbeat stands where that one does: nothing older may hide it.
-    """
-    event: Reported = message.payload
-    updated = event.happened(message.published_at)
-    heartbeat = event.last_heartbeat_at or updated
-    newest = max((time for time in (updated, heartbeat) if time), key=_instant, default=None)
-    document = {
-        **facts,
-        "env": event.env,
-        "region": event.region,
-        "status": event.status,
-        "version": event.version,
-        "lastHeartbeatAt": heartbeat,
-        "updatedAt": updated,
-        "eventId": event.logical_key(about, kind),
-    }
-    place = Ordering(newest, event.sequence, message.published_at, message.id)
-    id = document_id(event.env, about, event.region)
-    return await state.apply(id, place, document, event_id=document_id(event.env) + SEPARATOR + document["eventId"])
+    def __init__(self, state: AsyncState[Document], topic: str) -> None:
+        self.state = state
+        self._topic = topic
+
+    async def keep(self, message: Message[Any], about: str, kind: str, facts: Document) -> Outcome[Document]:
+        """The document of what this event is about, unless a newer one is known. Claim and write are one step.
+
+        An event that tells of a later heartbeat stands where that one does: nothing older may hide it. Which message
+        brought it is no part of what it says: published again, it is the same event.
+        """
+        event: Reported = message.payload
+        updated = event.happened(message.published_at)
+        heartbeat = event.last_heartbeat_at or updated
+        newest = max((time for time in (updated, heartbeat) if time), key=_instant, default=None)
+        document = {
+            **facts,
+            "env": event.env,
+            "region": event.region,
+            "status": event.status,
+            "version": event.version,
+            "lastHeartbeatAt": heartbeat,
+            "updatedAt": updated,
+            "eventId": event.logical_key(about, kind),
+        }
+        source = {"topic": self._topic, "messageId": message.id, "publishedAt": message.published_at}
+        return await self.state.apply(
+            document_id(event.env, about, event.region),
+            Ordering(newest, event.sequence, message.published_at, message.id),
+            {**document, "source": source},
+            event_id=document_id(event.env) + SEPARATOR + document["eventId"],
+            payload=document,
+        )
 
 
 def _instant(time: str) -> tuple[int, int]:

@@ -363,10 +363,12 @@ class KeepsNewest(AppliesNewest, Protocol):
 class ShowsNewest(Protocol):
     """A store that can show which entities there are, and what it knows of a message or an event. For people."""
 
-    async def entities(self, scope: str, *, after: bytes, limit: int, timeout: float) -> list[Standing]:
-        """Those of this scope that have a value, in the order of their ids, from behind `after` on.
+    async def entities(
+        self, scope: str, *, cursor: bytes | None, limit: int, timeout: float
+    ) -> tuple[list[Standing], bytes | None]:
+        """Those of this scope that have a value, at most so many, and the cursor of the others; None: there are none.
 
-        May look at every entity of the store.
+        In the store's own order; a page may be short. May look at every entity of the store.
         """
         ...
 

@@ -71,9 +71,14 @@ class Kept(Generic[T]):
 class State(Kept[T]):
     """The newest value of each entity, whatever the order in which events arrive, and however often."""
 
-    def apply(self, entity: Any, ordering: AnyOrdering, value: T, *, event_id: Any = None) -> Outcome[T]:
-        """The entity has this value since then, unless a newer event is known: `Executed`, `Replayed` or `Stale`."""
-        return run(flows.apply(self.engine, self.newest, StateEvent(entity, ordering, value, event_id)))
+    def apply(
+        self, entity: Any, ordering: AnyOrdering, value: T, *, event_id: Any = None, payload: Any = None
+    ) -> Outcome[T]:
+        """The entity has this value since then, unless a newer event is known: `Executed`, `Replayed` or `Stale`.
+
+        `payload` is what the same message, or event, must say again, if that is not all of the value.
+        """
+        return run(flows.apply(self.engine, self.newest, StateEvent(entity, ordering, value, event_id, payload)))
 
     def delete(self, entity: Any, ordering: AnyOrdering, *, event_id: Any = None) -> Outcome[None]:
         """The entity is gone since then, unless a newer event is known. Older ones do not bring it back."""
@@ -84,10 +89,19 @@ class State(Kept[T]):
         return run(flows.apply_all(self.engine, self.newest, events))
 
     def apply_in(
-        self, connection: Any, entity: Any, ordering: AnyOrdering, value: T | Gone, *, event_id: Any = None
+        self,
+        connection: Any,
+        entity: Any,
+        ordering: AnyOrdering,
+        value: T | Gone,
+        *,
+        event_id: Any = None,
+        payload: Any = None,
     ) -> Outcome[T]:
         """As `apply`, in your own transaction: write your own row there if the outcome is `applied`."""
-        return run(flows.apply(self.engine, self.newest, StateEvent(entity, ordering, value, event_id), connection))
+        return run(
+            flows.apply(self.engine, self.newest, StateEvent(entity, ordering, value, event_id, payload), connection)
+        )
 
     def apply_many_in(self, connection: Any, events: Iterable[StateEvent[T] | tuple[Any, ...]]) -> list[Outcome[T]]:
         """As `apply_many`, in your own transaction."""
@@ -114,9 +128,14 @@ class State(Kept[T]):
 class AsyncState(Kept[T]):
     """The newest value of each entity, whatever the order in which events arrive, and however often."""
 
-    async def apply(self, entity: Any, ordering: AnyOrdering, value: T, *, event_id: Any = None) -> Outcome[T]:
-        """The entity has this value since then, unless a newer event is known: `Executed`, `Replayed` or `Stale`."""
-        return await flows.apply(self.engine, self.newest, StateEvent(entity, ordering, value, event_id))
+    async def apply(
+        self, entity: Any, ordering: AnyOrdering, value: T, *, event_id: Any = None, payload: Any = None
+    ) -> Outcome[T]:
+        """The entity has this value since then, unless a newer event is known: `Executed`, `Replayed` or `Stale`.
+
+        `payload` is what the same message, or event, must say again, if that is not all of the value.
+        """
+        return await flows.apply(self.engine, self.newest, StateEvent(entity, ordering, value, event_id, payload))
 
     async def delete(self, entity: Any, ordering: AnyOrdering, *, event_id: Any = None) -> Outcome[None]:
         """The entity is gone since then, unless a newer event is known. Older ones do not bring it back."""
@@ -127,10 +146,19 @@ class AsyncState(Kept[T]):
         return await flows.apply_all(self.engine, self.newest, events)
 
     async def apply_in(
-        self, connection: Any, entity: Any, ordering: AnyOrdering, value: T | Gone, *, event_id: Any = None
+        self,
+        connection: Any,
+        entity: Any,
+        ordering: AnyOrdering,
+        value: T | Gone,
+        *,
+        event_id: Any = None,
+        payload: Any = None,
     ) -> Outcome[T]:
         """As `apply`, in your own transaction: write your own row there if the outcome is `applied`."""
-        return await flows.apply(self.engine, self.newest, StateEvent(entity, ordering, value, event_id), connection)
+        return await flows.apply(
+            self.engine, self.newest, StateEvent(entity, ordering, value, event_id, payload), connection
+        )
 
     async def apply_many_in(
         self, connection: Any, events: Iterable[StateEvent[T] | tuple[Any, ...]]

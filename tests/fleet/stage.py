@@ -6,7 +6,7 @@ import base64
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,10 @@ import pytest
 from examples.fleet.app import Fleet
 from onceward import Once
 from tests.endpoints.stage import asgi_served
+from tests.servers.firestore import shared as shared_firestore
 from tests.servers.postgres import URL, schema_of
 
-STORES = ["sqlite", "postgres"]
+STORES = ["sqlite", "postgres", "firestore"]
 APPLIED = (200, True, "applied")
 SAME_MESSAGE = (200, False, "duplicate_message_noop")
 SAME_EVENT = (200, False, "duplicate_event_noop")
@@ -29,8 +30,19 @@ def store_url(kind: str, folder: Path, request: pytest.FixtureRequest) -> str:
     """Of a store of this kind with nothing in it."""
     if kind == "sqlite":
         return f"sqlite:///{folder / 'fleet.db'}?synchronous=NORMAL"
+    if kind == "firestore":
+        shared_firestore()
+        return firestore_url(folder, "fleet")
     request.getfixturevalue("postgres")
     return f"{os.environ[URL]}?schema={schema_of(folder)}&migrate=1"
+
+
+def firestore_url(folder: Path, name: str) -> str:
+    """Documents that look in the console as the mission wants them, in collections of a test's own."""
+    own = f"{folder.parent.name}-{folder.name}"[-100:]
+    names = f"marks={name}_dedupe-{own}&states={name}_states-{own}&ids=entity&values=shown&state_fields="
+    looks = "mark_fields=trace:messageId,created_at:createdAt&expiry=expireAt"
+    return f"firestore://onceward-test/{name}-{own}?{names}&{looks}"
 
 
 class Served:
@@ -66,7 +78,10 @@ class Served:
 
 @contextmanager
 def served(store: Any, **choices: Any) -> Iterator[Served]:
-    with Once(store, app="fleet", counters=True) as once:
+    with Once(store, app="fleet", counters=True) as once, ExitStack() as more:
+        if isinstance(store, str) and store.startswith("firestore:"):  # where each kind has a collection of its own
+            other = more.enter_context(Once(store.replace("fleet", "pipelines"), app="fleet"))
+            choices["of_pipelines"] = other.aio
         fleet = Fleet(once.aio, **choices)
         with asgi_served(fleet) as url, httpx.Client(base_url=url, timeout=30) as http:
             yield Served(fleet, once, http)

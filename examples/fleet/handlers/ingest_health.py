@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from examples.fleet.events import Document, Handler, Name, Reported, keep_newest
+from examples.fleet.events import Document, Documents, Handler, Name, Reported
 from onceward import Outcome
 from onceward.http.push import Message
-from onceward.states import AsyncState
 
 
 class IngestHealth(Reported, kw_only=True):
@@ -15,10 +14,10 @@ class IngestHealth(Reported, kw_only=True):
     lag_seconds: float
 
 
-def handler(pipelines: AsyncState[Document]) -> Handler:
+def handler(pipelines: Documents) -> Handler:
     async def handle(message: Message[IngestHealth]) -> Outcome[Document]:
         event = message.payload
         facts = {"pipelineId": event.pipeline, "lagSeconds": event.lag_seconds}
-        return await keep_newest(pipelines, message, event.pipeline, "ingest_health", facts)
+        return await pipelines.keep(message, event.pipeline, "ingest_health", facts)
 
     return handle

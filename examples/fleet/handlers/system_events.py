@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from examples.fleet.events import Document, Handler, Name, Reported, keep_newest
+from examples.fleet.events import Document, Documents, Handler, Name, Reported
 from onceward import Outcome
 from onceward.http.push import Message
-from onceward.states import AsyncState
 
 
 class SystemEvent(Reported, kw_only=True):
@@ -14,9 +13,9 @@ class SystemEvent(Reported, kw_only=True):
     service: Name
 
 
-def handler(services: AsyncState[Document]) -> Handler:
+def handler(services: Documents) -> Handler:
     async def handle(message: Message[SystemEvent]) -> Outcome[Document]:
         service = message.payload.service
-        return await keep_newest(services, message, service, "system_event", {"serviceId": service})
+        return await services.keep(message, service, "system_event", {"serviceId": service})
 
     return handle

@@ -86,7 +86,7 @@ class Newest:
         known, key = self._keys.get, self.key
         keys = [(known(one.entity) if type(one.entity) is str else None) or key(one.entity) for one in given]
         values = [None if event.value is deleted else event.value for event in given]
-        said = canonical_all(values)
+        said = canonical_all(_contents(given, values))
         try:
             data = self.codec.pack_all(values, [key.id for key in keys])
         except Unstorable as error:
@@ -243,8 +243,18 @@ def _made(newest: Newest, events: Sequence[AnyEvent]) -> Made:
     return Made(deliveries, values, sum(len(one.value or b"") for one in deliveries), troubles)
 
 
+def _contents(events: Sequence[StateEvent[Any]], values: list[Any]) -> list[Any]:
+    """What each event says: its payload, if it has one; most have none."""
+    if all(event.payload is None for event in events):
+        return values
+    return [
+        value if event.payload is None or event.value is deleted else event.payload
+        for event, value in zip(events, values, strict=True)
+    ]
+
+
 def _fields(event: AnyEvent) -> Any:
-    return (event.entity, event.value, event.event_id) if isinstance(event, StateEvent) else event
+    return (event.entity, event.value, event.event_id, event.payload) if isinstance(event, StateEvent) else event
 
 
 def _batches(made: Made) -> Iterator[list[Delivery]]:

@@ -17,20 +17,19 @@ PAGE: Final = 500
 
 
 async def entities(engine: Engine, newest: Newest, limit: int) -> list[Current[Any]]:
-    """The first `limit` of those that have a value, in the order of their names."""
+    """Those that have a value, at most `limit`, in the order of their names."""
     if limit < 1:
         raise ConfigurationError(f"limit is {limit}: there is nothing to show", hint="give a positive number")
     await engine.ready()
     store, scope = _shower(engine), newest.scope.text
     found: list[Current[Any]] = []
-    after = b""
+    cursor: bytes | None = None
     while True:
         size = min(PAGE, limit - len(found))
-        page = await store.entities(scope, after=after, limit=size, timeout=newest.timeout)
+        page, cursor = await store.entities(scope, cursor=cursor, limit=size, timeout=newest.timeout)
         found += [await current(engine, newest, one) for one in page]
-        if len(page) < size or len(found) >= limit:
+        if cursor is None or len(found) >= limit:
             return sorted(found, key=lambda one: one.entity)
-        after = page[-1].id
         await engine.world.sleep(0)
 
 

@@ -136,8 +136,10 @@ class CachedStore:
     async def expire_newest(self, limit: int, *, timeout: float) -> int:
         return await self._store.expire_newest(limit, timeout=timeout) if isinstance(self._store, KeepsNewest) else 0
 
-    async def entities(self, scope: str, *, after: bytes, limit: int, timeout: float) -> list[Standing]:
-        return await self._shown_behind().entities(scope, after=after, limit=limit, timeout=timeout)
+    async def entities(
+        self, scope: str, *, cursor: bytes | None, limit: int, timeout: float
+    ) -> tuple[list[Standing], bytes | None]:
+        return await self._shown_behind().entities(scope, cursor=cursor, limit=limit, timeout=timeout)
 
     async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[Mark | None]:
         return await self._shown_behind().marks(ids, timeout=timeout)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 
 from onceward.errors import StoreFull
-from onceward.model.newest import Delivery, Keep, Mark, Ruled, Rulings, Standing, rule
+from onceward.model.newest import Delivery, Keep, Mark, Ruled, Rulings, Standing, paged, rule
 from onceward.model.ordering import content_of
 from onceward.ports import Clock
 
@@ -43,8 +43,15 @@ class MemoryNewest:
     async def expire_newest(self, limit: int, *, timeout: float) -> int:  # noqa: ARG002 (never waits)
         return self._alone(self._expire, limit, self._clock.now())
 
-    async def entities(self, scope: str, *, after: bytes, limit: int, timeout: float) -> list[Standing]:  # noqa: ARG002 (never waits)
-        return self._alone(self._entities, scope, after, limit)
+    async def entities(
+        self,
+        scope: str,
+        *,
+        cursor: bytes | None,
+        limit: int,
+        timeout: float,  # noqa: ARG002 (never waits)
+    ) -> tuple[list[Standing], bytes | None]:
+        return paged(self._alone(self._entities, scope, cursor or b"", limit), limit)
 
     async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[Mark | None]:  # noqa: ARG002 (never waits)
         return self._alone(self._known, ids, self._clock.now())

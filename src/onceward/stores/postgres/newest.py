@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Final
 
 from onceward.errors import StoreUnavailable
-from onceward.model.newest import NO_MARK, Delivery, Keep, Mark, Ruled, Rulings, Standing, rule
+from onceward.model.newest import NO_MARK, Delivery, Keep, Mark, Ruled, Rulings, Standing, paged, rule
 from onceward.model.ordering import content_of
 
 from .faults import Refused
@@ -155,9 +155,10 @@ class PostgresNewest:
     async def expire_newest(self, limit: int, *, timeout: float) -> int:
         return await in_chunks(partial(self._with, time.monotonic() + timeout, _expire), limit)
 
-    async def entities(self, scope: str, *, after: bytes, limit: int, timeout: float) -> list[Standing]:
-        found: list[Standing] = await self._with(time.monotonic() + timeout, _entities, scope, after, limit)
-        return found
+    async def entities(
+        self, scope: str, *, cursor: bytes | None, limit: int, timeout: float
+    ) -> tuple[list[Standing], bytes | None]:
+        return paged(await self._with(time.monotonic() + timeout, _entities, scope, cursor or b"", limit), limit)
 
     async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[Mark | None]:
         found: list[Mark | None] = await self._with(time.monotonic() + timeout, _known, ids)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
-from onceward.model.newest import NO_MARK, Delivery, Keep, Mark, Ruled, Rulings, Standing, rule
+from onceward.model.newest import NO_MARK, Delivery, Keep, Mark, Ruled, Rulings, Standing, paged, rule
 from onceward.model.ordering import content_of
 from onceward.model.record import READER
 from onceward.ports import Clock
@@ -109,9 +109,10 @@ class SQLiteNewest:
                 break
         return gone
 
-    async def entities(self, scope: str, *, after: bytes, limit: int, timeout: float) -> list[Standing]:
-        found: list[Standing] = await self._turn_of(Allowance.of(timeout), self._entities, scope, after, limit)
-        return found
+    async def entities(
+        self, scope: str, *, cursor: bytes | None, limit: int, timeout: float
+    ) -> tuple[list[Standing], bytes | None]:
+        return paged(await self._turn_of(Allowance.of(timeout), self._entities, scope, cursor or b"", limit), limit)
 
     async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[Mark | None]:
         found: list[Mark | None] = await self._turn_of(Allowance.of(timeout), self._marks, ids)
