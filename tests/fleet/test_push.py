@@ -16,6 +16,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -172,6 +173,36 @@ def test_if_half_of_it_cannot_be_written_nothing_is_and_the_message_comes_again(
         file.execute("DROP TRIGGER no")
     assert small.push(beat(5), "m5") == APPLIED
     assert BILLING in small.services()
+
+
+@pytest.mark.mission("E2", "E5")
+def test_on_firestore_the_console_shows_the_documents_of_the_mission(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Read by the official client, past Onceward."""
+    url = store_url("firestore", tmp_path, request)
+    from tests.firestore_places import client as firestore_client  # which takes a second to import
+
+    with served(url) as fleet:
+        assert fleet.push(beat(5, version="1.2", region="eu", eventId="e5"), "m5") == APPLIED
+    collections = {name: urlsplit(url).query.partition(f"{name}=")[2].partition("&")[0] for name in ("states", "marks")}
+    found = firestore_client().collection(collections["states"]).document("prod__billing__eu").get().to_dict()
+    assert found is not None
+    assert {name: value for name, value in found.items() if name != "onceward"} == {
+        "serviceId": "billing",
+        "env": "prod",
+        "region": "eu",
+        "status": "ok",
+        "version": "1.2",
+        "lastHeartbeatAt": "2025-03-01T08:00:05Z",
+        "updatedAt": "2025-03-01T08:00:05Z",
+        "eventId": "e5",
+        "source": {"topic": "ops-events", "messageId": "m5", "publishedAt": "2025-03-01T08:30:00Z"},
+        "expireAt": None,
+    }
+    marks = [one.to_dict() or {} for one in firestore_client().collection(collections["marks"]).stream()]
+    assert [one["messageId"] for one in marks] == ["m5", "m5"], "the message and the event"
+    assert all(one["expireAt"] - one["createdAt"] == timedelta(days=7) for one in marks)
 
 
 # ── E3: what is answered, and counted ──
