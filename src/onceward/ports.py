@@ -26,7 +26,7 @@ from .model.record import (
 
 if TYPE_CHECKING:
     from .model.counts import Counted, Sheet  # only for those who keep counts
-    from .model.newest import Delivery, Keep, Ruled, Standing  # only for those who keep the newest
+    from .model.newest import Delivery, Keep, Mark, Ruled, Standing  # only for those who keep the newest
 
 T = TypeVar("T")
 
@@ -357,6 +357,24 @@ class KeepsNewest(AppliesNewest, Protocol):
 
     async def expire_newest(self, limit: int, *, timeout: float) -> int:
         """Delete up to `limit` marks and deleted entities that have expired; tells how many went."""
+        ...
+
+
+@runtime_checkable
+class ShowsNewest(Protocol):
+    """A store that can show which entities there are, and what it knows of a message or an event. For people."""
+
+    async def entities(
+        self, scope: str, *, cursor: bytes | None, limit: int, timeout: float
+    ) -> tuple[list[Standing], bytes | None]:
+        """Those of this scope that have a value, at most so many, and the cursor of the others; None: there are none.
+
+        In the store's own order; a page may be short. May look at every entity of the store.
+        """
+        ...
+
+    async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[Mark | None]:
+        """What is known under each mark; None if nothing is, or not any more."""
         ...
 
 

@@ -208,11 +208,15 @@ class Exchange:
         await self._forward({"type": "http.response.body", "body": body})
 
     async def _forward(self, message: Message) -> None:
-        """To the server. A client that has left is no reason to stop."""
+        """To the server. A client that has left, or stalls, is no reason to stop."""
         if self.trouble is None:
             self._sending = task = asyncio.current_task()
             try:
-                await self._send(message)
+                if self._held is None or self._settled:
+                    await self._send(message)
+                else:  # a client that takes nothing, and does not leave, must not keep the key
+                    async with asyncio.timeout(self._contract.stall_timeout):
+                        await self._send(message)
             except asyncio.CancelledError:
                 if self._sending is not None or task is None or task.uncancel():
                     raise  # it was not `abandon`: somebody means the work

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, Final
 
 from onceward.errors import StoreUnavailable
-from onceward.model.newest import NO_MARK, Delivery, Keep, Ruled, Rulings, Standing, rule
+from onceward.model.newest import NO_MARK, Delivery, Keep, Mark, Ruled, Rulings, Standing, paged, rule
 from onceward.model.ordering import content_of
 
 from .faults import Refused
@@ -181,6 +181,15 @@ class PostgresNewest:
     async def expire_newest(self, limit: int, *, timeout: float) -> int:
         return await in_chunks(partial(self._with, time.monotonic() + timeout, _expire), limit)
 
+    async def entities(
+        self, scope: str, *, cursor: bytes | None, limit: int, timeout: float
+    ) -> tuple[list[Standing], bytes | None]:
+        return paged(await self._with(time.monotonic() + timeout, _entities, scope, cursor or b"", limit), limit)
+
+    async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[Mark | None]:
+        found: list[Mark | None] = await self._with(time.monotonic() + timeout, _known, ids)
+        return found
+
     async def _kept(self, turn: Turn, deliveries: Sequence[Delivery], keep: Keep) -> list[Ruled]:
         batch = Batch(turn.table.statements, deliveries, keep, turn.now)
         if len(deliveries) > FEW and not self._crowd and await _guess_and_write(turn, batch):
@@ -274,6 +283,16 @@ async def _standings(turn: Turn, ids: Sequence[bytes]) -> list[Standing | None]:
 def standings(rows: Rows, ids: Sequence[bytes]) -> list[Standing | None]:
     """What `newest` shows, in the order of the ids."""
     found = {row[0]: Standing(*row) for row in rows}
+    return [found.get(id) for id in ids]
+
+
+async def _entities(turn: Turn, scope: str, after: bytes, limit: int) -> list[Standing]:
+    return [Standing(*row) for row in await turn.rows(turn.table.statements.newest_entities, scope, after, limit)]
+
+
+async def _known(turn: Turn, ids: Sequence[bytes]) -> list[Mark | None]:
+    rows = await turn.rows(turn.table.statements.newest_known, turn.now, list(ids))
+    found = {row[0]: Mark(*row) for row in rows}
     return [found.get(id) for id in ids]
 
 
