@@ -44,9 +44,8 @@ def morning(folder: Path, database: str, tell: Any = print) -> None:
 def latest_slot() -> datetime:
     """A run of cron that was due this week: now may be a Sunday, or night."""
     now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
-    return next(
-        at for at in (now - timedelta(hours=hour) for hour in range(1, 48)) if at.weekday() < 6 <= at.hour - 2 <= 16
-    )
+    hours = (now - timedelta(hours=back) for back in range(1, 48))
+    return next(at for at in hours if at.weekday() < 6 and 8 <= at.hour <= 18)
 
 
 @contextmanager

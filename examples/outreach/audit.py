@@ -93,8 +93,8 @@ def nothing_sent_again(data: Data) -> Iterator[str]:
 def resent(mails: Iterable[Mail]) -> tuple[list[Mail], list[Mail]]:
     """Mails that were sent once more under one Message-ID: wrongly; and by an owner that had been replaced.
 
-    Whoever takes over asks the server first. A mail that came after that question, from an owner that had been silent for
-    longer than its lease, is what no lease can prevent: it is counted apart. A token is the time of its claim.
+    Whoever takes over asks the server first. A mail that came after that question, from an owner that had been silent
+    for longer than its lease, is what no lease can prevent: it is counted apart. A token is the time of its claim.
     """
     again: list[Mail] = []
     late: list[Mail] = []

@@ -92,7 +92,7 @@ def insert(run: Run, table: str, row: Row) -> None:
 
 def connect(database: str) -> Connection:
     if database.startswith("sqlite:"):
-        connection: Any = sqlite3.connect(database.removeprefix("sqlite:///"), timeout=30)
+        connection: Any = sqlite3.connect(database.removeprefix("sqlite:///").partition("?")[0], timeout=30)
         return connection  # type: ignore[no-any-return]  # has these three
     import psycopg
 

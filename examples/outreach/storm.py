@@ -28,7 +28,9 @@ from .audit import audit, resent, unknown
 from .evidence import Data
 from .outside import Outside, kept
 
-SYLLABLES: Final = ["ba", "ce", "di", "fo", "gu", "ha", "ji", "ko", "lu", "me", "na", "po", "qi", "ra", "se", "ti", "vu", "wa", "xe", "yo", "zu", "bra", "cle", "dro", "gri", "plo", "ska", "tre"]
+SYLLABLES: Final = [
+    a + b for a in ("b", "br", "d", "f", "gr", "h", "k", "l", "m", "pl", "s", "tr", "v") for b in "aeiou"
+]
 CHARSETS: Final = ("utf-8", "iso-8859-1", "iso-2022-jp", "utf-16")
 SLOWNESS: Final = 0.01  # seconds that the mail server takes: some workers die meanwhile
 LATER: Final = ("send_in_progress", "enriching")
