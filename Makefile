@@ -3,11 +3,15 @@
 
 PYTHON ?= python3
 ARGS ?=
+SYSTEM =
+SECONDS =
+STORE =
 
 VENV := .venv
 PY := $(VENV)/bin/python
 UV := $(VENV)/bin/uv
 RUNTIME := $(VENV)/.runtime-installed
+SHOW := $(VENV)/.demo-installed
 DEV := $(VENV)/.dev-installed
 PEERS := $(VENV)/.peers-installed
 INSTALL := $(UV) pip install --quiet --python $(PY) --constraint constraints.txt --build-constraint constraints.txt
@@ -22,8 +26,9 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' Makefile
 
-demo: $(RUNTIME) ## workers killed at random, then the audit of what they really wrote (ARGS=--quick, --unguarded)
-	$(PY) -m examples.demo $(ARGS)
+demo: $(SHOW) ## five systems, their workers killed at random; then audits (ARGS=--quick, --unguarded; SYSTEM=fleet SECONDS=20 STORE=…)
+	$(PY) -m examples.demo $(if $(SYSTEM),--system $(SYSTEM)) $(if $(SECONDS),--seconds $(SECONDS)) \
+	    $(if $(STORE),--store '$(STORE)') $(ARGS)
 
 test: $(DEV) ## lint, types, then the tests (ARGS goes to pytest)
 	$(run-lint)
@@ -77,8 +82,13 @@ $(RUNTIME): $(UV) pyproject.toml constraints.txt
 	$(INSTALL) --editable .
 	@touch $@
 
+# What the five systems of the demo use beside the core.
+$(SHOW): $(RUNTIME)
+	$(INSTALL) --editable '.[demo]'
+	@touch $@
+
 # Waits for the runtime, so that `make -j demo test` never installs twice at the same time.
-$(DEV): $(RUNTIME)
+$(DEV): $(RUNTIME) $(SHOW)
 	$(INSTALL) --editable '.[dev]'
 	@touch $@
 

@@ -6,7 +6,6 @@ import os
 import random
 import sqlite3
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -89,14 +88,8 @@ class Orders:
         with closing(sqlite3.connect(database(setting))) as connection:
             rows = connection.execute("SELECT order_id, cents FROM charges").fetchall()
         ordered = {event.id: event.body["cents"] for event in events}
-        charged = Counter(order_id for order_id, _ in rows)
-        return Audit(
-            expected=len(events),
-            effects=len(rows),
-            duplicates=[order_id for order_id, number in charged.items() if number > 1],
-            lost=[order_id for order_id in ordered if order_id not in charged],
-            wrong=[f"{order_id}: {cents} cents" for order_id, cents in rows if ordered.get(order_id) != cents],
-        )
+        wrong = [f"{order_id}: {cents} cents" for order_id, cents in rows if ordered.get(order_id) != cents]
+        return Audit.of(events, [order_id for order_id, _ in rows], wrong=wrong)
 
 
 class Impatient(Orders):

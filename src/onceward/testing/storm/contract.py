@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
+from onceward.model.outcome import Failed, Outcome
+
 Said = Literal["executed", "replayed", "stale", "parked", "rejected", "running", "failed"]
 
 ACKNOWLEDGED: tuple[Said, ...] = ("executed", "replayed", "stale", "parked", "rejected")
 """What is said of a delivery that has been dealt with. Everything else comes back."""
+
+
+_SAID: dict[str, Said] = {
+    "executed": "executed",
+    "replayed": "replayed",
+    "stale": "stale",
+    "parked": "parked",
+    "mismatch": "rejected",
+    "running": "running",
+    "unknown": "failed",  # the record will tell, at the next delivery
+}
 
 
 class Event(Struct, frozen=True):
@@ -28,6 +42,13 @@ class Answer(Struct, frozen=True):
     said: Said
     attempt: int = 0
     why: str = ""
+
+    @classmethod
+    def of(cls, outcome: Outcome[Any]) -> Answer:
+        """What an outcome of Onceward's means for the delivery, as it does for a consumer of a queue."""
+        if isinstance(outcome, Failed):
+            return cls("rejected" if outcome.final else "failed", why=f"{outcome.error_type}: {outcome.error}")
+        return cls(_SAID[outcome.kind], outcome.attempt if outcome.executed else 0)
 
 
 class Setting(Struct, frozen=True):
@@ -66,6 +87,43 @@ class Audit(Struct, frozen=True):
     lost: Sequence[str] = ()
     wrong: Sequence[str] = ()
     counted: dict[str, int] = {}
+
+    @classmethod
+    def of(
+        cls,
+        events: Iterable[Event],
+        found: Iterable[str],
+        *,
+        what: str = "",
+        wrong: Sequence[str] = (),
+        counted: dict[str, int] | None = None,
+    ) -> Audit:
+        """Each of these events should have had one effect; `found` has the event's id for every effect there is.
+
+        Audits of several kinds of effects are added up; then `what` each of them is goes in front of the ids.
+        """
+        expected = [event.id for event in events]
+        effects = Counter(found)
+        kind = f"{what} of " if what else ""
+        strays = sorted(effects.keys() - set(expected))
+        return cls(
+            expected=len(expected),
+            effects=effects.total(),
+            duplicates=[kind + name for name in expected if effects[name] > 1],
+            lost=[kind + name for name in expected if not effects[name]],
+            wrong=[*wrong, *(f"{kind}{name}: nobody meant this" for name in strays)],
+            counted=counted or {},
+        )
+
+    def __add__(self, other: Audit) -> Audit:
+        return Audit(
+            expected=self.expected + other.expected,
+            effects=self.effects + other.effects,
+            duplicates=[*self.duplicates, *other.duplicates],
+            lost=[*self.lost, *other.lost],
+            wrong=[*self.wrong, *other.wrong],
+            counted={**self.counted, **other.counted},
+        )
 
     @property
     def passed(self) -> bool:

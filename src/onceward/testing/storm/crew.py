@@ -50,8 +50,7 @@ class Crew:
         """Until every delivery is acknowledged. Raises `Trouble`; leaves no process behind in any case."""
         with self._log_path.open("ab") as self._log:
             try:
-                for place in range(self._plan.workers):
-                    self._start(place)
+                self._assemble()
                 while not self._backlog.empty:
                     self._step()
                     show(self.score)
@@ -62,6 +61,16 @@ class Crew:
                     worker.bury()
                 self._selector.close()
 
+    def _assemble(self) -> None:
+        """The time begins when all are there: starting may take longer than the run."""
+        for place in range(self._plan.workers):
+            self._start(place)
+        while not all(worker.ready for worker in self._workers):
+            self._listen(LOOK)
+            if time.monotonic() - self._last > self._plan.patience:
+                raise Trouble(f"the workers have not started for {self._plan.patience:g} s{self._tail()}")
+        self._started = self._last = time.monotonic()
+
     def _step(self) -> None:
         now = time.monotonic()
         self._tell_time(now)
@@ -70,10 +79,13 @@ class Crew:
                 worker.hand(delivery)
                 self.score.delivered += 1
         self._kill(now)
-        for key, _ in self._selector.select(self._until_next_kill(now)):
-            self._hear(key.data)
+        self._listen(self._until_next_kill(now))
         if now - self._last > self._plan.patience:
             raise Trouble(f"no delivery was acknowledged for {self._plan.patience:g} s{self._who_is_left()}")
+
+    def _listen(self, patience: float) -> None:
+        for key, _ in self._selector.select(patience):
+            self._hear(key.data)
 
     def _tell_time(self, now: float) -> None:
         self.score.seconds = now - self._started

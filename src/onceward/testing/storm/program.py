@@ -83,8 +83,8 @@ def _parsed(system: System, arguments: Sequence[str], plan: Plan) -> Plan:
     chosen = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
     if chosen.pop("unguarded"):
         chosen["guarded"] = False
-    if "deliveries" in chosen:
-        chosen.setdefault("seconds", None)
+    if "deliveries" in chosen or "seconds" in chosen:
+        chosen = {"deliveries": None, "seconds": None, **chosen}
     return replace(plan, **chosen)
 
 

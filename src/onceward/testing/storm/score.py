@@ -33,6 +33,6 @@ class Score(Struct):
     def count(self, answer: Answer) -> None:
         setattr(self, answer.said, getattr(self, answer.said) + 1)
         self.acknowledged += answer.said in ACKNOWLEDGED
-        self.taken_over += answer.attempt > 1
+        self.taken_over += answer.said == "executed" and answer.attempt > 1
         if answer.said == "failed":
             self.complaint = answer.why
