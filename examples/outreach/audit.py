@@ -200,6 +200,9 @@ def slot_key(slot: str) -> str:
 
 @line(VERIFIED, "", "Message-ID uniqueness enforced")
 def mails_have_ids(data: Data) -> Iterator[str]:
+    row = PROBE["emails"]
+    if not data.refuses(("emails", row), ("emails", ("other", *row[1:]))):
+        yield "emails takes a Message-ID twice"
     [(nameless,)] = data.rows("SELECT count(*) FROM emails WHERE direction = 'outbound' AND message_id IS NULL")
     if nameless:
         yield f"{nameless} mails were sent without a Message-ID"
