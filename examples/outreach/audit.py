@@ -221,9 +221,9 @@ def one_row_a_prospect(data: Data) -> Iterator[str]:
         if all(place):
             by_place.setdefault(tuple(part.strip().casefold() for part in place), []).append((id, email))
     yield from (f"{email} is {number} prospects" for email, number in by_email.items() if number > 1)
-    for place, several in by_place.items():
+    for where, several in by_place.items():
         if len(several) > 1 and not all(email for _, email in several):
-            yield f"{', '.join(place)} is {' and '.join(id for id, _ in several)}"
+            yield f"{', '.join(where)} is {' and '.join(id for id, _ in several)}"
 
 
 @line(VERIFIED, "", "Upserts used for all writes")

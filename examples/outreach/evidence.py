@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from .outside import kept
 
 Row = tuple[Any, ...]
 Run = Callable[..., list[Row]]
-
-
-class Connection(Protocol):
-    """What the two drivers have in common."""
-
-    def execute(self, statement: str, values: Sequence[Any] = (), /) -> Any: ...
-    def rollback(self) -> None: ...
-    def close(self) -> None: ...
 
 
 class Data:
@@ -40,7 +32,8 @@ class Data:
             is_sqlite = isinstance(connection, sqlite3.Connection)
 
             def run(statement: str, *values: Any) -> list[Row]:
-                cursor = connection.execute(statement if is_sqlite else statement.replace("?", "%s"), values)
+                theirs = statement if is_sqlite else statement.replace("%", "%%").replace("?", "%s")
+                cursor = connection.execute(theirs, values)
                 return cursor.fetchall() if cursor.description else []
 
             try:
@@ -90,12 +83,12 @@ def insert(run: Run, table: str, row: Row) -> None:
     run(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", *row)  # noqa: S608 (names of ours)
 
 
-def connect(database: str) -> Connection:
+def connect(database: str) -> Any:
+    """The driver's own connection: both have what is needed here."""
     if database.startswith("sqlite:"):
-        connection: Any = sqlite3.connect(database.removeprefix("sqlite:///").partition("?")[0], timeout=30)
-        return connection  # type: ignore[no-any-return]  # has these three
+        return sqlite3.connect(database.removeprefix("sqlite:///").partition("?")[0], timeout=30)
     import psycopg
 
     from onceward.stores.postgres.url import parse
 
-    return psycopg.connect(parse(database).conninfo)  # type: ignore[return-value]  # the same
+    return psycopg.connect(parse(database).conninfo)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import smtplib
-from collections.abc import Iterable
 from contextlib import suppress
 from email.errors import MessageError
 from email.header import decode_header
 from email.message import EmailMessage, Message
 from email.parser import BytesParser
 from email.utils import formatdate, parseaddr
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 import httpx
@@ -25,6 +24,7 @@ REFUSED: Final = (smtplib.SMTPResponseException, smtplib.SMTPRecipientsRefused, 
 """The server has said no: the mail was certainly not sent. Every other error says nothing about it."""
 
 _ID = re.compile(r"<([^<>]+)>")
+_BLANK = re.compile(r"[\s\x00-\x1f]+")
 
 
 class Incoming(Struct, frozen=True):
@@ -41,20 +41,26 @@ def read_mail(raw: bytes) -> Incoming:
     """Of any mail, however it is written: nothing in it may keep it from being stored."""
     mail = BytesParser().parsebytes(raw)
     return Incoming(
-        message_id=next(_ids(mail.get_all("Message-ID", [])), None),
+        message_id=next(iter(_ids(mail, "message-id")), None),
         sender=_address(mail),
-        answers=(*_ids(mail.get_all("In-Reply-To", [])), *reversed(list(_ids(mail.get_all("References", []))))),
+        answers=(*_ids(mail, "in-reply-to"), *reversed(_ids(mail, "references"))),
         subject=_decoded(str(mail.get("Subject", ""))),
         text=_text(mail),
     )
 
 
-def _ids(values: Iterable[Any]) -> Any:
-    """The Message-IDs in a header that may be folded, empty, repeated, commented, or lack its brackets."""
+def _ids(mail: Message, header: str) -> list[str]:
+    """The Message-IDs in a header that may be folded, empty, repeated, commented, or lack its brackets.
+
+    Taken from the bytes: what is not ASCII stays different where it is different.
+    """
+    values = [str(value) for name, value in mail.raw_items() if name.lower() == header]
+    found: list[str] = []
     for value in values:
-        unfolded = re.sub(r"\s+", " ", str(value)).strip()
-        found = _ID.findall(unfolded) or ([unfolded] if "@" in unfolded and " " not in unfolded else [])
-        yield from (f"<{one.replace(' ', '')}>" for one in found)
+        line = _BLANK.sub(" ", value.encode("utf-8", "surrogateescape").decode("latin-1")).strip()
+        ids = _ID.findall(line) or ([line] if "@" in line and " " not in line else [])
+        found += [f"<{id.replace(' ', '')}>" for id in ids if id.strip()]
+    return found
 
 
 def _address(mail: Message) -> str | None:
@@ -85,7 +91,7 @@ def _text(mail: Message) -> str:
 def _in(piece: bytes, charset: str | None) -> str:
     try:
         return piece.decode(charset or "utf-8", "replace")
-    except LookupError:
+    except (LookupError, ValueError):  # nobody knows it, or it cannot be one
         return piece.decode("latin-1")
 
 

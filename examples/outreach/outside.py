@@ -88,7 +88,7 @@ class Outside:
         if self.refuses_mail:
             return "450 not now"
         await asyncio.sleep(self.slowness)
-        raw = bytes(envelope.content or b"")
+        raw = envelope.original_content or b""
         mail = BytesParser().parsebytes(raw, headersonly=True)
         self.execute(
             "INSERT INTO mails VALUES (?, ?, ?, ?, ?, ?)",
@@ -99,7 +99,7 @@ class Outside:
             int(mail["X-Token"] or 0),
             raw,
         )
-        if self.loses_answers and server.transport is not None:
+        if self.loses_answers and isinstance(server.transport, asyncio.Transport):
             server.transport.abort()
         return "250 kept"
 
@@ -122,10 +122,14 @@ class Clerk(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    server: Desk
+
+    @property
+    def outside(self) -> Outside:
+        assert isinstance(self.server, Desk)
+        return self.server.outside
 
     def do_GET(self) -> None:
-        outside = self.server.outside
+        outside = self.outside
         what, *rest = map(unquote, self.path.strip("/").split("/"))
         if what == "sent" and outside.can_tell:
             self._answer(200, {"sent": outside.has_sent(rest[0])})
@@ -138,7 +142,7 @@ class Clerk(BaseHTTPRequestHandler):
             self._answer(503, {})
 
     def do_POST(self) -> None:
-        outside, table = self.server.outside, self.path.strip("/")
+        outside, table = self.outside, self.path.strip("/")
         size, key = int(self.headers["Content-Length"]), self.headers["Idempotency-Key"]
         body = self.rfile.read(size).decode()
         if table not in ("charges", "alerts") or not key or len(body.encode()) < size:  # its client may have died

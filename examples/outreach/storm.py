@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from email.message import EmailMessage
@@ -56,7 +56,7 @@ class Storm:
             Outside(Path(setting.folder) / "outside.db", slowness=SLOWNESS) as outside,
         ):
             services = {"database": url, "smtp": outside.smtp, "api": outside.api}
-            Outreach(**services).close()  # makes the tables
+            connected(services).close()  # makes the tables
             yield services
 
     def events(self, dice: random.Random) -> Iterator[Event]:
@@ -77,7 +77,7 @@ class Storm:
                 yield Event(f"charge-{number}", dice.randrange(100, 50_000))
 
     def worker(self, setting: Setting) -> Callable[[Event], Answer]:
-        outreach = Outreach(**setting.services, lease=setting.lease, wait="250ms")
+        outreach = connected(setting.services, lease=setting.lease, wait="250ms")
         attempts: list[int] = []
 
         def heard(happened: Happened) -> None:
@@ -111,9 +111,12 @@ class Storm:
         kinds: dict[str, list[Event]] = {kind: [] for kind in KINDS}
         for event in events:
             kinds[event.id.partition("-")[0]].append(event)
-        wrong = [f"{found.line.text}: {complaint}" for found in audit(data) for complaint in found.wrong]
+        lines = audit(data) if setting.guarded else []  # without records nothing could be traced
+        wrong = [f"{found.line.text}: {complaint}" for found in lines for complaint in found.wrong]
         total = mailed(data, kinds["contact"], wrong)
-        replies = dict(data.rows("SELECT id, message_id FROM emails WHERE message_id LIKE '%@storm.example>'"))
+        replies: dict[str, str] = dict(
+            data.rows("SELECT id, message_id FROM emails WHERE message_id LIKE '%@storm.example>'")
+        )
         total += Audit.of(kinds["reply"], map(answered, replies.values()), what="row")
         alerts = (json.loads(what)["reply"] for (what,) in kept(outside, "SELECT what FROM alerts"))
         total += Audit.of(kinds["reply"], (answered(replies[one]) for one in alerts if one in replies), what="alert")
@@ -140,7 +143,8 @@ NAMELESS: Final = "SELECT count(*) FROM emails WHERE direction = 'inbound' AND m
 def mailed(data: Data, contacts: Sequence[Event], wrong: Sequence[str]) -> Audit:
     """A row and a mail for each contact. What no lease can prevent, and what nobody knows, is counted apart."""
     by_email = {contact.body["email"]: contact.id for contact in contacts}
-    prospects = {id: by_email.get(email, email) for id, email in data.rows("SELECT id, email FROM prospects")}
+    rows = data.rows("SELECT id, email FROM prospects")
+    prospects = {str(id): by_email.get(email, str(email)) for id, email in rows}
     mails = data.mails()
     _, late = resent(mails)
     found = Counter(prospects.get(mail.prospect, mail.prospect) for mail in mails)
@@ -152,8 +156,8 @@ def mailed(data: Data, contacts: Sequence[Event], wrong: Sequence[str]) -> Audit
         "mails of owners that had been replaced": len(late),
         "mails whose outcome is unknown (parked)": len(parked),
     }
-    rows = Audit.of(contacts, prospects.values(), what="prospect", wrong=wrong)
-    return rows + Audit.of(known, found.elements(), what="mail", counted=counted)
+    imported = Audit.of(contacts, prospects.values(), what="prospect", wrong=wrong)
+    return imported + Audit.of(known, found.elements(), what="mail", counted=counted)
 
 
 def answered(message_id: str) -> str:
@@ -168,15 +172,16 @@ def delivered(outreach: Outreach, event: Event) -> dict[str, Any]:
         id = outreach.import_prospect(**event.body)["id"]
         said = outreach.enrich(id, "website")
         return said if said.get("reason") in LATER else outreach.send_email(id)
-    if kind == "charge":
-        outcome = outreach.charge.outcome("acme", int(number), event.body)
+    if kind in ("charge", "cron"):
+        paid = kind == "charge"
+        outcome = outreach.charge.outcome("acme", int(number), event.body) if paid else outreach.cron.tick(event.body)
         outcome.unwrap()
-        return {"charged": True} if outcome.executed else {"duplicate": True}
-    if kind == "cron":
-        outcome = outreach.cron.tick(event.body)
-        outcome.unwrap()
-        return {"run": True} if outcome.executed else {"duplicate": True}
+        return {"done": True} if outcome.executed else {"duplicate": True}
     return outreach.receive(event.body.encode("latin-1"))
+
+
+def connected(services: Mapping[str, str], **choices: Any) -> Outreach:
+    return Outreach(services["database"], smtp=services["smtp"], api=services["api"], **choices)
 
 
 # ── what arrives ──
@@ -214,11 +219,11 @@ def database(setting: Setting) -> Iterator[str]:
 
     schema, separator = f"outreach_{setting.run}", "&" if "?" in setting.store else "?"
     with closing(psycopg.connect(setting.store, autocommit=True)) as connection:
-        connection.execute(f"CREATE SCHEMA {schema}")
+        connection.execute(f"CREATE SCHEMA {schema}".encode())
         try:
             yield f"{setting.store}{separator}migrate=1&options=-csearch_path%3D{schema}"
         finally:
-            connection.execute(f"DROP SCHEMA {schema} CASCADE")
+            connection.execute(f"DROP SCHEMA {schema} CASCADE".encode())
 
 
 SYSTEM: Final = Storm()

@@ -86,7 +86,7 @@ class Deaf(Outside):
 
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802 (aiosmtpd's name)
         if self.deaf:
-            assert server.transport is not None
+            assert isinstance(server.transport, asyncio.Transport)
             server.transport.abort()
             return "451 not heard by anybody"
         return await super().handle_DATA(server, session, envelope)

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -22,6 +21,10 @@ UNGUARDED = "ALTER TABLE {0} RENAME TO old; CREATE TABLE {0} AS SELECT * FROM ol
 
 ANOTHER = "INSERT INTO enrichments SELECT prospect_id, type, token - 1, {}, {}, {} FROM enrichments LIMIT 1"
 EARLIER, LATER = "'2020-01-01T00:00:00+00:00'", "'2030-01-01T00:00:00+00:00'"
+
+BUMP = """
+CREATE TRIGGER bump BEFORE INSERT ON prospects BEGIN UPDATE prospects SET updated_at = 'now' WHERE id = new.id; END
+"""
 
 BROKEN = {
     1: ("outreach", "INSERT INTO emails SELECT 'x', prospect_id, direction, '<x>', sent_at FROM emails LIMIT 1", {1}),
@@ -48,8 +51,7 @@ BROKEN = {
     ),
     15: (
         "outreach",
-        "CREATE TRIGGER bump BEFORE INSERT ON prospects BEGIN "
-        "UPDATE prospects SET updated_at = 'now' WHERE id = new.id; END",
+        BUMP,
         {15},
     ),
     16: ("outside", "INSERT INTO alerts SELECT 'another key', what, 1 FROM alerts LIMIT 1", {16}),
@@ -65,7 +67,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(good: Path, tmp_path: Path) -> Iterator[Path]:
+def folder(good: Path, tmp_path: Path) -> Path:
     shutil.copytree(good, tmp_path / "copy")
     return tmp_path / "copy"
 

@@ -26,7 +26,9 @@ ID = "<20260302.A1@mail.example>"
         ("Message-ID: <[10.0.0.1]@x>", "<[10.0.0.1]@x>"),
         ("Message-ID:", None),
         ("Message-ID:   \r\n  ", None),
+        ("Message-ID: <a\x00b@x>", "<ab@x>"),
         ("Message-ID: <>", None),
+        ("Message-ID: < >", None),
         ("Message-ID: (none)", None),
         ("X-Message-ID: <other@mail.example>", None),
     ],
@@ -47,6 +49,8 @@ def test_the_message_id_is_found_however_it_is_written(header: str, found: str |
         ("utf-8", "base64", b"endcw7ZsZg==", None),
         ("windows-1252", "8bit", b"\x93yes\x94", "“yes”"),
         ("x-unknown", "8bit", b"zw\xf6lf", "zwölf"),
+        ("undefined", "8bit", b"yes", "yes"),
+        ("hex", "8bit", b"yes", "yes"),
         ("utf-8", "8bit", b"\xff\xfe yes", "\ufffd\ufffd yes"),
         ("utf-8", "base64", b"this is not base64!!", None),
     ],
@@ -58,6 +62,13 @@ def test_the_text_is_read_in_any_encoding(charset: str, encoding: str, body: byt
     ).encode() + body
     read = read_mail(raw).text
     assert read.strip() == text if text is not None else isinstance(read, str)
+
+
+@pytest.mark.mission("C4")
+def test_two_ids_that_differ_in_bytes_which_are_no_text_are_two() -> None:
+    one, other = (read_mail(b"Message-ID: <" + byte + b"@x>\r\n\r\n").message_id for byte in (b"\xe4", b"\xf6"))
+    assert one != other
+    assert None not in (one, other)
 
 
 @pytest.mark.mission("C4")
