@@ -117,7 +117,7 @@ class Submissions:
             priced,
             [entry["risk"] for entry in told["ledger"]],
             what="charge",
-            counted={"requests to the bureau": told["requests"], "charges": len(told["ledger"])},
+            counted={"requests to the bureau": told["requests"], "of them repeated": told["requests"] - len(priced)},
         )
 
 
