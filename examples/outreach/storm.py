@@ -17,7 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
-from onceward import AlreadyRunning
+from onceward import AlreadyRunning, ConfigurationError
 from onceward import Event as Happened
 from onceward.testing import disabled
 from onceward.testing.storm import Answer, Audit, Effect, Event, Setting
@@ -215,6 +215,8 @@ def database(setting: Setting) -> Iterator[str]:
     if not setting.store:
         yield f"sqlite:///{setting.folder}/outreach.db?synchronous=NORMAL"
         return
+    if not setting.store.startswith("postgres"):
+        raise ConfigurationError("outreach keeps rows beside its records", hint="storm it on SQLite or PostgreSQL")
     import psycopg
 
     schema, separator = f"outreach_{setting.run}", "&" if "?" in setting.store else "?"
