@@ -34,10 +34,12 @@ ATTEMPTS: Final = 10
 class Within:
     """An open transaction on the people's database: what is done here is committed together, or not at all."""
 
-    def __init__(self, people: People, tables: Tables) -> None:
+    def __init__(self, people: People, tables: Tables, connection: Any) -> None:
         self._people = people
         self.tables = tables
         """For what keeps tables of its own beside them, on every database."""
+        self.connection = connection
+        """The driver's own, so that `claim.complete_in` and `once.within` can join this transaction."""
 
     def add_many(self, records: Iterable[SourceRecord]) -> list[Decision]:
         """As `People.add_many`, in this transaction."""
@@ -105,11 +107,17 @@ class People:
         """
         try:
             with self._database.transaction() as tables:
-                yield Within(self, tables)
+                yield Within(self, tables, self._database.connection)
                 if trial:
                     raise RolledBack  # noqa: TRY301 (the way to roll back)
         except RolledBack:
             pass
+
+    @contextmanager
+    def reading(self) -> Iterator[Within]:
+        """For questions of your own: all that is read is of one moment, and no writer is waited for or held up."""
+        with self._database.reading() as tables:
+            yield Within(self, tables, self._database.connection)
 
     def take_in(self, tables: Tables, records: Iterable[SourceRecord]) -> list[Decision]:
         """For transactions that are open."""
