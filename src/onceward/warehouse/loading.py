@@ -109,10 +109,10 @@ def no_key(table: Table) -> ConfigurationError:
     )
 
 
-def refused(table: Table, load_id: str, error: Exception) -> SourceError:
+def refused(table: Table, load_id: str | None, error: Exception) -> SourceError:
     """By a constraint that the table's owner has set."""
     return SourceError(
         f"{table.name} refuses a row of this load, so nothing of it was loaded: {error}",
         key=load_id,
-        hint="mend the rows and load them again: the load id is not used up",
+        hint="mend the rows and load them again" + (": the load id is not used up" if load_id else ""),
     )
