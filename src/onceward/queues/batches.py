@@ -7,7 +7,7 @@ everywhere, by the rule.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from onceward.core.deliver import park_apart
@@ -69,14 +69,9 @@ class BatchWork:
         self._records = Driver(0 if self.engine.world.cancels else 1)
 
     async def do(self, deliveries: Sequence[Delivery], hand: Hand, settle: Settle) -> None:  # noqa: ARG002 (there is no claim to be kept)
-        outcomes = await self._calls(self._outcomes([delivery.message for delivery in deliveries]))
+        outcomes = await self._calls(_colourless(self._told, [delivery.message for delivery in deliveries]))
         for delivery, outcome in zip(deliveries, outcomes, strict=True):
             await settle(delivery, outcome)
-
-    def _outcomes(
-        self, messages: Sequence[Message]
-    ) -> Coroutine[Any, Any, list[Outcome[Any] | Unreadable | Exception]]:
-        return _colourless(self._told, messages)
 
     def _told(self, messages: Sequence[Message]) -> list[Outcome[Any] | Unreadable | Exception]:
         read = [self._read(message) for message in messages]
