@@ -12,34 +12,47 @@ from msgspec import Struct
 from onceward.identity import normalise
 
 MANY: Final = 65_536
-"""Addresses that are remembered in their normal form."""
+"""Mailboxes that are remembered in their normal form."""
+
+LONGEST: Final = 180
+"""Characters of a key."""
 
 
 class User(Struct, frozen=True):
-    """Somebody as a statement names them. `field` and `value` are a strong key; `name` is only shown."""
+    """Somebody as a statement names them: `field` and `value` are a strong key, `name` is only shown.
+
+    `also` is the hash of a mailbox as it was written, if that is not its normal form: others may know that one.
+    """
 
     field: str
     value: str
     name: str | None = None
+    also: str | None = None
 
     @property
     def key(self) -> str:
         """As identity has it: `email:anna@example.com`."""
         return f"{self.field}:{self.value}"
 
+    @property
+    def fields(self) -> dict[str, str]:
+        """What a source record of theirs says."""
+        told = {self.field: self.value, "name": self.name, "mbox_sha1sum": self.also}
+        return {name: value for name, value in told.items() if value}
+
 
 def identifier(agent: Mapping[str, Any]) -> User | None:
     """None: an anonymous group. A mailbox that identity cannot read is an IRI that names somebody, as an openid is."""
     name = agent.get("name")
     if "mbox" in agent:
-        email = _email(agent["mbox"])
-        return User("email", email, name) if email else User("openid", agent["mbox"], name)
+        email, also = _mailbox(agent["mbox"])
+        return User("email", email, name, also) if email else User("openid", _short(agent["mbox"]), name)
     if "mbox_sha1sum" in agent:
-        return User("mbox_sha1sum", agent["mbox_sha1sum"].lower(), name)
+        return User("mbox_sha1sum", sha1(agent["mbox_sha1sum"]), name)
     if "openid" in agent:
-        return User("openid", agent["openid"], name)
+        return User("openid", _short(agent["openid"]), name)
     if "account" in agent:
-        return User("account", f"{agent['account']['homePage']}#{agent['account']['name']}", name)
+        return User("account", _short(f"{agent['account']['homePage']}#{agent['account']['name']}"), name)
     return None
 
 
@@ -51,14 +64,29 @@ def users_of(actor: Mapping[str, Any]) -> Iterator[User]:
             yield user
 
 
+def sha1(text: str) -> str:
+    """A hash as it is compared."""
+    return text.strip().lower()
+
+
 def sha1_of(email: str) -> str:
-    """Of the address as a mailto IRI, in its normal form."""
+    """Of an address as a mailto IRI."""
     return hashlib.sha1(f"mailto:{email}".encode(), usedforsecurity=False).hexdigest()
 
 
 @lru_cache(MANY)
-def _email(mbox: str) -> str:
+def _mailbox(mbox: str) -> tuple[str, str | None]:
+    """Its normal form, empty if it has none; and the hash of what was written, if that differs."""
     try:
-        return normalise.email(mbox)
+        email = normalise.email(mbox)
     except ValueError:
-        return ""
+        return "", None
+    local, _, domain = mbox.removeprefix("mailto:").rpartition("@")
+    written = f"{local}@{domain.lower()}"
+    return email, sha1_of(written) if written != email else None
+
+
+def _short(text: str) -> str:
+    """In the form in which identity has it; what is very long is hashed."""
+    plain = normalise.external_id(text)
+    return plain if len(plain) <= LONGEST else f"sha256:{hashlib.sha256(plain.encode()).hexdigest()}"

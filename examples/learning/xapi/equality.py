@@ -29,11 +29,12 @@ def digest(statement: Mapping[str, Any]) -> str:
     return hashlib.sha256(_encode(_essence(kept))).hexdigest()
 
 
-def instant(text: str) -> datetime:
+def instant(text: str, *, exactly: bool = False) -> datetime:
     """The point in time, whatever its spelling; to the millisecond, as no server has to keep more. No zone: UTC."""
     moment = datetime.fromisoformat(text.upper().replace(",", "."))
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    return _EPOCH + (aware - _EPOCH) // _MILLISECOND * _MILLISECOND
+    step = timedelta.resolution if exactly else _MILLISECOND
+    return _EPOCH + (aware - _EPOCH) // step * step
 
 
 def _essence(told: dict[str, Any]) -> dict[str, Any]:

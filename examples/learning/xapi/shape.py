@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from .equality import instant
 from .parts import (
     Activity,
     Agent,
@@ -54,6 +54,22 @@ def check(statement: Any, version: str = "2.0.0") -> None:
         _authority(told.authority)
     if told.verb.id == VOIDED and told.object.get("objectType") != "StatementRef":
         raise Invalid("what voids a statement has a StatementRef as its object - at `$.object`")
+
+
+def check_agent(agent: Any) -> None:
+    """Raises `Invalid` for what is neither an agent nor a group."""
+    if not isinstance(agent, dict):
+        raise Invalid("an agent is an object")
+    _anyone(agent, "$")
+
+
+def as_returned(statement: dict[str, Any]) -> dict[str, Any]:
+    """A valid statement as it is handed out again: of context activities even one alone is a list."""
+    given = statement.get("context", {}).get("contextActivities")
+    if not given or all(isinstance(one, list) for one in given.values()):
+        return statement
+    lists = {kind: one if isinstance(one, list) else [one] for kind, one in given.items()}
+    return {**statement, "context": {**statement["context"], "contextActivities": lists}}
 
 
 def _check(told: Statement | SubStatement, version: str) -> None:
@@ -157,6 +173,6 @@ def _context(context: Context, kind: str, version: str) -> None:
 def _time(text: str | UnsetType, place: str) -> None:
     if text is not UNSET:
         try:
-            datetime.fromisoformat(text.upper().replace(",", "."))
-        except ValueError as error:
+            instant(text)
+        except (ValueError, OverflowError) as error:
             raise Invalid(f"{error} - at `{place}`") from error

@@ -14,7 +14,7 @@ from onceward.errors import MissingExtra, OncewardError, StoreBroken, StoreUnava
 
 from .batch import Batch, Tuple, batch_of
 from .comparing import Rows
-from .loading import LOADS, checked, load_in, no_key, refuse_other_columns, refused, wanted_keys
+from .loading import LOADS, by_key, checked, load_in, no_key, plain_columns, refuse_other_columns, refused, wanted_keys
 from .port import Fingerprinting, Loaded, Merged
 from .table import ColumnType, Table, quoted
 
@@ -135,20 +135,21 @@ class DuckWarehouse:
         return done
 
     def known(self, table: Table, keys: Sequence[Any]) -> set[Any]:
+        return set(self.found(table, keys, ()))
+
+    def found(self, table: Table, keys: Sequence[Any], columns: Sequence[str]) -> dict[Any, tuple[Any, ...]]:
         rows, wanted = wanted_keys(table, keys)
         matches = " AND ".join(f't."{name}" = s."{name}"' for name in table.key)
-        shown = ", ".join(_shown(f't."{name}"', table.columns[name]) for name in table.key)
+        shown = [_shown(f't."{name}"', table.columns[name]) for name in (*table.key, *plain_columns(table, columns))]
         with self._turn:
             try:
                 _DuckMerging(self.connection).stage(wanted)
-                found = set(
-                    self.connection.execute(
-                        f"SELECT {shown} FROM {table.quoted} t JOIN {STAGING} s ON {matches}"  # noqa: S608 (checked names)
-                    ).fetchall()
-                )
+                answers = self.connection.execute(
+                    f"SELECT {', '.join(shown)} FROM {table.quoted} t JOIN {STAGING} s ON {matches}"  # noqa: S608 (checked names)
+                ).fetchall()
             except self._duckdb.Error as error:
                 raise self._explained(error) from error
-        return {key for key, row in zip(keys, rows, strict=True) if row in found}
+        return by_key(table, keys, rows, answers)
 
     def close(self) -> None:
         with self._turn:

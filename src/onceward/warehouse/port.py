@@ -87,6 +87,10 @@ class ComparesRows(Warehouse, Protocol):
         """
         ...
 
+    def found(self, table: Table, keys: Sequence[Any], columns: Sequence[str]) -> dict[Any, tuple[Any, ...]]:
+        """These columns, none of them time or json, of the rows under these keys: one question for all."""
+        ...
+
     def query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """The rows that a SELECT of your own answers, with `?` for each value on every engine."""
         ...

@@ -14,7 +14,7 @@ from onceward.stores.postgres.url import parse
 
 from .batch import Batch, Cell, Tuple, batch_of
 from .comparing import Rows
-from .loading import LOADS, checked, load_in, no_key, refuse_other_columns, refused, wanted_keys
+from .loading import LOADS, by_key, checked, load_in, no_key, plain_columns, refuse_other_columns, refused, wanted_keys
 from .port import Fingerprinting, Loaded, Merged
 from .table import ColumnType, Table, quoted
 
@@ -106,16 +106,19 @@ class PostgresWarehouse:
             raise
 
     def known(self, table: Table, keys: Sequence[Any]) -> set[Any]:
+        return set(self.found(table, keys, ()))
+
+    def found(self, table: Table, keys: Sequence[Any], columns: Sequence[str]) -> dict[Any, tuple[Any, ...]]:
         rows, wanted = wanted_keys(table, keys)
-        columns = quoted(table.key)
+        joined = quoted(table.key)
+        shown = quoted((*table.key, *plain_columns(table, columns)), "t.")
 
-        def work(cursor: Any) -> set[Any]:
+        def work(cursor: Any) -> list[Tuple]:
             _PostgresMerging(cursor).stage(wanted)
-            cursor.execute(f"SELECT {columns} FROM {table.quoted} JOIN {STAGING} USING ({columns})")  # noqa: S608 (checked names)
-            return {tuple(_cell(value) for value in row) for row in cursor.fetchall()}
+            cursor.execute(f"SELECT {shown} FROM {table.quoted} t JOIN {STAGING} USING ({joined})")  # noqa: S608 (checked names)
+            return [tuple(_cell(value) for value in row) for row in cursor.fetchall()]
 
-        found = self._in_transaction(work)
-        return {key for key, row in zip(keys, rows, strict=True) if row in found}
+        return by_key(table, keys, rows, self._in_transaction(work))
 
     def close(self) -> None:
         with self._turn:
