@@ -7,10 +7,12 @@ and every user is there once, and the statements know the teams from the CSV fil
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Thread
 
 from examples.learning.consumer import read, stored
 from examples.learning.place import opened
@@ -18,7 +20,7 @@ from examples.learning.tables import ENRICHED
 from onceward.queues import Message
 
 FILES = Path(__file__).with_name("files")
-SAMPLES = (("users.csv", {"Full name": "name"}), ("hr.ndjson", {}))
+SAMPLES: tuple[tuple[str, dict[str, str]], ...] = (("users.csv", {"Full name": "name"}), ("hr.ndjson", {}))
 
 
 def show() -> int:
@@ -56,6 +58,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     serve.add_argument("--port", type=int, default=8080)
     serve.add_argument("--user", default="learner:secret", help="name:password, default %(default)s")
     serve.add_argument("--unguarded", action="store_true", help="append whatever comes, as it is often written by hand")
+    serve.add_argument("--leashed", action="store_true", help="end when the standard input does")
     consume = words.add_parser("consume", help="statements from a stream of Redis, until none is left")
     consume.add_argument("--queue", default="redis://127.0.0.1:6379/0")
     consume.add_argument("--stream", default="statements")
@@ -69,6 +72,11 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def end_with_input() -> None:
+    sys.stdin.read()
+    os._exit(0)
+
+
 def main(arguments: Sequence[str]) -> int:
     if arguments[:1] == ["storm"]:
         from onceward.testing import storm
@@ -78,6 +86,8 @@ def main(arguments: Sequence[str]) -> int:
     if chosen.word == "serve":
         from examples.learning.server import serve
 
+        if chosen.leashed:
+            Thread(target=end_with_input, daemon=True).start()
         users = dict([chosen.user.split(":", 1)])
         serve(chosen.folder, chosen.warehouse, chosen.port, users, guarded=not chosen.unguarded)
     elif chosen.word == "consume":

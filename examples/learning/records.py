@@ -74,7 +74,7 @@ class Learning:
         known = self.known.many(one.id for one in statements)
         fresh = [one for one in statements if known.get(one.id) != (one.digest, one.given_at)]
         if not fresh:
-            return Merged(("same",) * len(statements))
+            return Merged(["same" for _ in statements])
         users = self._learn_of(fresh)
         verdicts = iter(self.house.merge(STATEMENTS, self._rows(fresh, users), whole=whole).verdicts)
         again = {id(one) for one in statements} - {id(one) for one in fresh}

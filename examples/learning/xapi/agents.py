@@ -37,7 +37,7 @@ class User(Struct, frozen=True):
     @property
     def fields(self) -> dict[str, str]:
         """What a source record of theirs says."""
-        told = {self.field: self.value, "name": self.name, "mbox_sha1sum": self.also}
+        told = {"mbox_sha1sum": self.also, "name": self.name, self.field: self.value}
         return {name: value for name, value in told.items() if value}
 
 

@@ -32,7 +32,7 @@ Verdict = Literal["inserted", "same", "different"]
 class Merged(Struct, frozen=True):
     """What became of each row, in their order: put in, the same as the one that is there, or another one."""
 
-    verdicts: tuple[Verdict, ...]
+    verdicts: Sequence[Verdict]
 
     @property
     def inserted(self) -> int:
