@@ -21,8 +21,8 @@ from onceward import MemoryStore, Once, StoreUnavailable
 from onceward.identity import Person
 from onceward.queues import MemoryQueue
 from onceward.testing.queues import parked, until
+from tests.learning.places import server_of
 from tests.learning.samples import statement, uuid
-from tests.servers.postgres import Postgres, new_database
 
 ROOT = Path(__file__).resolve().parents[2]
 CSV = "Email,Team\njohn@example.com,UVM"
@@ -30,11 +30,7 @@ CSV = "Email,Team\njohn@example.com,UVM"
 
 @pytest.fixture(params=["duckdb", "postgres"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    server = ""
-    if request.param == "postgres":
-        running: Postgres = request.getfixturevalue("postgres")
-        server = new_database(running, f"learning_{hashlib.sha256(str(tmp_path).encode()).hexdigest()[:12]}")
-    with opened(tmp_path, server) as place:
+    with opened(tmp_path, server_of(request)) as place:
         yield place
 
 
