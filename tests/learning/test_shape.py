@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -128,3 +130,25 @@ def test_the_message_says_where() -> None:
 def test_what_came_with_2_0_0_is_no_part_of_1_0_3() -> None:
     with pytest.raises(Invalid, match=r"2\.0\.0"):
         check(VALID["context agents"], "1.0.3")
+
+
+FIRST = """
+import sys, threading
+sys.setswitchinterval(1e-6)
+from examples.learning.xapi import check
+from tests.learning.samples import statement
+together = threading.Barrier(8)
+def go():
+    together.wait()
+    check(statement(context={"team": {"objectType": "Group", "mbox": "mailto:team@example.com"}}))
+crew = [threading.Thread(target=go) for _ in range(8)]
+for one in crew: one.start()
+for one in crew: one.join()
+"""
+
+
+def test_the_first_statements_may_come_at_once() -> None:
+    """The shapes are worked out before: if two threads are the first to use one, msgspec crashes the process."""
+    for _ in range(4):
+        done = subprocess.run([sys.executable, "-c", FIRST], capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 0, (done.returncode, done.stderr)

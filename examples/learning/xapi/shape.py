@@ -38,6 +38,8 @@ OBJECTS: Final[dict[str, type[Shape]]] = {
     "StatementRef": StatementRef,
     "SubStatement": SubStatement,
 }
+for _shape in (Statement, *OBJECTS.values()):
+    msgspec.json.Decoder(_shape)  # now: two threads that are the first to convert one would crash the process
 _NUL: Final = re.compile(rb"\\u0000")
 
 
