@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from threading import Thread
 
+from msgspec import json
+
 from examples.learning.consumer import read, stored
 from examples.learning.place import opened
 from examples.learning.tables import ENRICHED
@@ -63,6 +65,8 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     consume.add_argument("--queue", default="redis://127.0.0.1:6379/0")
     consume.add_argument("--stream", default="statements")
     consume.add_argument("--size", type=int, required=True, help="how many there are in all, for the bar")
+    consume.add_argument("--largest", type=int, default=2_000, help="statements in one merge, default %(default)s")
+    consume.add_argument("--ack-deadline", type=float, default=30.0, help="seconds, default %(default)s")
     bring = words.add_parser("import", help="a CSV file of users")
     bring.add_argument("file", type=Path)
     for one in (serve, consume, bring):
@@ -91,9 +95,10 @@ def main(arguments: Sequence[str]) -> int:
         users = dict([chosen.user.split(":", 1)])
         serve(chosen.folder, chosen.warehouse, chosen.port, users, guarded=not chosen.unguarded)
     elif chosen.word == "consume":
-        from examples.learning.backlog import drain
+        from examples.learning.backlog import Source, drain
 
-        print(drain(chosen.folder, chosen.queue, chosen.stream, chosen.size, lambda line: print(line, flush=True)))
+        source = Source(chosen.queue, chosen.stream, chosen.size, chosen.largest, chosen.ack_deadline)
+        print(json.encode(drain(chosen.folder, source, lambda line: print(line, flush=True))).decode())
     elif chosen.word == "import":
         with opened(chosen.folder, chosen.warehouse) as place:
             print(place.learning.import_users(chosen.file))

@@ -28,12 +28,14 @@ VERBS = ("launched", "answered", "completed", "passed")
 
 
 class Drained(Struct, frozen=True):
-    """What one run of the consumer did."""
+    """What one run of the consumer did, and what there is afterwards."""
 
-    merged: int
+    statements: int
+    parked: int
+    messages: int
     seconds: float
     peak_mib: list[int]
-    """The most memory, after each quarter of the way."""
+    """The most memory so far, at the end of each quarter of the way."""
 
 
 def statements(size: int, seed: int = 1) -> Iterator[dict[str, Any]]:
@@ -81,36 +83,48 @@ def fill(url: str, stream: str, size: int) -> None:
     client.close()
 
 
-def drain(folder: Path, url: str, stream: str, size: int, tell: Callable[[str], None]) -> Drained:
+class Source(Struct, frozen=True):
+    """A stream of Redis: how many statements there are in all, and how they are taken."""
+
+    url: str
+    stream: str
+    size: int
+    largest: int = 2_000
+    ack_deadline: float = 30.0
+
+
+def drain(folder: Path, source: Source, tell: Callable[[str], None]) -> Drained:
     """Consume until nothing is left, in this process; what a run before has left half done is among it."""
-    return asyncio.run(_drain(folder, url, stream, size, tell))
+    return asyncio.run(_drain(folder, source, tell))
 
 
-async def _drain(folder: Path, url: str, stream: str, size: int, tell: Callable[[str], None]) -> Drained:
+async def _drain(folder: Path, source: Source, tell: Callable[[str], None]) -> Drained:
     import redis.asyncio
 
-    queue = RedisStreamQueue(url, stream=stream, group=GROUP, ack_deadline=5.0)
-    client = redis.asyncio.Redis.from_url(url)
-    started = time.monotonic()
-    peaks: dict[int, int] = {}
+    queue = RedisStreamQueue(source.url, stream=source.stream, group=GROUP, ack_deadline=source.ack_deadline)
+    client = redis.asyncio.Redis.from_url(source.url)
+    size, started, peaks = source.size, time.monotonic(), dict[int, int]()
     with opened(folder) as place:
-        app = consumer(place.learning, queue, place.once)
+        app = consumer(place.learning, queue, place.once, largest=source.largest)
         consuming = asyncio.create_task(app.consume())
-        first: int | None = None
+        begun: int | None = None
         while not consuming.done():
-            await asyncio.sleep(BETWEEN)
-            left = await _left(client, stream)
-            done = size if left is None else size - left
-            first = done if first is None else first
-            peaks[min(4 * done // max(size, 1), 3)] = peak_mib()
-            seconds = time.monotonic() - started
-            tell(bar(Progress(stream, done, done, size, seconds, done - first, first)))
+            left = await _left(client, source.stream)
+            if left is not None:
+                done = size - left
+                begun = done if begun is None else begun
+                peaks[min(4 * done // size, 3)] = peak_mib()
+                seconds = time.monotonic() - started
+                tell(bar(Progress(source.stream, done, done, size, seconds, done - begun, begun)))
             if left == 0:
                 app.stop()
+                break
+            await asyncio.sleep(BETWEEN)
         await consuming
         counted = place.learning.house.query("SELECT count(*) FROM statements")[0][0]
     await client.aclose()
-    return Drained(counted, time.monotonic() - started, [peaks[quarter] for quarter in sorted(peaks)])
+    messages, parked = size - (begun or 0), place.once.counts.get("parked", 0)
+    return Drained(counted, parked, messages, time.monotonic() - started, [peaks[one] for one in sorted(peaks)])
 
 
 async def _left(client: Any, stream: str) -> int | None:
