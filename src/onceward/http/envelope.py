@@ -77,10 +77,13 @@ class _PubSubEnvelope(msgspec.Struct):
     attempt: int | None = msgspec.field(name="deliveryAttempt", default=None)
 
 
+_read = msgspec.json.Decoder(_PubSubEnvelope).decode  # now: two first readers at once would crash the process
+
+
 def pubsub(request: Request) -> Envelope | str:
     """A Pub/Sub push. The message id may be written `messageId` or `message_id`."""
     try:
-        found = msgspec.json.decode(request.body, type=_PubSubEnvelope)
+        found = _read(request.body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return "this is no Pub/Sub envelope"
     inner = found.message

@@ -66,6 +66,8 @@ def _of_class(shape: Any) -> Callable[[dict[str, Any]], Any]:
 
     if validate is None and not _has_members(shape):
         raise ConfigurationError(f"{shape!r} is no shape", hint="give a class with members, or their names")
+    if validate is None:
+        msgspec.json.Decoder(shape)  # now: two threads that are the first to convert one would crash the process
     return convert
 
 

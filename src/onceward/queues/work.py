@@ -36,12 +36,15 @@ from .results import CANCELLED_ITSELF, Results, Settle
 from .rule import Unreadable
 
 Decode = Callable[[Message], Any]
+LARGEST_BATCH = 256  # as many as stores like in one call
 Chain = list[tuple[Delivery, Job]]
 """Deliveries of one key, to be worked on one after the other."""
 
 
 class FunctionWork:
     """What a decorated function makes of messages. Blocking functions run in threads, up to `at_once` of them."""
+
+    largest = LARGEST_BATCH
 
     def __init__(self, handler: Guarded[..., Any], decode: Decode | None, at_once: int, queue: str) -> None:
         self.operation = handler.operation
