@@ -1,11 +1,12 @@
 """The decision about one record: whose is it? Pure: it knows what it was given, and notes what follows.
 
 1. It came before, unchanged: skipped. An older version of what is known: skipped.
-2. A strong key leads to somebody: theirs. If its keys lead to several, these are one person, and merged, unless
+2. Somebody took it out of another person, and it may well be of the same person as then: theirs, still.
+3. A strong key leads to somebody: theirs. If its keys lead to several, these are one person, and merged, unless
    somebody has said that they are not.
-3. It came before under the same id, and may well be of the same person: theirs, still.
-4. Somebody is so much like it that the confidence is high enough: theirs. A little less: a new person, and a question
-   for `onceward review`. Otherwise: a new person.
+4. It came before under the same id, and may well be of the same person: theirs, still.
+5. Somebody is so much like it that the confidence is high enough: theirs. A little less: a new person, and a question
+   for `onceward review`. Otherwise: a new person. Left out where people are told by their keys alone.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from .known import Known, Near, Stored
 from .likeness import Likeness
 from .prepare import Form, Prepared
 from .source import Decision, Evidence
+
+SPLIT: Final = "split"
+"""The rule of a contribution that somebody took out of a person."""
 
 NEGLIGIBLE: Final = 0.0001
 """What one record alone must be like for a person to be looked at with all of them."""
@@ -79,6 +83,9 @@ class Decider:
                 return unchanged(stored.person)
             if record.at is not None and stored.at is not None and record.at < stored.at:
                 return Decision("skipped", stored.person, "older", "a newer version of it is known")
+            if stored.rule == SPLIT and self._may_still_be(record.form, stored.form):
+                said = Decision("updated", stored.person, SPLIT, "somebody said that it is not the other's")
+                return self._take(record, fresh, stored, said)
         owners = list(dict.fromkeys(known.current(known.keys[key]) for key in record.keys if key in known.keys))
         if owners:
             return self._by_key(record, fresh, stored, owners)
@@ -114,10 +121,11 @@ class Decider:
         return name != "different" or self._likeness.confidence(form, (before,)) >= self.preset.ask
 
     def _by_likeness(self, record: Prepared, fresh: int, stored: Stored | None) -> Decision:
-        ranked = self._ranked(record, fresh if stored is None else stored.number)
+        by_likeness = self.preset.likeness
+        ranked = self._ranked(record, fresh if stored is None else stored.number) if by_likeness else []
         best = ranked[0] if ranked else None
         if best is None or best.confidence < self.preset.ask:
-            reason = "nobody is much like it" if any(record.blocks) else "nobody has its keys"
+            reason = "nobody is much like it" if by_likeness and any(record.blocks) else "nobody has its keys"
             if best is None:
                 return self._create(record, fresh, stored, Decision("created", None, "new", reason))
             unlike = Decision("created", None, "new", reason, 1 - best.confidence, best.person)
@@ -200,7 +208,7 @@ class Decider:
         first = self.taken.get(number)
         self.taken[number] = Taken(record, decision, person, number, stored if first is None else first.before)
         known.contributions[record.source, record.record] = Stored(
-            number, person, record.fingerprint, record.at, record.form
+            number, person, record.fingerprint, record.at, record.form, decision.rule
         )
         for key in record.keys:
             if key not in known.keys:
