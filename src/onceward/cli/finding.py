@@ -109,5 +109,7 @@ def the_one(store: Store, key: str, scope: str | None) -> tuple[Record, int]:
     if len(found) > 1:
         listed = "; ".join(f"id:{record.id.hex()[:12]} in {record.scope}" for record, _ in found[:MOST_MATCHES])
         more = " and more" if len(found) > MOST_MATCHES else ""
-        raise Refusal(f"several records match {cut(key, 80)!r}: {listed}{more}", Exit.SEVERAL)
+        scopes = {record.scope for record, _ in found}
+        which = "--scope with one of these scopes" if len(scopes) > 1 else "its id instead of the key"
+        raise Refusal(f"several records match {cut(key, 80)!r}: {listed}{more} → give {which}", Exit.SEVERAL)
     return found[0]
