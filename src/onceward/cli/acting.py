@@ -165,8 +165,8 @@ def resolve(
     The result is stored as plain JSON values, not encrypted. It does not enter the audit trail.
 
     Of a saga, say how the step ended that stands in the way (`onceward sagas` shows which). The saga then goes on with
-    the next delivery, or by a recovery worker; after --abandon, it is undone. A step that was certainly not done, and is
-    not to be, is given up by --not-applied --undo. Both may also be said of a saga that was let go on and has not yet.
+    the next delivery, or by a recovery worker; after --abandon, it is undone. A step that was certainly not done, and
+    is not to be, is given up by --not-applied --undo. Both may be said until somebody has gone on with it.
 
     \b
     Examples:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from onceward.model.aside import BODY, MESSAGE, QUEUE, is_set_aside
 from onceward.model.cells import used_up
 from onceward.model.lock import is_lock
 from onceward.model.note import SAGA, own_words
@@ -12,7 +13,6 @@ from onceward.model.record import AfterCrash, Record
 from onceward.model.saga_rulings import is_handed_on
 from onceward.model.transitions import Row, row_of
 from onceward.model.unstored import why
-from onceward.queues.aside import MESSAGE, QUEUE, is_set_aside
 
 from .display import moment, span
 
@@ -163,10 +163,10 @@ def _set_aside(record: Record, now: int) -> list[str]:
     name = record.note[MESSAGE] or "without an id"
     return [
         f"Set aside {_ago(record.updated_at, now)}: message {name} of {record.note[QUEUE]}. {_error(record)}.",
-        "It was acknowledged, because there is no dead letter queue: the broker does not bring it again. This record is"
-        " a note of it, not its work: a delivery is judged by the record of its work, and to resolve this runs nothing.",
-        "Mend what is wrong and send the message again, if it is still wanted; then put the note away: onceward forget.",
-        f"Noted: body = {record.note['body']}.",
+        "It was acknowledged, because there is no dead letter queue: the broker does not bring it again.",
+        "This record is a note of it, not its work: deliveries are judged by that, and to resolve this runs nothing.",
+        "Mend what is wrong, send the message again if it is still wanted, then put the note away: onceward forget.",
+        f"Noted: {BODY} = {record.note[BODY]}.",
     ]
 
 

@@ -27,7 +27,12 @@ async def locate(engine: Engine, key: Key, *, by_text: bool) -> bytes:
     if not by_text or await _holds_work(engine, key.id, free=True):
         return key.id
     wanted = Filter(scope=key.scope.text, key=key.text)
-    found = (await engine.store.scan(wanted, cursor=None, limit=2, timeout=SEARCH)).records
+    page = await engine.store.scan(wanted, cursor=None, limit=2, timeout=SEARCH)
+    found = page.records
+    if page.unreadable:
+        raise StoreBroken(
+            "a record holds what no Onceward of its version writes", key=key.text, hint="was it edited by hand?"
+        )
     if len(found) > 1:
         raise InvalidKey("several records show this text", key=key.text, hint="give the key itself: fn.key(…)")
     return found[0].id if found else key.id
