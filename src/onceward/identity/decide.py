@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
 from typing import Final
 
@@ -26,6 +27,9 @@ from .source import Decision, Evidence
 
 SPLIT: Final = "split"
 """The rule of a contribution that somebody took out of a person."""
+
+RIVAL: Final = 0.1
+"""How sure somebody else must be to make the best one less sure."""
 
 NEGLIGIBLE: Final = 0.0001
 """What one record alone must be like for a person to be looked at with all of them."""
@@ -70,6 +74,7 @@ class Decider:
         self.created: list[str] = []
         self.new_keys: dict[str, str] = {}
         self.asked: list[Asked] = []
+        self._strong = [n for n, slot in enumerate(preset.slots) if slot.strong]
         self._of_batch: dict[int, list[int]] = {}
         self._fresh: dict[int, Near] = {}
 
@@ -173,7 +178,7 @@ class Decider:
         return found
 
     def _ranked(self, record: Prepared, number: int) -> list[Match]:
-        """Who is like it, the likest first; of two people who were said to be two, neither is sure."""
+        """Who is like it, the likest first; of two people of one name who are two, neither is sure."""
         known = self.known
         near = list(known.near.get((record.source, record.record), ()))
         if self._of_batch and any(record.blocks):
@@ -186,11 +191,32 @@ class Decider:
                 if confidence > NEGLIGIBLE:
                     found[person] = Match(person, confidence, one.number)
         ranked = sorted(found.values(), key=lambda match: (-match.confidence, match.number))
-        if ranked:
+        if len(ranked) > 1 and ranked[0].confidence >= self.preset.ask:
             best = ranked[0]
-            rivals = sum(one.confidence for one in ranked[1:] if known.are_apart(best.person, one.person))
+            rivals = sum(one.confidence for one in ranked[1:] if self._are_two(record, best, one))
             ranked[0] = Match(best.person, best.confidence / (1 + rivals), best.number)
         return ranked
+
+    def _are_two(self, record: Prepared, best: Match, other: Match) -> bool:
+        """Whether it can be of one of them only: somebody said so, or each has a strong key of their own.
+
+        Many are called alike; by a record without their keys nobody can tell which of them it is.
+        """
+        known = self.known
+        if known.are_apart(best.person, other.person):
+            return True
+        forms, others = known.forms(best.person), known.forms(other.person)
+        if other.confidence < RIVAL or not self._have_other_keys(forms, others):
+            return False
+        forms = [*forms, record.form]
+        return all(self._likeness.confidence(form, forms) < self.preset.ask for form in others)
+
+    def _have_other_keys(self, here: Sequence[Form], there: Sequence[Form]) -> bool:
+        for n in self._strong:
+            mine, theirs = ({form[n] for form in forms if form[n]} for forms in (here, there))
+            if mine and theirs and mine.isdisjoint(theirs):
+                return True
+        return False
 
     # ── what follows ────────────────────────────────────────────────────────────────────────────────────────────
 

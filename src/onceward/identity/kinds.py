@@ -60,15 +60,15 @@ EMAIL: Final = Kind(
     "email",
     normalise.email,
     (
-        Level("equal", 0.65, 0.10, 0.000001, 0.001),
+        Level("equal", 0.70, 0.10, 0.000001, 0.001),
         # Addresses are made of names: anna.s@ and hanna.s@ are as close as Anna and Hanna. So these are the chances
         # among those whose names are alike, and another address never speaks for one person.
-        Level("close", 0.02, 0.03, 0.03, 0.10),
+        Level("close", 0.02, 0.03, 0.03, 0.09),
         # Providers share out few domains, and organisations give one mailbox to each ...
-        Level("same domain", 0.06, 0.12, 0.12, 0.70),
+        Level("same domain", 0.05, 0.12, 0.12, 0.50),
         # ... with a number where the name is taken already.
-        Level("numbered", 0.002, 0.004, 0.004, 0.199),
-        Level("different", 0.268, 0.746, 0.845999, 0.0),
+        Level("numbered", 0.002, 0.004, 0.004, 0.109),
+        Level("different", 0.228, 0.746, 0.845999, 0.30),
     ),
     closeness.address,
     shows_key=True,
