@@ -20,8 +20,8 @@ from .saga import Kind
 
 GAVE_UP: Final = "a person gave it up"
 
-HANDED_ON: Final = 1
-"""µs: the lease under which a person leaves a saga to whoever comes next. It waits like one whose owner fell silent,
+HANDED_ON: Final = 0
+"""The lease under which a person leaves a saga to whoever comes next. It waits like one whose owner fell silent,
 for ever: a failure that may be repeated is given up after 30 days, and what a saga has done would be forgotten."""
 
 
