@@ -69,11 +69,15 @@ PLACES: dict[Order, Callable[[Record], tuple[Any, bytes]]] = {
 
 
 class Page(Struct, frozen=True):
-    """One page of a scan; `cursor` None means that it was the last. `now` is the store's time."""
+    """One page of a scan; `cursor` None means that it was the last. `now` is the store's time.
+
+    `unreadable`: the keys of those that no Onceward has written so. One of them does not hide the others.
+    """
 
     records: list[Record]
     cursor: bytes | None
     now: int
+    unreadable: tuple[str, ...] = ()
 
 
 class Gate(Protocol):

@@ -106,7 +106,10 @@ def test_resolve_is_about_the_step_and_the_saga_goes_on(shop: Shop) -> None:
     assert done.exit_code == 0, done.output
     entry = shop.order.read(number=1)
     assert entry is not None
-    assert entry.state == "FAILED", "claimable, and not declared completed"
+    assert entry.state == "PENDING", "claimable at once, and not declared completed"
+    told = " ".join(shop.json("explain", "order:1")["explanation"])
+    assert "let it go on" in told
+    assert "nobody has delivered it since" in told
     assert shop.order(number=1)["wire"] == "by phone"
     assert shop.log == ["reserve", "wire", "ship"]
     [trail] = shop.json("audit")
