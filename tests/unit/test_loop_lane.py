@@ -250,7 +250,7 @@ async def test_a_store_that_only_gives_others_a_turn_is_called_again() -> None:
 
 
 def test_an_interrupt_inside_of_the_store_keeps_nobody_waiting() -> None:
-    """Ctrl-C ends the loop's turn; whoever was aboard goes again, if the loop is run to its end as `asyncio.run` does."""
+    """Ctrl-C ends the turn of the loop; who was aboard goes again if the loop is run on, as `asyncio.run` does."""
     strikes = [True]
 
     async def send(requests: Sequence[AnyRequest], timeout: float) -> list[Answer]:
