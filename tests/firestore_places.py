@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from google.auth.credentials import AnonymousCredentials
 from google.cloud import firestore
 
 from onceward.ports import Clock
@@ -51,9 +52,10 @@ def named(folder: Path, what: str = "processed_documents") -> str:
 
 @cache
 def client() -> firestore.Client:
-    """An official client, beside the store."""
-    shared()
-    return firestore.Client(project=PROJECT)
+    """An official client, beside the store; on the emulator itself, whatever a test has put in between."""
+    found = firestore.Client(project=PROJECT, credentials=AnonymousCredentials())
+    found._emulator_host = shared()
+    return found
 
 
 def document(collection: str, name: str) -> dict[str, Any] | None:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
-
-from google.cloud import firestore
 
 from onceward.ports import Clock
 from onceward.stores.clock import WallClock
 from onceward.stores.firestore import FirestoreStore
 from onceward.testing.conformance import StoreConformance
+from tests.firestore_places import PROJECT, client
 from tests.servers.firestore import shared
 
-PROJECT = "onceward-test"
 SHOWN = ("scope", "key", "state", "owner", "attempt", "error_type", "error")
 
 
@@ -58,13 +55,6 @@ class OnFirestore(StoreConformance):
 
 def collection(place: Path) -> str:
     return f"{place.parent.parent.name}-{place.parent.name}-{place.name}"[-200:]
-
-
-@cache
-def client() -> firestore.Client:
-    """An official client, beside the store."""
-    shared()
-    return firestore.Client(project=PROJECT)
 
 
 def _micros(value: Any) -> int | None:

@@ -66,15 +66,11 @@ def _answers(port: int) -> bool:
 
 
 @functools.cache
-def _own() -> FirestoreServer:
-    server = FirestoreServer().begin()
-    atexit.register(server.end)
-    return server
-
-
 def shared() -> str:
     """The address of one emulator for the whole test process; its children find it by the same variable."""
     address = os.environ.get(EMULATOR)
     if address is None:
-        address = os.environ[EMULATOR] = _own().address
+        server = FirestoreServer().begin()
+        atexit.register(server.end)
+        address = os.environ[EMULATOR] = server.address
     return address

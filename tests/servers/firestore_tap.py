@@ -36,6 +36,7 @@ class Tap(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
         self._reads = self._writes = 0
         self._calls: Counter[str] = Counter()
         self._losing: Counter[str] = Counter()
+        self._refusing: Counter[str] = Counter()
         self.before: Callable[[str], None] = lambda _: None
         """Told the name of each method before it is passed on."""
 
@@ -51,6 +52,10 @@ class Tap(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
     def lose(self, method: str, times: int = 1) -> None:
         self._losing[method] += times
 
+    def abort(self, method: str, times: int = 1) -> None:
+        """The next commits are refused, as the server refuses what it cannot fit in beside others."""
+        self._refusing[method] += times
+
     @contextmanager
     def billed(self) -> Iterator[Callable[[], Bill]]:
         """Counts from here on; call it for the bill."""
@@ -64,12 +69,16 @@ class Tap(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
 
     def _one(self, name: str, call: Any, request: bytes, context: Any) -> bytes:
         self.before(name)
+        if self._is_struck(self._refusing, name):
+            self._roll_back(request, context)
+            context.abort(grpc.StatusCode.ABORTED, "as the test wants it")
         try:
             answer: bytes = call(request, timeout=context.time_remaining(), metadata=_passed(context))
         except grpc.RpcError as error:
             context.abort(error.code(), error.details())
         self._count(name, request, [])
-        self._perhaps_lose(name, context)
+        if self._is_struck(self._losing, name):
+            context.abort(grpc.StatusCode.UNAVAILABLE, "as the test wants it")
         return answer
 
     def _many(self, name: str, call: Any, request: bytes, context: Any) -> Iterator[bytes]:
@@ -79,15 +88,24 @@ class Tap(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
         except grpc.RpcError as error:
             context.abort(error.code(), error.details())
         self._count(name, request, answers)
-        self._perhaps_lose(name, context)
+        if self._is_struck(self._losing, name):
+            context.abort(grpc.StatusCode.UNAVAILABLE, "as the test wants it")
         yield from answers
 
-    def _perhaps_lose(self, name: str, context: Any) -> None:
+    def _is_struck(self, planned: Counter[str], name: str) -> bool:
         with self._lock:
-            loses = self._losing[name] > 0
-            self._losing[name] -= loses
-        if loses:
-            context.abort(grpc.StatusCode.UNAVAILABLE, "the answer was lost")
+            strikes = planned[name] > 0
+            planned[name] -= strikes
+            return strikes
+
+    def _roll_back(self, request: bytes, context: Any) -> None:
+        """What the server gives up, it rolls back: else its locks would stay."""
+        refused = messages.CommitRequest.deserialize(request)
+        if refused.transaction:
+            over = messages.RollbackRequest(database=refused.database, transaction=refused.transaction)
+            self._channel.unary_unary(f"{SERVICE}Rollback")(
+                messages.RollbackRequest.serialize(over), metadata=_passed(context)
+            )
 
     def _count(self, name: str, request: bytes, answers: list[bytes]) -> None:
         with self._lock:

@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
-from onceward.errors import StoreBroken
+from onceward.errors import ConfigurationError, StoreBroken
 from onceward.model.cells import KEEP_UNFINISHED, used_up
-from onceward.model.record import READER, AfterCrash, Record, State
+from onceward.model.record import READER, AfterCrash, ClaimRequest, Record, State
 from onceward.model.transitions import CLOCK_MARGIN
 
 from . import values
@@ -25,6 +26,9 @@ Fields = Mapping[str, Any]
 
 Changes = dict[Path, Any]
 """By where they stand: what is to be written."""
+
+NOT_OURS: Final = 0
+"""The token of a record that was read from a document which Onceward did not write."""
 
 LONGEST_NAME: Final = 1500  # bytes of a member of a map
 
@@ -98,6 +102,8 @@ class Records:
     def changes(self, before: Record | None, after: Record) -> Changes:
         """What has to be written so that the document says this instead of that."""
         made: Changes = {}
+        if before is not None and before.token == NOT_OURS:
+            before = None  # it lacks most of it
         for field, path in self.paths.items():
             value = getattr(after, field)
             if before is None or value != getattr(before, field):
@@ -140,11 +146,24 @@ class Records:
             if shown is not None:
                 known["note"] = {**known["note"], name: str(shown)}
         if adopted:
-            known = {**known, "token": 0, "stored": False}
+            known = {**known, "token": NOT_OURS, "stored": False}
         for name, value in known.items():
             if not isinstance(value, _TYPES[name]) or (isinstance(value, bool) and _TYPES[name] is int):
                 raise TypeError(f"{name} is {type(value).__name__}")
         return Record(**{"scope": "", "key": "", **known})
+
+    def claimed(self, request: ClaimRequest, fields: Fields, store: str) -> Record:
+        """The record that a claim finds in its document."""
+        record = self.record(request.id, fields)
+        if record.id != request.id:
+            raise ConfigurationError(
+                f"{store}: this content is on record for {record.scope}, and a document has room for one",
+                key=request.key,
+                hint="give each operation that works on contents a collection of its own",
+            )
+        if record.token == NOT_OURS:
+            return replace(record, scope=request.scope, key=request.key)
+        return record
 
     def owner_of(self, fields: Fields) -> bytes | None:
         """The id of the record that a document holds; None if it does not say."""

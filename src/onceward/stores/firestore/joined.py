@@ -61,6 +61,7 @@ class FirestoreJoined:
         self._clock = clock
         self._id: bytes = transaction.id
         self._in = calls.place.collection
+        self._heard = 0, 0.0
         self._later: dict[bytes, Known] = {}
         self._points: list[tuple[int, dict[bytes, Known]]] = []
 
@@ -88,7 +89,7 @@ class FirestoreJoined:
     async def _look(self, request: AnyRequest, deadline: float) -> tuple[Known, int]:
         known = self._later.get(request.id)
         if known is not None:
-            return known, self._clock() or self._calls.recall.now() or 0
+            return known, self._time()
         if isinstance(request, ClaimRequest):
             name = name_of(request.id, request.scope, request.key)
         else:
@@ -99,12 +100,10 @@ class FirestoreJoined:
             one = await self._search(request.id, deadline)
         if one is None:
             return Known(name, None, there=False, record=None), now
-        record = self._records.record(request.id, one.fields)
-        if record.id != request.id:
-            raise ConfigurationError(
-                f"{self._calls.name}: this content is on record for {record.scope}, and a document has room for one",
-                hint="give each operation that works on contents a collection of its own",
-            )
+        if isinstance(request, ClaimRequest):
+            record = self._records.claimed(request, one.fields, self._calls.name)
+        else:
+            record = self._records.record(request.id, one.fields)
         return Known(one.name, record, there=True, record=record), now
 
     async def _search(self, id: bytes, deadline: float) -> Found | None:
@@ -198,7 +197,13 @@ class FirestoreJoined:
                     there = found.get(place)
                     fields = overlaid({} if there is None else there.fields, write)
                     found[place] = Found(place[1], fields, ANY if there is None else there.version)
-        return found, self._clock() or now
+        self._heard = now, time.monotonic()
+        return found, self._time()
+
+    def _time(self) -> int:
+        """The server's, as of the last read here and what has passed since."""
+        read_at, since = self._heard
+        return self._clock() or read_at + int(1e6 * (time.monotonic() - since))
 
     def _refuse_ended(self) -> None:
         if not self.is_open():
@@ -250,6 +255,8 @@ def _check(transaction: Any, world: World, calls: Calls) -> None:
         )
     if not transaction.in_progress:
         raise ConfigurationError("this transaction has not begun", hint=INSIDE)
+    if getattr(transaction, "_read_only", False):
+        raise ConfigurationError("this transaction is read-only, so nothing can be claimed in it", hint=INSIDE)
 
 
 def _meaning(error: Refused, name: str) -> StoreError | Exception:

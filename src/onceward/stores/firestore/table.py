@@ -44,6 +44,9 @@ LOOKED_AT: Final = LARGEST // 2
 SOUGHT: Final = 30
 """Ids in one query."""
 
+HELD: Final = "HELD"
+"""The read was answered and the write was not: somebody's open transaction has locked the document."""
+
 Judge = Callable[[Record | None, int], tuple[Record | None, Verdict]]
 
 
@@ -159,15 +162,10 @@ class Table:
         return self._recall.name(job.id) or hashed(job.id)
 
     def _record(self, job: Job, fields: Any) -> Record:
-        record = self.records.record(job.id, fields)
-        if record.id != job.id:
-            request = job.request
-            raise ConfigurationError(
-                f"{self.calls.name}: this content is on record for {record.scope}, and a document has room for one",
-                key=request.key if isinstance(request, ClaimRequest) else None,
-                hint="give each operation that works on contents a collection of its own",
-            )
-        return record
+        request = job.request
+        if isinstance(request, ClaimRequest):
+            return self.records.claimed(request, fields, self.calls.name)
+        return self.records.record(job.id, fields)
 
     # ── judging and writing ──
 
@@ -230,6 +228,8 @@ class Table:
         self._recall.drop(job.id)
         if code in faults.RACED:
             return code
+        if code == "DEADLINE_EXCEEDED" and isinstance(job.request, ClaimRequest):
+            return HELD
         if code in faults.UNSURE and job.again:
             return code
         raise Refused(code, "the answer to a write was lost" if code in faults.UNSURE else "a write was refused")
@@ -260,17 +260,21 @@ class Table:
         raise faults.explain(error, self.calls.name) from error
 
     def _give_up(self, jobs: Sequence[Job], trouble: str) -> None:
-        """A claim that others keep from being written is not ours: somebody is at it."""
+        """A claim that others keep from being written is not ours: somebody is at it.
+
+        Perhaps it is written after all, once their transaction is over: then it is found by its nonce, or lapses.
+        """
         for job in jobs:
             request = job.request
-            if trouble not in faults.RACED or not isinstance(request, ClaimRequest):
+            if not isinstance(request, ClaimRequest) or not (trouble == HELD or trouble in faults.RACED):
                 raise self._as_told(trouble)
             seen = job.sight.record if job.sight else None
             held = seen if seen is not None and seen.state is State.PENDING else elsewhere(request)
             job.answer = Answer(Verdict.RUNNING, held, self._clock() or self._recall.now() or 0)
 
     def _as_told(self, trouble: str) -> Exception:
-        return faults.explain(Refused(trouble or "DEADLINE_EXCEEDED", "until the end of this call"), self.calls.name)
+        trouble = "DEADLINE_EXCEEDED" if trouble in {"", HELD} else trouble
+        return faults.explain(Refused(trouble, "until the end of this call"), self.calls.name)
 
 
 def elsewhere(request: ClaimRequest) -> Record:
