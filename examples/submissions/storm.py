@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+import httpcore  # noqa: F401 (httpx does this with its first client: here it is before workers are forked)
 import httpx
 import msgspec
 
@@ -117,7 +118,7 @@ class Submissions:
             priced,
             [entry["risk"] for entry in told["ledger"]],
             what="charge",
-            counted={"requests to the bureau": told["requests"], "charges": len(told["ledger"])},
+            counted={"requests to the bureau": told["requests"], "of them repeated": told["requests"] - len(priced)},
         )
 
 

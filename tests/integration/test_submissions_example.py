@@ -112,8 +112,8 @@ def test_the_same_content_is_one_submission_whoever_sends_it_and_however_often(w
 @pytest.mark.mission("B1", "B3")
 def test_the_same_company_with_other_content_is_another_submission(world: World) -> None:
     other = [{"city": "Köln", "value": "1500000.51"}]
-    for content in ({}, {"locations": other}, {"begins": "2026-05-02"}):
-        assert world.desk.process.outcome(submission(**content)).executed
+    for offer in (submission(), submission(locations=other), submission(begins="2026-05-02")):
+        assert world.desk.process.outcome(offer).executed
     assert len(world.remote.ledger) == 3
 
 
@@ -309,6 +309,7 @@ def test_too_many_replays_are_said_out_loud_and_so_is_none_for_weeks(tmp_path: P
         for number in range(1, 26):
             desk.process(submission(number % 20 + 1))
         assert "submission" in verdict(desk, memory)["replay_rate"]
+        said: dict[str, str] = {}
         for day in range(20):
             careless = Desk(memory, remote.url, Book("memory://", tmp_path), app="careless")
             for month in range(4):
