@@ -88,7 +88,7 @@ def _states_for_ever(patch: pytest.MonkeyPatch) -> None:
 
 
 def _last_wins(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(newest, "rule", lambda deliveries, _, marks, now, closed: rules.rule(deliveries, {}, marks, now, closed))
+    patch.setattr(newest, "rule", lambda deliveries, _, *rest: rules.rule(deliveries, {}, *rest))
 
 
 def _remembers_all(patch: pytest.MonkeyPatch) -> None:

@@ -62,8 +62,8 @@ def test_failures_duplicates_and_republished_events_leave_the_right_state_and_ar
     dedupe, services = named(tmp_path, "ops_dedupe"), named(tmp_path, "ops_services")
     store = f"firestore://{PROJECT}/{named(tmp_path, 'ops')}{SERVICES_URL}&marks={dedupe}&states={services}"
     events = [
-        {"service": service, "env": "prod", "status": f"{service} {minute}", "producedAt": f"2026-03-01T08:0{minute}:00Z"}
-        for service in SERVICES
+        {"service": name, "env": "prod", "status": f"{name} {minute}", "producedAt": f"2026-03-01T08:0{minute}:00Z"}
+        for name in SERVICES
         for minute in MINUTES
     ]
     republished = events[:: len(MINUTES)]  # the first of each service, under a new message id
