@@ -1,4 +1,4 @@
-"""What Firestore bills, counted at the gRPC layer between the store and Google's emulator; and answers that are lost."""
+"""What Firestore bills, counted at the gRPC layer between the store and Google's emulator; and lost answers."""
 
 from __future__ import annotations
 
@@ -65,11 +65,10 @@ def test_a_fresh_run_is_one_read_and_two_writes_and_a_replay_is_one_read(tap: Ta
 
 
 def test_a_renewal_and_a_note_are_one_write_each_and_cost_the_settlement_nothing(tap: Tap, face: Face) -> None:
-    with tap.billed() as bill:
-        with face.claim("invoice 7") as claim:
-            claim.annotate(page="1")
-            claim.annotate(page="2")
-            claim.complete("sent")
+    with tap.billed() as bill, face.claim("invoice 7") as claim:
+        claim.annotate(page="1")
+        claim.annotate(page="2")
+        claim.complete("sent")
     assert bill()[:2] == (1, 4)
 
 
@@ -157,9 +156,7 @@ def test_a_batch_whose_answer_is_lost_is_found_by_its_nonces(tap: Tap, face: Fac
 
 
 @pytest.mark.fault("F53")
-def test_a_resolution_whose_answer_is_lost_is_an_unknown_and_is_not_sent_twice(
-    tap: Tap, store: FirestoreStore
-) -> None:
+def test_a_resolution_whose_answer_is_lost_is_an_unknown_and_is_not_sent_twice(tap: Tap, store: FirestoreStore) -> None:
     """Sent again it would find its own work, and say that somebody else was quicker."""
     run(store.open(Threads()))
     [held] = run(store.claim([ClaimRequest(ID, "s", "k", b"n" * 16, 10_000_000)], timeout=20))
@@ -185,9 +182,7 @@ def test_what_stays_unanswered_is_an_unknown_when_its_time_is_over(tap: Tap, sto
 
 @pytest.mark.rival(1)
 @pytest.mark.fault("F41")
-def test_who_was_replaced_while_it_remembered_its_claim_is_told_by_the_write(
-    tap: Tap, store: FirestoreStore
-) -> None:
+def test_who_was_replaced_while_it_remembered_its_claim_is_told_by_the_write(tap: Tap, store: FirestoreStore) -> None:
     """The settlement reads nothing: its condition fails, and only then it looks."""
     other = FirestoreStore(store._place)
     for one in (store, other):

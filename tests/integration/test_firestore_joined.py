@@ -205,10 +205,10 @@ def test_the_handler_may_read_because_nothing_is_written_before_it_is_done(tmp_p
         account = client().collection(f"{place.collection}-accounts").document("anna")
         account.set({"balance": 5})
 
-        @firestore.transactional  # type: ignore[untyped-decorator]
+        @firestore.transactional
         def body(tx: Any) -> int:
             def doubles() -> int:
-                balance = int(account.get(transaction=tx).to_dict()["balance"])
+                balance: int = account.get(transaction=tx).get("balance")
                 tx.update(account, {"balance": 2 * balance})
                 return 2 * balance
 

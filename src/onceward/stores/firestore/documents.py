@@ -1,7 +1,7 @@
 """Records as documents and back. Only what changed is written: what others keep in the document stays.
 
-A document without our own fields, as a lock that was written by hand before, is read by those that it has: a status, and
-the times. So a collection can be taken over as it is.
+A document without our own fields, as a lock that was written by hand before, is read by those that it has: a status
+and the times. So a collection can be taken over as it is.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from .recall import Recall
 from .shown import Shown
 from .table import LARGEST, ROOM, Job, Table, job_of
 from .upkeep import Upkeep
-from .wire import LoopWire, ThreadWire, Wire
+from .wire import ThreadWire, Wire
 
 T = TypeVar("T")
 
@@ -92,7 +92,7 @@ class FirestoreStore(Watchers):
 
     def twin(self) -> FirestoreStore:
         other = FirestoreStore(self._place, clock=self._clock)
-        other._recall = self._recall  # noqa: SLF001 (one of us: the keeper renews what we have claimed)
+        other._recall = self._recall  # the keeper renews what we have claimed
         return other
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -105,7 +105,7 @@ class FirestoreStore(Watchers):
             former = self._open
             if former is not None and former.world is world:
                 return
-            wire: Wire = LoopWire(self._place) if world.cancels else ThreadWire(self._place)
+            wire = _wire(self._place, world)
             calls = Calls(self._place, wire, self._recall)
             self._open = Open(
                 world,
@@ -215,7 +215,7 @@ class FirestoreStore(Watchers):
     def join(self, connection: Any, world: World) -> FirestoreJoined:
         """The store within a `Transaction` or `AsyncTransaction` of the caller's, on the same database."""
         opened = self._opened()
-        return FirestoreJoined(connection, world, opened.calls, self._records, opened.newest.states, self._now)
+        return FirestoreJoined(connection, world, self._records, opened.newest.states, self._now)
 
     async def examine(self, *, timeout: float) -> list[Remark]:
         """For `onceward doctor`."""
@@ -248,11 +248,17 @@ class FirestoreStore(Watchers):
             raise faults.explain(error, self.name) from error
 
 
+def _wire(place: Place, world: World) -> Wire:
+    if world.cancels:  # calls are tasks of an event loop
+        from .loop_wire import LoopWire
+
+        return LoopWire(place)
+    return ThreadWire(place)
+
+
 def _until(timeout: float) -> float:
     return time.monotonic() + timeout
 
 
 def _with_settings(place: Place, clock: Clock | None) -> FirestoreStore:
     return FirestoreStore(place, clock=clock)
-
-

@@ -200,7 +200,8 @@ class Table:
         self._measure(record)
         batch = [self.calls.writing(self._in, sight.name, changes, sight.version)]
         if signed is not None:
-            batch += [trail.writing(self.calls, entry) for entry in entries_of(signed, lambda _: sight.record, [answer])]
+            entries = entries_of(signed, lambda _: sight.record, [answer])
+            batch += [trail.writing(self.calls, entry) for entry in entries]
         return batch
 
     async def _write(self, batches: Sequence[list[Any]], deadline: float) -> list[tuple[str, Any]]:
@@ -236,8 +237,8 @@ class Table:
 
     def _measure(self, record: Record) -> None:
         """Before it is written: beyond the limit the server would refuse it, after the work was done."""
-        rough = len(record.result or b"") + sum(map(len, record.note.values())) + sum(map(len, record.arguments.values()))
-        if rough < LOOKED_AT:
+        words = sum(map(len, record.note.values())) + sum(map(len, record.arguments.values()))
+        if len(record.result or b"") + words < LOOKED_AT:
             return
         size = size_of_fields(nested(self.records.changes(None, record)))
         if size > LARGEST - 4096:
