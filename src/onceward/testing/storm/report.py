@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from .paint import BOLD, DIM, GREEN, RED, Paint
 from .run import Run
 
-NAMED = 5  # of each kind; the rest is counted
+NAMED = 3  # of each kind; the rest is counted
 WIDTH = 96  # columns
 
 
@@ -27,7 +27,7 @@ def report(run: Run, paint: Paint) -> Iterator[str]:
         *_findings("wrong", audit.wrong),
     ):
         yield paint(f"  {line}", RED)
-    for effect in run.effects:
+    for effect in run.effects if run.plan.guarded else ():
         yield from _wrapped(f"{effect.name}: {effect.promise}", paint)
     if audit.counted:
         counted = ", ".join(f"{what} {number}" for what, number in audit.counted.items() if number)
