@@ -288,6 +288,11 @@ def test_the_command_says_what_was_counted_and_fails_if_the_audit_does(capsys: p
     assert "  duplicate: order-" in said
 
 
+def test_the_command_says_so_if_a_system_cannot_be_opened(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("examples.submissions.storm:SYSTEM", ["--store", "nosuch://place"]) == 1
+    assert "nosuch" in capsys.readouterr().err
+
+
 def test_the_command_tells_why_it_could_not_finish(capsys: pytest.CaptureFixture[str]) -> None:
     assert main("tests.chaos.orders:IMPATIENT", ["--deliveries", "100", "--workers", "1", "--kills", "0"]) == 1
     assert "I have had enough" in capsys.readouterr().err
