@@ -220,15 +220,12 @@ class FirestoreStore(Watchers):
     async def examine(self, *, timeout: float) -> list[Remark]:
         """For `onceward doctor`."""
         place = self._place
-        began = time.time()
-        _, now = await self._asked(self._opened().calls.get([(place.collection, "clock")], _until(timeout)))
-        apart = abs(now / 1e6 - (began + time.time()) / 2)
+        await self._asked(self._opened().calls.get([(place.collection, "clock")], _until(timeout)))
         server = f"the emulator at {place.emulator}: for tests" if place.emulator else f"{place.root} at Google"
         policy = f"{place.layout.expiry} in {place.collection}, {place.marks_in} and {place.states_in}"
         return [
             Remark("server", well=True, detail=server),
-            Remark("clock", well=True, detail=f"the server's counts; ours is {apart:.3f} s apart"),
-            Remark("expiry", well=True, detail=f"by a policy on {policy}, if you have made one; else by purge"),
+            Remark("expiry", well=True, detail=f"by a policy on {policy}, if you made one; else by purge"),
         ]
 
     # ── while it is open ────────────────────────────────────────────────────────────────────────────────────────
