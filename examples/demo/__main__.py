@@ -19,7 +19,7 @@ from onceward.testing.storm.program import INTERRUPTED, ended_like_ctrl_c
 from onceward.testing.storm.report import report
 from onceward.testing.storm.scoreboard import Scoreboard
 
-FULL, QUICK = 45.0, 8.0  # seconds of new events, shared by the systems; each begins and ends besides
+FULL, QUICK = 45.0, 5.0  # seconds of new events, shared by the systems; each begins and ends besides
 KILLS = 1.2  # a second
 
 
