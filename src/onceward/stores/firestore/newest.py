@@ -34,7 +34,7 @@ from .recall import Now
 from .table import LARGEST_VALUE
 from .values import ArrayValue, Value, plain
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.01, 1.0  # seconds before what lost a race asks again
+FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.25  # seconds before what lost a race asks again
 BATCH: Final = 60
 """Deliveries in one commit: some two hundred documents."""
 
@@ -137,7 +137,7 @@ class States:
         except OncewardError:
             return {}
         members = said if isinstance(said, dict) else {"value": said}
-        shown = {(name,): values.value_of(one) for name, one in members.items() if _is_field(name)}
+        shown: Changes = {(name,): values.value_of(one) for name, one in members.items() if _is_field(name)}
         return shown if sum(map(values.size_of, shown.values())) < MOST_SHOWN else {}
 
     def dropped(self, place: Place, changes: Changes, there: Found) -> list[Path]:
