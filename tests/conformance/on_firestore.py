@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from onceward.testing.conformance import StoreConformance, StoreFactory
 from tests.firestore_places import PROJECT, client
 from tests.servers.firestore import shared
 
+LONG = os.environ.get("ONCEWARD_HYPOTHESIS_PROFILE") == "soak"
 SHOWN = ("scope", "key", "state", "owner", "attempt", "error_type", "error")
 
 
@@ -56,8 +58,8 @@ class Hooks(StoreFactory):
 class OnFirestore(Hooks, StoreConformance):
     """The whole kit. The emulator takes its time, so that the largest checks are smaller than elsewhere."""
 
-    examples = 3
-    many = 300
+    examples = 100 if LONG else 3
+    many = 2_100 if LONG else 300
 
 
 def collection(place: Path) -> str:

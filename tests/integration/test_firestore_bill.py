@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from onceward import Ordering, StoreUnavailable
 from onceward.bridge import run
-from onceward.model.record import ClaimRequest, Complete, Resolution, Resolve, Verdict
+from onceward.model.record import ClaimRequest, Complete, Renewal, Resolution, Resolve, Verdict
 from onceward.stores.firestore import FirestoreStore
 from onceward.worlds.threads import Threads
 from tests.faces import AsyncFace, Colour, Face, Place
@@ -199,3 +200,33 @@ def test_who_was_replaced_while_it_remembered_its_claim_is_told_by_the_write(tap
     assert seen.record == theirs.record
     for one in (store, other):
         run(one.close())
+
+
+@pytest.mark.fault("F43", "F44")
+def test_a_renewal_after_a_sleep_of_the_machine_goes_by_the_servers_time(tap: Tap, store: FirestoreStore) -> None:
+    """The time is told from the last answer, and meanwhile our own clock has stood still."""
+    run(store.open(Threads()))
+    [held] = run(store.claim([ClaimRequest(ID, "s", "k", b"n" * 16, 600_000_000)], timeout=20))
+    assert held.record is not None
+    sight = store._recall.of(ID, held.record.token, held.record.nonce)
+    assert sight is not None
+    an_hour_ago = replace(held.record, updated_at=held.now - 3_600_000_000)
+    store._recall.wrote(sight._replace(record=an_hour_ago))
+    store._recall.heard(held.now - 3_600_000_000)
+    with tap.billed() as bill:
+        [renewed] = run(store.renew([Renewal(ID, held.record.token, held.record.nonce, 600_000_000)], timeout=20))
+    assert renewed.record is not None
+    assert (renewed.record.lease_until or 0) >= (held.record.lease_until or 0)
+    assert bill()[:2] == (0, 2), "the first told the time"
+    run(store.close())
+
+
+def test_the_time_between_two_answers_is_never_ahead_of_the_servers(store: FirestoreStore) -> None:
+    run(store.open(Threads()))
+    for _ in range(20):
+        [before] = run(store.read([ID], timeout=20))
+        told = store._recall.now()
+        [after] = run(store.read([ID], timeout=20))
+        assert told is not None
+        assert before.now <= told <= after.now
+    run(store.close())

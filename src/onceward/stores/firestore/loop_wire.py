@@ -24,6 +24,9 @@ class LoopWire:
     def reset(self) -> None:
         self._apis: weakref.WeakKeyDictionary[AbstractEventLoop, Any] = weakref.WeakKeyDictionary()
 
+    def held(self) -> object:
+        return list(self._apis.items())
+
     def _client(self) -> Any:
         loop = asyncio.get_running_loop()
         api = self._apis.get(loop)

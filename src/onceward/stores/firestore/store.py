@@ -32,7 +32,7 @@ from .newest import Newest, States
 from .place import Place, changed, from_client, parse
 from .recall import Recall
 from .shown import Shown
-from .table import LARGEST, ROOM, Job, Table, job_of
+from .table import LARGEST_VALUE, Job, Table, job_of
 from .upkeep import Upkeep
 from .wire import ThreadWire, Wire
 
@@ -59,8 +59,7 @@ class FirestoreStore(Watchers):
     """
 
     inline = False
-    largest = LARGEST - ROOM
-    """Bytes of a result, or of a state's value: a document has room for 1 MiB in all."""
+    largest = LARGEST_VALUE
 
     def __init__(
         self,

@@ -50,6 +50,9 @@ class ThreadWire:
         self._api: Any = None
         self._lock = threading.Lock()
 
+    def held(self) -> object:
+        return self._api
+
     def _client(self) -> Any:
         with self._lock:
             if self._api is None:
@@ -127,6 +130,10 @@ def meaning(error: Exception, name: str) -> Exception:
 class Resets(Protocol):
     """A wire that begins anew in the child of a fork."""
 
+    def held(self) -> object:
+        """What it has open."""
+        ...
+
     def reset(self) -> None: ...
 
 
@@ -135,7 +142,12 @@ wires: weakref.WeakSet[Resets] = weakref.WeakSet()
 
 def _reset_all() -> None:
     for wire in tuple(wires):
+        _abandoned.append(wire.held())
         wire.reset()
+
+
+_abandoned: list[object] = []
+"""Channels of the parent: gRPC must not even let go of them in the child."""
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork
