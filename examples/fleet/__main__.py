@@ -28,7 +28,10 @@ def main(arguments: list[str]) -> int:
 
 
 async def _serve(store: str, port: int, token: str | None) -> None:
-    import uvicorn  # storms do without it
+    try:
+        import uvicorn  # storms do without it
+    except ModuleNotFoundError:
+        sys.exit("serve needs a server: pip install uvicorn")
 
     async with AsyncOnce(store, app="fleet", counters=True) as once:
         await once.migrate()

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from onceward.testing.storm import Setting
+from onceward.testing.storm import Setting, Trouble
 
 State = tuple[str, str]
 """Of what it is the state: `ops_services`, and which one."""
@@ -50,11 +50,14 @@ class Watched:
         self._connection = self._connect()
 
     def _connect(self) -> Any:
+        place = self.url.partition("?")[0]
         if not self._on_a_server:
-            return sqlite3.connect(self.url.removeprefix("sqlite:///"), timeout=BUSY, isolation_level=None)
+            return sqlite3.connect(place.removeprefix("sqlite:///"), timeout=BUSY, isolation_level=None)
+        if not place.startswith("postgres"):
+            raise Trouble("the audit of the fleet reads tables: give sqlite:///… or postgresql://…")
         import psycopg
 
-        return psycopg.connect(self.url.partition("?")[0], autocommit=True)
+        return psycopg.connect(place, autocommit=True)
 
     def watch(self) -> None:
         for statement in POSTGRESQL if self._on_a_server else SQLITE:

@@ -117,7 +117,7 @@ class State(Kept[T]):
         return run(flows.read(self.engine, self.newest, entity))
 
     def entities(self, limit: int = 1_000) -> list[Current[T]]:
-        """Those that have a value, at most so many: for a page or a person. Not on every store."""
+        """Those that have a value, at most so many: for a page or a person."""
         return run(shown.entities(self.engine, self.newest, limit))
 
     def known(self, entity: Any, *, message_id: str | None = None, event_id: Any = None) -> Known | None:
@@ -176,7 +176,7 @@ class AsyncState(Kept[T]):
         return await flows.read(self.engine, self.newest, entity)
 
     async def entities(self, limit: int = 1_000) -> list[Current[T]]:
-        """Those that have a value, at most so many: for a page or a person. Not on every store."""
+        """Those that have a value, at most so many: for a page or a person."""
         return await shown.entities(self.engine, self.newest, limit)
 
     async def known(self, entity: Any, *, message_id: str | None = None, event_id: Any = None) -> Known | None:

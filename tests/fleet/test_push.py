@@ -40,6 +40,7 @@ from tests.fleet.stage import (
     served,
     store_url,
 )
+from tests.servers.postgres import execute, schema_of
 from tests.servers.process import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -173,6 +174,24 @@ def test_if_half_of_it_cannot_be_written_nothing_is_and_the_message_comes_again(
         file.execute("DROP TRIGGER no")
     assert small.push(beat(5), "m5") == APPLIED
     assert BILLING in small.services()
+
+
+@pytest.mark.mission("E2")
+@pytest.mark.parametrize("table", ["onceward_newest", "onceward_marks"])
+def test_the_same_on_postgresql(tmp_path: Path, request: pytest.FixtureRequest, table: str) -> None:
+    with served(store_url("postgres", tmp_path, request)) as fleet:
+        schema = schema_of(tmp_path)
+        fleet.push(beat(1, service="other"), "m0")
+        say_no = "CREATE OR REPLACE FUNCTION {0}.no() RETURNS trigger AS 'BEGIN RAISE ''no''; END' LANGUAGE plpgsql"
+        execute(say_no.format(schema))
+        execute(f"CREATE TRIGGER no BEFORE INSERT ON {schema}.{table} FOR EACH ROW EXECUTE FUNCTION {schema}.no()")
+        try:
+            assert fleet.push(beat(5), "m5")[0] >= 500
+        finally:
+            execute(f"DROP TRIGGER no ON {schema}.{table}")
+        assert BILLING not in fleet.services()
+        assert fleet.known(BILLING, message_id="m5") is None
+        assert fleet.push(beat(5), "m5") == APPLIED
 
 
 @pytest.mark.mission("E2", "E5")

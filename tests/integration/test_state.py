@@ -452,10 +452,6 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.mission("E2")
 def test_entities_are_listed_by_name_with_what_they_hold(face: Face, trucks: Kept) -> None:
-    if face.once.store.name.startswith("redis"):
-        with pytest.raises(ConfigurationError, match="cannot list"):
-            trucks.entities()
-        return
     others = Kept(face, "boats")
     assert trucks.entities() == []
     for name in ("b", "a", "gone", "c"):
@@ -480,8 +476,6 @@ def test_a_long_list_is_read_in_pages() -> None:
 @pytest.mark.mission("E2", "E4", "E7")
 def test_what_is_known_of_a_message_and_of_an_event(face: Face) -> None:
     trucks = Kept(face, "trucks", window="1h")
-    if face.once.store.name.startswith("redis"):
-        return
     trucks.apply("truck 7", at(5, message_id="m1"), 1, event_id=("e", 1))
     trucks.apply("truck 7", at(5, message_id="m2"), 1, event_id=("e", 1))
     first, again = trucks.known("truck 7", message_id="m1"), trucks.known("truck 7", message_id="m2")

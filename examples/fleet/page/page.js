@@ -32,7 +32,7 @@ function show(health) {
   }
   document.getElementById("alerts").replaceChildren(...health.alerts.map((alert) => element("li", alert)));
   const counts = Object.entries(health.counts).map(([name, number]) => `${number} ${name}`);
-  document.getElementById("state").textContent = `in the last day: ${counts.join(", ")}`;
+  document.getElementById("state").textContent = `in the last day, as of a minute ago: ${counts.join(", ")}`;
 }
 
 async function refresh() {

@@ -22,14 +22,14 @@ async def entities(engine: Engine, newest: Newest, limit: int) -> list[Current[A
         raise ConfigurationError(f"limit is {limit}: there is nothing to show", hint="give a positive number")
     await engine.ready()
     store, scope = _shower(engine), newest.scope.text
-    found: list[Current[Any]] = []
+    found: dict[bytes, Current[Any]] = {}
     cursor: bytes | None = None
     while True:
         size = min(PAGE, limit - len(found))
         page, cursor = await store.entities(scope, cursor=cursor, limit=size, timeout=newest.timeout)
-        found += [await current(engine, newest, one) for one in page]
+        found |= {one.id: await current(engine, newest, one) for one in page}  # some stores tell one twice
         if cursor is None or len(found) >= limit:
-            return sorted(found, key=lambda one: one.entity)
+            return sorted(found.values(), key=lambda one: one.entity)
         await engine.world.sleep(0)
 
 

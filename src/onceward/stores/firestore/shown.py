@@ -31,9 +31,7 @@ class Shown:
         if cursor is not None:
             path = self._calls.path(states.states_in, cursor.decode())
             how["start_at"] = after(Value(reference_value=path))
-        page, _ = await self._calls.query(
-            states.states_in, deadline, limit=limit, order_by=[ordered((NAME,))], **how
-        )
+        page, _ = await self._calls.query(states.states_in, deadline, limit=limit, order_by=[ordered((NAME,))], **how)
         standings = [states.standing(one.fields) for one in page]
         there = [one for one in standings if one.value is not None]
         return there, page[-1].name.encode() if len(page) == limit else None
