@@ -44,7 +44,8 @@ def pieces_of(source: Source) -> Iterator[bytes]:
         )
     if isinstance(source, os.PathLike):
         return _of_file(source)
-    if isinstance(source, io.TextIOBase):
+    stream: object = source
+    if isinstance(stream, io.TextIOBase):
         raise InvalidKey("a stream of text has no bytes", hint="open it in binary mode")
     if hasattr(source, "read"):
         return _checked(iter(lambda: source.read(PIECE), b""))

@@ -106,7 +106,9 @@ class BigQueryWarehouse:
     def _merged(self, load_id: str, batch: Batch, staging: str, nonce: str) -> Loaded:
         table = batch.table
         dataset, name = self._parts(table)
-        places = (self._quoted(name, dataset), *map(self._quoted, (staging, LOADS, _turns(table))))
+        places = sql.Places(
+            self._quoted(name, dataset), self._quoted(staging), self._quoted(LOADS), self._quoted(_turns(table))
+        )
         script = sql.load(places, table, _record(load_id, batch, nonce))
         job = f"onceward_load_{_digest(self.name, load_id, table.name, batch.digest)}"
         tries = 0

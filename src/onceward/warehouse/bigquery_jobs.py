@@ -6,12 +6,9 @@ import random
 import time
 from collections.abc import Callable
 from concurrent.futures import TimeoutError as TookTooLong
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from onceward.errors import MissingExtra, StoreBroken, StoreNotSetUp, StoreUnavailable
-
-if TYPE_CHECKING:
-    from google.cloud import bigquery
 
 T = TypeVar("T")
 
@@ -36,7 +33,7 @@ class Aborted(Exception):
 class Jobs:
     """Runs jobs for one client, and says what goes wrong in our words."""
 
-    def __init__(self, client: bigquery.Client, name: str, timeout: float) -> None:
+    def __init__(self, client: Any, name: str, timeout: float) -> None:
         self._client = client
         self._name = name
         self._bigquery = driver()
