@@ -16,7 +16,7 @@ from onceward import ConfigurationError, SourceError, StoreNotSetUp, StoreUnavai
 from onceward.warehouse import Table, Warehouse, bigquery, open_warehouse
 from onceward.warehouse.bigquery import BigQueryWarehouse
 from onceward.warehouse.bigquery_jobs import Jobs
-from tests.servers.bigquery import BigQueryServer
+from tests.servers.bigquery import BigQueryServer, shared
 from tests.servers.bigquery_front import Front
 from tests.warehouse.test_loads import (
     ONE,
@@ -47,11 +47,9 @@ __all__ = [  # told here so that pytest finds them: they run on the fixtures bel
 ]
 
 
-@pytest.fixture(scope="module")
-def emulator() -> Iterator[BigQueryServer]:
-    server = BigQueryServer().begin()
-    yield server
-    server.end()
+@pytest.fixture
+def emulator() -> BigQueryServer:
+    return shared()
 
 
 @pytest.fixture

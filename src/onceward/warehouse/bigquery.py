@@ -73,9 +73,7 @@ class BigQueryWarehouse:
             self._make_dataset(dataset)
         columns = {column: sql.TYPES[kind] for column, kind in table.columns.items()}
         found = self._make(dataset, name, columns)
-        refuse_other_columns(
-            table, {field.name: FOUND_AS.get(field.field_type.lower(), field.field_type) for field in found}
-        )
+        refuse_other_columns(table, {field.name: _kind(field.field_type) for field in found})
         self._prepare_turns(_turns(table))
 
     def _prepare_turns(self, name: str) -> None:
@@ -188,6 +186,10 @@ class BigQueryWarehouse:
 
     def _quoted(self, name: str, dataset: str | None = None) -> str:
         return f"`{self._id(name, dataset)}`"
+
+
+def _kind(found: str) -> str:
+    return FOUND_AS.get(found.lower(), found)
 
 
 def _turns(table: Table) -> str:
