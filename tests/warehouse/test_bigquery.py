@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from onceward import ConfigurationError, SourceError, StoreNotSetUp, StoreUnavailable
+from onceward import ConfigurationError, PayloadMismatch, SourceError, StoreNotSetUp, StoreUnavailable
 from onceward.warehouse import Table, Warehouse, bigquery, bigquery_jobs, open_warehouse
 from onceward.warehouse.bigquery import BigQueryWarehouse
 from onceward.warehouse.bigquery_jobs import Jobs
@@ -201,6 +203,51 @@ def test_a_transaction_in_whose_way_another_one_came_is_repeated_under_the_next_
     house.close()
 
 
+@contextmanager
+def another_in_its_transaction(front: Front, url: str, load_id: str, row: dict[str, Any]) -> Iterator[None]:
+    """It is let go when it has been in somebody's way."""
+    other = prepared(url)
+    front.hold()
+
+    def release() -> None:
+        front.saw_abort.wait(60)
+        front.release()
+
+    crew = [threading.Thread(target=other.load, args=(load_id, STATEMENTS, [row])), threading.Thread(target=release)]
+    for one in crew:
+        one.start()
+    assert front.reached.wait(60)
+    yield
+    for one in crew:
+        one.join()
+    other.close()
+    assert front.aborted >= 1
+
+
+@pytest.mark.mission("D1")
+def test_no_two_loads_into_a_table_are_in_their_transactions_at_once(front: Front, dataset: str) -> None:
+    """Or both would insert what neither has found: on BigQuery, statements that only insert do not conflict."""
+    url = url_of(front, dataset)
+    house = prepared(url)
+    with another_in_its_transaction(front, url, "slow", {"statement_id": "s1"}):
+        loaded = house.load("quick", STATEMENTS, [{"statement_id": "s1"}, {"statement_id": "s2"}])
+    assert (loaded.inserted, loaded.unchanged) == (1, 1)
+    house.close()
+
+
+@pytest.mark.fault("F18")
+def test_the_same_load_id_with_other_rows_at_once_is_a_mismatch_and_loads_nothing(front: Front, dataset: str) -> None:
+    url = url_of(front, dataset)
+    house = prepared(url)
+    with (
+        another_in_its_transaction(front, url, "one", {"statement_id": "s1"}),
+        pytest.raises(PayloadMismatch, match="done before with other rows"),
+    ):
+        house.load("one", STATEMENTS, [{"statement_id": "s2"}])
+    assert asking(house, dataset)("SELECT statement_id FROM statements") == [("s1",)]
+    house.close()
+
+
 def test_one_that_never_gets_its_turn_says_so_and_may_be_repeated(
     front: Front, dataset: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -331,6 +378,44 @@ def test_a_table_that_was_not_prepared_says_so(house: BigQueryWarehouse) -> None
     other = Table(name="other", columns={"id": "text"}, key=("id",))
     with pytest.raises(StoreNotSetUp, match="other"):
         house.load("1", other, [{"id": "a"}])
+
+
+@pytest.mark.mission("D5")
+def test_a_load_that_is_refused_leaves_nothing_and_may_be_repeated_once_the_table_is_mended(
+    house: BigQueryWarehouse, query: Query
+) -> None:
+    strict = Table(name="counted", columns={"id": "text", "n": "integer"}, key=("id",))
+    house.prepare(strict)
+    query("DROP TABLE counted")
+    query("CREATE TABLE counted (id STRING, n INT64 NOT NULL)")
+    rows: list[dict[str, Any]] = [{"id": "a", "n": 1}, {"id": "b"}]
+    with pytest.raises(SourceError, match="counted refuses a row"):
+        house.load("1", strict, rows)
+    assert query("SELECT COUNT(*) FROM counted") == [(0,)]
+    query("DROP TABLE counted")
+    query("CREATE TABLE counted (id STRING, n INT64)")
+    assert house.load("1", strict, rows).inserted == 2, "the job that failed is not held against it"
+
+
+def test_no_rows_are_a_load_like_any_other(house: BigQueryWarehouse) -> None:
+    assert house.load("1", USERS, []).inserted == 0
+    assert house.load("1", USERS, []).replayed
+    assert house.known(USERS, []) == set()
+
+
+@pytest.mark.fault("F52")
+def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bigquery_jobs, "SENDINGS", 2)
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        url = f"bigquery://onceward-test/d?endpoint=http://127.0.0.1:{deaf.getsockname()[1]}&timeout=200ms"
+        with pytest.raises(StoreUnavailable, match="timed out"):
+            open_warehouse(url)
+
+
+def test_without_credentials_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/at/all.json")
+    with pytest.raises(StoreNotSetUp, match="no credentials"):
+        open_warehouse("bigquery://onceward-test/d")
 
 
 @pytest.mark.fault("F50")
