@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from onceward.errors import InvalidKey
+from onceward.errors import InvalidKey, SourceError
 
 from .table import ColumnType, Table
 
@@ -50,7 +50,7 @@ def batch_of(table: Table, rows: Iterable[Mapping[str, Any]]) -> Batch:
         own.update(msgspec.json.encode(values))
         key = tuple(values[place] for place in keys)
         if None in key:
-            raise InvalidKey(f"row {number} has no {table.key[key.index(None)]}, which is the key of {table.name}")
+            raise SourceError(f"row {number} has no {table.key[key.index(None)]}, which is the key of {table.name}")
         if table.on_match == "keep":
             kept.setdefault(key, values)
         elif newest is None or key not in kept or _order(values[newest]) >= _order(kept[key][newest]):
@@ -73,7 +73,7 @@ def keys_of(table: Table, keys: Iterable[Any]) -> list[Tuple]:
 def _checked(row: Mapping[str, Any], checks: list[tuple[str, Check]], table: Table, number: int) -> Tuple:
     unknown = row.keys() - table.columns.keys()
     if unknown:
-        raise InvalidKey(f"row {number} has {', '.join(sorted(map(str, unknown)))}, which {table.name} has not")
+        raise SourceError(f"row {number} has {', '.join(sorted(map(str, unknown)))}, which {table.name} has not")
     values = []
     for name, check in checks:
         value = row.get(name)
@@ -81,7 +81,7 @@ def _checked(row: Mapping[str, Any], checks: list[tuple[str, Check]], table: Tab
             values.append(None if value is None else check(value))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             kind = table.columns[name]
-            raise InvalidKey(f"row {number}: {name} is no {kind}: {error}", hint=f"it holds {kind}") from error
+            raise SourceError(f"row {number}: {name} is no {kind}: {error}", hint=f"it holds {kind}") from error
     return tuple(values)
 
 
