@@ -18,6 +18,7 @@ from tests.servers.redis import shared
 WITH_CODE = [page for page in pages() if program(page)]
 
 
+@pytest.mark.timeout(bigquery.INSTALLING)  # whoever comes first installs the emulator
 @pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
 def test_the_examples_of_a_page_run_and_print_what_it_says(
     page: Path, tmp_path: Path, request: pytest.FixtureRequest

@@ -13,12 +13,15 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from onceward import ConfigurationError, PayloadMismatch, SourceError, StoreNotSetUp, StoreUnavailable
 from onceward.warehouse import Table, Warehouse, bigquery, bigquery_jobs, open_warehouse
+from onceward.warehouse.batch import batch_of
 from onceward.warehouse.bigquery import BigQueryWarehouse
 from onceward.warehouse.bigquery_jobs import Jobs
-from tests.servers.bigquery import BigQueryServer, shared
+from tests.servers.bigquery import INSTALLING, BigQueryServer, shared
 from tests.servers.bigquery_front import Front
 from tests.warehouse.test_loads import (
     ONE,
@@ -35,6 +38,7 @@ from tests.warehouse.test_loads import (
     test_the_same_load_id_with_other_rows_is_a_mismatch,
     test_which_are_known_is_one_question,
 )
+from tests.warehouse.test_values import VALUES, _json, rows
 
 __all__ = [  # told here so that pytest finds them: they run on the fixtures below
     "test_a_key_of_several_columns_is_a_tuple",
@@ -47,6 +51,8 @@ __all__ = [  # told here so that pytest finds them: they run on the fixtures bel
     "test_the_same_load_id_with_other_rows_is_a_mismatch",
     "test_which_are_known_is_one_question",
 ]
+
+pytestmark = pytest.mark.timeout(INSTALLING)  # whoever comes first installs the emulator
 
 
 @pytest.fixture
@@ -119,6 +125,20 @@ def test_values_arrive_as_they_left_in_bigquery(house: BigQueryWarehouse, query:
     assert [row[:4] for row in found] == [("s1", 1_772_366_400_000_000, 0.5, True), (odd, None, -1.5e-300, False)]
     assert found[0][4].replace(" ", "") == '{"a":[null],"b":1}'
     assert house.load(f"batch {odd}", STATEMENTS, rows).replayed
+
+
+@given(st.lists(rows, min_size=20, max_size=60))
+@settings(max_examples=3, suppress_health_check=list(HealthCheck))
+def test_what_is_loaded_into_bigquery_is_what_is_there(front: Front, given_rows: list[dict[str, Any]]) -> None:
+    dataset = f"d{uuid.uuid4().hex[:12]}"
+    house = open_warehouse(url_of(front, dataset))
+    assert isinstance(house, BigQueryWarehouse)
+    house.prepare(VALUES)
+    house.load("all", VALUES, given_rows)
+    found = asking(house, dataset)("SELECT id, i, f, b, UNIX_MICROS(t), TO_JSON_STRING(j) FROM any_values")
+    expected = {(*row[:5], _json(row[5])) for row in batch_of(VALUES, given_rows).rows}
+    assert {(*row[:5], _json(row[5])) for row in found} == expected
+    house.close()
 
 
 def test_integers_of_64_bits_stay_whole(house: BigQueryWarehouse, query: Query) -> None:
@@ -307,6 +327,7 @@ def test_overlapping_loads_at_once_insert_each_row_once(
 STRUCK = """
 import os, signal, sys
 from onceward.warehouse import Table, open_warehouse
+from onceward.warehouse.batch import batch_of
 from onceward.warehouse.bigquery import BigQueryWarehouse
 
 def die(*args):
