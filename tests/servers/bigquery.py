@@ -6,6 +6,7 @@ another place for it. What the emulator does otherwise than BigQuery is put righ
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import os
 import socket
@@ -26,7 +27,7 @@ WANTED = (
 )
 EXTENSION = "from duckdb_extensions import import_extension; import_extension('spatial')"
 HOME = Path(os.environ.get("ONCEWARD_TEST_BQEMULATOR") or Path(sys.prefix) / f"bqemulator-{VERSION}")
-PATIENCE = 600  # seconds for the installation
+INSTALLING = 600  # seconds that it may take
 
 
 def emulator() -> Path:
@@ -54,7 +55,7 @@ def _install() -> None:
         [uv, "pip", "install", "--quiet", "--python", python, *WANTED],
         [python, "-c", EXTENSION],
     ):
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE)
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=INSTALLING)
 
 
 class BigQueryServer(Server):
@@ -82,6 +83,17 @@ class BigQueryServer(Server):
     def end(self) -> None:
         self.kill()
         self._folder.cleanup()
+
+
+_running: list[BigQueryServer] = []
+
+
+def shared() -> BigQueryServer:
+    """The one of this test process."""
+    if not _running:
+        _running.append(BigQueryServer().begin())
+        atexit.register(_running[0].end)
+    return _running[0]
 
 
 def _answers(port: int) -> bool:
