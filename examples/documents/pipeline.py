@@ -42,6 +42,7 @@ LOGGED: Final = {
     "completed": "lock_released",
     "failed": "lock_released",
     "parked": "lock_released",
+    "lost": "lock_lost",
     "unprotected": "processed_unprotected",
 }
 """Events of Onceward, as the operators of this system know them."""

@@ -99,7 +99,9 @@ def test_a_document_of_last_year_is_known(tmp_path: Path, face: Face) -> None:
 
 @pytest.mark.mission("A7")
 @pytest.mark.fault("F32")
-def test_an_owner_that_comes_back_late_writes_nothing_more_and_asks_no_more(tmp_path: Path, face: Face) -> None:
+def test_an_owner_that_comes_back_late_writes_nothing_more_and_asks_no_more(
+    tmp_path: Path, face: Face, caplog: pytest.LogCaptureFixture
+) -> None:
     """It fell silent at the model; another took the document over and finished it before the answer came."""
     kinds: list[str] = []
     silent = threading.Event()
@@ -118,6 +120,7 @@ def test_an_owner_that_comes_back_late_writes_nothing_more_and_asks_no_more(tmp_
         assert stage.calls() == [CHEAP] * 3, "two by the winner, one by the late one"
         assert (list(stage.files().values()), len(stage.rows())) == ([printed], 1)
         assert stage.record(late.key)["status"] == "COMPLETED"
+        assert ("lock_lost", "ERROR", late.key) in [line[:3] for line in logged(caplog)]
 
 
 @pytest.mark.mission("A7", "A9")
