@@ -42,18 +42,19 @@ def _guarded(runs: Sequence[Run], took: float) -> list[str]:
     def total(figure: str) -> int:
         return sum(getattr(run.score, figure) for run in runs)
 
+    longer = f"make demo SYSTEM={runs[0].system} SECONDS=20"
     events, effects = sum(run.events for run in runs), sum(run.audit.effects for run in runs)
     return [
         f"In {took:.0f} s: {events} events, {total('delivered')} deliveries, {effects} effects: none twice, none lost.",
-        f"{total('killed')} workers were killed, {total('redelivered')} of them in the middle of a delivery;",
-        f"{total('taken_over')} pieces of work were finished by whoever took over.",
+        f"Workers killed: {total('killed')}, {total('redelivered')} of them in the middle of a delivery.",
+        f"Work finished by whoever took over: {total('taken_over')}.",
         "What is counted and not promised can be had once by nobody: a worker may die between",
         "the call and the note of it. Which promise holds where: docs/explain/promises.md.",
         "",
-        "Next: make demo ARGS=--unguarded           the same events without Onceward",
-        f"      make demo SYSTEM={runs[0].system} SECONDS=20   one system for longer; STORE=postgresql://… on a server",
-        "      make demo ARGS=--seed=2              other kills",
-        "      docs/howto/storm.md                  a storm for a handler of your own",
+        "Next: make demo ARGS=--unguarded                the same events without Onceward",
+        "      make demo ARGS=--seed=2                   other kills",
+        f"      {longer:<40}  one for longer; STORE=postgresql://…",
+        "      docs/howto/storm.md                       a storm for a handler of your own",
     ]
 
 

@@ -37,7 +37,7 @@ class Event(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """What a worker says about one delivery. An `attempt` above 1: taken over from a worker that died."""
+    """What a worker says about one delivery. An `attempt` above 1: somebody tried before, and died or failed."""
 
     said: Said
     attempt: int = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import selectors
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,19 +15,18 @@ from . import wire
 from .backlog import Backlog
 from .contract import ACKNOWLEDGED, Answer, Setting
 from .plan import Kill, Plan, planned_kills
-from .process import FAREWELL, Worker
+from .process import FAREWELL, Nursery, Worker
 from .score import Score
 from .traffic import Delivery
+from .trouble import Trouble
 
-AGAIN = (0.05, 0.25)  # seconds until a delivery that was not acknowledged comes back
+AGAIN = (0.05, 0.25)  # seconds until a delivery that was not acknowledged comes back ...
+SLOWER = 3  # ... and up to so many times that, if it did so before: what a dead worker holds, it holds for a while
 LEASES = (1.0, 2.0)  # seconds: how long a killed worker keeps the key that it held
+STARTING = 60.0  # seconds for imports and connections
 LOOK = 0.05  # seconds between looks at the scoreboard
 NAMED = 5  # deliveries in a sentence
 TAIL = 20  # lines of the log
-
-
-class Trouble(Exception):
-    """The run cannot go on; nothing can be said about the promises."""
 
 
 class Crew:
@@ -43,14 +43,16 @@ class Crew:
         self._dice = random.Random(f"{plan.seed} crew")
         self._selector = selectors.DefaultSelector()
         self._workers: list[Worker] = []
+        self._returned: Counter[int] = Counter()
+        self._orphans: set[str] = set()  # events that a worker had in hand when it was killed
         self._log_path = Path(setting.folder) / "workers.log"
         self._started = self._last = time.monotonic()
 
     def run(self, show: Callable[[Score], None]) -> None:
         """Until every delivery is acknowledged. Raises `Trouble`; leaves no process behind in any case."""
-        with self._log_path.open("ab") as self._log:
+        with self._log_path.open("ab") as log, Nursery(self._system, log) as self._nursery:
             try:
-                self._assemble()
+                self._assemble(show)
                 while not self._backlog.empty:
                     self._step()
                     show(self.score)
@@ -61,27 +63,35 @@ class Crew:
                     worker.bury()
                 self._selector.close()
 
-    def _assemble(self) -> None:
+    def _assemble(self, show: Callable[[Score], None]) -> None:
         """The time begins when all are there: starting may take longer than the run."""
+        if not self._nursery.open(STARTING):
+            raise Trouble(f"{self._system} cannot be imported in a process of its own{self._tail()}")
         for place in range(self._plan.workers):
             self._start(place)
         while not all(worker.ready for worker in self._workers):
             self._listen(LOOK)
-            if time.monotonic() - self._last > self._plan.patience:
-                raise Trouble(f"the workers have not started for {self._plan.patience:g} s{self._tail()}")
+            show(self.score)
+            if time.monotonic() - self._last > STARTING:
+                raise Trouble(f"the workers have not started for {STARTING:g} s{self._tail()}")
         self._started = self._last = time.monotonic()
 
     def _step(self) -> None:
         now = time.monotonic()
         self._tell_time(now)
-        for worker in self._workers:
-            if worker.ready and worker.in_hand is None and (delivery := self._backlog.take(now)) is not None:
-                worker.hand(delivery)
-                self.score.delivered += 1
+        self._plan_kills(now)
+        if self._enough_left or not self._holds_back(now):
+            self._hand_out(now)
         self._kill(now)
         self._listen(self._until_next_kill(now))
         if now - self._last > self._plan.patience:
             raise Trouble(f"no delivery was acknowledged for {self._plan.patience:g} s{self._who_is_left()}")
+
+    def _hand_out(self, now: float) -> None:
+        for worker in self._workers:
+            if worker.ready and worker.in_hand is None and (delivery := self._backlog.take(now)) is not None:
+                worker.hand(delivery)
+                self.score.delivered += 1
 
     def _listen(self, patience: float) -> None:
         for key, _ in self._selector.select(patience):
@@ -103,16 +113,29 @@ class Crew:
 
     def _start(self, place: int) -> None:
         lease = round(self._dice.uniform(*LEASES), 2)
-        worker = Worker(self._system, replace(self._setting, lease=lease), self._log)
+        worker = self._nursery.start(replace(self._setting, lease=lease))
         self._workers[place : place + 1] = [worker]
         self._selector.register(worker.outbox, selectors.EVENT_READ, place)
 
-    def _kill(self, now: float) -> None:
+    def _plan_kills(self, now: float) -> None:
         while self._kills and self._kills[-1].after <= self.score.progress:
             kill = self._kills.pop()
             self._due.append((now + kill.delay, kill))
+
+    @property
+    def _enough_left(self) -> bool:
+        """Whoever kills faster than workers start sees nothing but workers that start."""
+        alive = sum(worker.ready and not worker.killed for worker in self._workers)
+        return 2 * alive > len(self._workers)
+
+    def _holds_back(self, now: float) -> bool:
+        """A kill is due and has to wait. If deliveries are counted, they wait with it: all kills fall into the run."""
+        return self._plan.seconds is None and any(at <= now for at, _ in self._due)
+
+    def _kill(self, now: float) -> None:
         for at, kill in [due for due in self._due if due[0] <= now]:
-            if (victim := self._victim(kill.victim)) is not None:
+            victim = self._victim(kill.victim) if self._enough_left else None
+            if victim is not None:
                 self._due.remove((at, kill))
                 victim.kill()
                 self.score.killed += 1
@@ -138,7 +161,7 @@ class Crew:
             self._settle(delivery, answered.answer)
 
     def _settle(self, delivery: Delivery, answer: Answer) -> None:
-        self.score.count(answer)
+        self.score.count(answer, orphaned=delivery.event.id in self._orphans)
         if answer.said in ACKNOWLEDGED:
             self._backlog.acknowledge(delivery)
             self._last = time.monotonic()
@@ -146,7 +169,9 @@ class Crew:
             self._return(delivery)
 
     def _return(self, delivery: Delivery) -> None:
-        self._backlog.put_back(delivery, time.monotonic() + self._dice.uniform(*AGAIN))
+        self._returned[delivery.number] += 1
+        delay = self._dice.uniform(*AGAIN) * min(self._returned[delivery.number], SLOWER)
+        self._backlog.put_back(delivery, time.monotonic() + delay)
 
     def _replace(self, place: int) -> None:
         """A worker is gone. What it had in hand was not acknowledged, so it comes back."""
@@ -158,6 +183,7 @@ class Crew:
             raise Trouble(f"a worker ended by itself, with status {status}{holding}{self._tail()}")
         if worker.in_hand is not None:
             self.score.redelivered += 1
+            self._orphans.add(worker.in_hand.event.id)
             self._return(worker.in_hand)
         self._start(place)
 

@@ -11,13 +11,15 @@ from types import FrameType
 
 from msgspec.structs import replace
 
+from onceward.errors import OncewardError
+
 from .contract import System
-from .crew import Trouble
 from .finding import find_system
 from .plan import Plan
 from .report import report
 from .run import Run, storm
 from .scoreboard import Scoreboard
+from .trouble import Trouble
 
 SECONDS = 10.0
 INTERRUPTED = 130  # the usual exit status after Ctrl-C
@@ -32,7 +34,7 @@ def main(system: str, arguments: Sequence[str], plan: Plan | None = None) -> int
     try:
         with ended_like_ctrl_c():
             run = storm(system, wanted, lambda score: board.show(found.name, score))
-    except Trouble as trouble:
+    except (Trouble, OncewardError) as trouble:
         board.give_up(found.name, str(trouble))
         print(f"the storm could not be finished: {trouble}", file=sys.stderr)
         return 1
