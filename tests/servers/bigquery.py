@@ -6,6 +6,7 @@ another place for it. What the emulator does otherwise than BigQuery is put righ
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import os
 import socket
@@ -82,6 +83,17 @@ class BigQueryServer(Server):
     def end(self) -> None:
         self.kill()
         self._folder.cleanup()
+
+
+_running: list[BigQueryServer] = []
+
+
+def shared() -> BigQueryServer:
+    """The one of this test process."""
+    if not _running:
+        _running.append(BigQueryServer().begin())
+        atexit.register(_running[0].end)
+    return _running[0]
 
 
 def _answers(port: int) -> bool:

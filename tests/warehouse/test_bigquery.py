@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from onceward import ConfigurationError, SourceError, StoreNotSetUp, StoreUnavailable
-from onceward.warehouse import Table, Warehouse, bigquery, open_warehouse
+from onceward.warehouse import Table, Warehouse, bigquery, bigquery_jobs, open_warehouse
 from onceward.warehouse.bigquery import BigQueryWarehouse
 from onceward.warehouse.bigquery_jobs import Jobs
-from tests.servers.bigquery import BigQueryServer
+from tests.servers.bigquery import BigQueryServer, shared
 from tests.servers.bigquery_front import Front
 from tests.warehouse.test_loads import (
     ONE,
@@ -47,11 +47,9 @@ __all__ = [  # told here so that pytest finds them: they run on the fixtures bel
 ]
 
 
-@pytest.fixture(scope="module")
-def emulator() -> Iterator[BigQueryServer]:
-    server = BigQueryServer().begin()
-    yield server
-    server.end()
+@pytest.fixture
+def emulator() -> BigQueryServer:
+    return shared()
 
 
 @pytest.fixture
@@ -139,7 +137,7 @@ def test_a_large_batch_goes_up_in_several_requests(front: Front, dataset: str, m
     house = prepared(url_of(front, dataset))
     front.asked.clear()
     rows = [{"user_id": f"u{n}", "name": "x" * 100} for n in range(50)]
-    front.lose("_3")
+    front.lose("_3_0")
     assert house.load("1", USERS, rows).inserted == 50
     assert front.asked["jobs"] > 8
     assert asking(house, dataset)("SELECT COUNT(*), COUNT(DISTINCT user_id) FROM users") == [(50, 50)]
@@ -174,15 +172,16 @@ def test_without_an_id_of_its_own_a_job_whose_answer_is_lost_would_be_done_twice
     house = prepared(url_of(front, dataset))
     asked = Jobs.asked
 
-    def run_anew(self: Jobs, job_id: str, sql: str, **parameters: str) -> None:
+    def ended_anew(self: Jobs, job_id: str, sql: str, parameters: dict[str, str]) -> tuple[bool, None]:
         def done() -> None:
             anew = f"{job_id}_{uuid.uuid4().hex}"
             config = self._config(parameters)
             self._client.query(sql, job_id=anew, job_config=config, retry=None, job_retry=None).result()
 
         asked(self, done, job_id)
+        return True, None
 
-    monkeypatch.setattr(Jobs, "run", run_anew)
+    monkeypatch.setattr(Jobs, "_ended", ended_anew)
     front.lose("staging")
     house.load("batch 1", USERS, [{"user_id": "anna"}])
     assert asking(house, dataset)("SELECT COUNT(*) FROM users") == [(2,)]
@@ -205,7 +204,7 @@ def test_a_transaction_in_whose_way_another_one_came_is_repeated_under_the_next_
 def test_one_that_never_gets_its_turn_says_so_and_may_be_repeated(
     front: Front, dataset: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bigquery, "TRIES", 3)
+    monkeypatch.setattr(bigquery_jobs, "TRIES", 3)
     house = prepared(url_of(front, dataset))
     front.abort(5)
     with pytest.raises(StoreUnavailable, match="somebody else was faster, 3 times"):

@@ -162,7 +162,10 @@ def open_bucket(
     scheme: str, bucket: str, prefix: str, *, endpoint: str | None, timeout: float, settings: dict[str, Any]
 ) -> Bucket:
     store = _driver().store
-    client = {"timeout": timedelta(seconds=timeout), "connect_timeout": timedelta(seconds=min(timeout, 5))}
+    client: dict[str, Any] = {
+        "timeout": timedelta(seconds=timeout),
+        "connect_timeout": timedelta(seconds=min(timeout, 5)),
+    }
     if endpoint is not None and endpoint.startswith("http://"):
         client["allow_http"] = True
     retry = {"max_retries": RETRIES, "retry_timeout": timedelta(seconds=timeout)}

@@ -6,7 +6,7 @@ import hashlib
 import io
 import os
 from collections.abc import Iterable, Iterator
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from onceward.errors import InvalidKey
 
@@ -44,10 +44,8 @@ def pieces_of(source: Source) -> Iterator[bytes]:
         )
     if isinstance(source, os.PathLike):
         return _of_file(source)
-    if isinstance(source, io.TextIOBase):
-        raise InvalidKey("a stream of text has no bytes", hint="open it in binary mode")
     if hasattr(source, "read"):
-        return _checked(iter(lambda: source.read(PIECE), b""))
+        return _of_stream(cast("BinaryIO", source))
     if isinstance(source, Iterable):
         return _checked(iter(source))
     raise InvalidKey(
@@ -64,6 +62,13 @@ def _of_file(path: os.PathLike[str]) -> Iterator[bytes]:
     with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - any path-like, not only pathlib's
         while piece := file.read(PIECE):
             yield piece
+
+
+def _of_stream(stream: BinaryIO) -> Iterator[bytes]:
+    opened: object = stream
+    if isinstance(opened, io.TextIOBase):
+        raise InvalidKey("a stream of text has no bytes", hint="open it in binary mode")
+    return _checked(iter(lambda: stream.read(PIECE), b""))
 
 
 def _checked(pieces: Iterator[bytes]) -> Iterator[bytes]:

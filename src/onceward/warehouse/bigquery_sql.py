@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from .table import ColumnType, Table
 
@@ -76,7 +76,16 @@ def merge(target: str, staging: str, table: Table) -> str:
     )
 
 
-def load(places: tuple[str, str, str, str], table: Table, record: dict[str, str]) -> str:
+class Places(NamedTuple):
+    """The tables of a load, as SQL names them."""
+
+    target: str
+    staging: str
+    loads: str
+    turns: str
+
+
+def load(places: Places, table: Table, record: dict[str, str]) -> str:
     """One transaction: our turn, the merge and the record, unless the record is there already.
 
     MERGE statements that only insert do not conflict on BigQuery, so two of them may insert one key twice; two
