@@ -53,7 +53,7 @@ def named(folder: Path, what: str = "processed_documents") -> str:
 @cache
 def client() -> firestore.Client:
     """An official client, beside the store; on the emulator itself, whatever a test has put in between."""
-    found = firestore.Client(project=PROJECT, credentials=AnonymousCredentials())
+    found = firestore.Client(project=PROJECT, credentials=AnonymousCredentials())  # type: ignore[no-untyped-call]
     found._emulator_host = shared()
     return found
 

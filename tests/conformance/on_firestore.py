@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,15 @@ from typing import Any
 from onceward.ports import Clock
 from onceward.stores.clock import WallClock
 from onceward.stores.firestore import FirestoreStore
-from onceward.testing.conformance import StoreConformance
+from onceward.testing.conformance import StoreConformance, StoreFactory
 from tests.firestore_places import PROJECT, client
 from tests.servers.firestore import shared
 
+LONG = os.environ.get("ONCEWARD_HYPOTHESIS_PROFILE") == "soak"
 SHOWN = ("scope", "key", "state", "owner", "attempt", "error_type", "error")
 
 
-class OnFirestore(StoreConformance):
+class Hooks(StoreFactory):
     """A collection for each place. Children of a test find the server by the environment."""
 
     tidies = False  # Firestore's own expiry policy does, which the emulator has not
@@ -51,6 +53,13 @@ class OnFirestore(StoreConformance):
         assert list(fields) == ["min_reader"], f"{fields}: only the version can be planted"
         document = client().collection(collection(place)).document(id.hex())
         document.update({"onceward.min_reader": fields["min_reader"]})
+
+
+class OnFirestore(Hooks, StoreConformance):
+    """The whole kit. The emulator takes its time, so that the largest checks are smaller than elsewhere."""
+
+    examples = 100 if LONG else 3
+    many = 2_100 if LONG else 300
 
 
 def collection(place: Path) -> str:

@@ -12,6 +12,8 @@ import pytest
 
 from tests.docs.pages import ROOT, blocks, expected_output, files, name_of, pages, program
 from tests.servers import bigquery
+from tests.servers.firestore import EMULATOR
+from tests.servers.firestore import shared as firestore
 from tests.servers.postgres import new_database
 from tests.servers.redis import shared
 
@@ -34,6 +36,8 @@ def test_the_examples_of_a_page_run_and_print_what_it_says(
         environment["REDIS_URL"] = shared().url()
     if "BIGQUERY_URL" in program(page):
         environment["BIGQUERY_URL"] = f"bigquery://onceward-test/docs?endpoint={bigquery.shared().endpoint}"
+    if EMULATOR in program(page):
+        environment[EMULATOR] = firestore()
     run = subprocess.run(
         [sys.executable, "-W", "error", "-X", "utf8", script.name],
         cwd=tmp_path,

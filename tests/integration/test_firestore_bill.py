@@ -1,4 +1,4 @@
-"""What Firestore bills, counted at the gRPC layer between the store and Google's emulator; and answers that are lost."""
+"""What Firestore bills, counted at the gRPC layer between the store and Google's emulator; and lost answers."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from onceward import Ordering, StoreUnavailable
 from onceward.bridge import run
-from onceward.model.record import ClaimRequest, Complete, Resolution, Resolve, Verdict
+from onceward.model.record import ClaimRequest, Complete, Renewal, Resolution, Resolve, Verdict
 from onceward.stores.firestore import FirestoreStore
 from onceward.worlds.threads import Threads
 from tests.faces import AsyncFace, Colour, Face, Place
@@ -65,11 +66,10 @@ def test_a_fresh_run_is_one_read_and_two_writes_and_a_replay_is_one_read(tap: Ta
 
 
 def test_a_renewal_and_a_note_are_one_write_each_and_cost_the_settlement_nothing(tap: Tap, face: Face) -> None:
-    with tap.billed() as bill:
-        with face.claim("invoice 7") as claim:
-            claim.annotate(page="1")
-            claim.annotate(page="2")
-            claim.complete("sent")
+    with tap.billed() as bill, face.claim("invoice 7") as claim:
+        claim.annotate(page="1")
+        claim.annotate(page="2")
+        claim.complete("sent")
     assert bill()[:2] == (1, 4)
 
 
@@ -157,9 +157,7 @@ def test_a_batch_whose_answer_is_lost_is_found_by_its_nonces(tap: Tap, face: Fac
 
 
 @pytest.mark.fault("F53")
-def test_a_resolution_whose_answer_is_lost_is_an_unknown_and_is_not_sent_twice(
-    tap: Tap, store: FirestoreStore
-) -> None:
+def test_a_resolution_whose_answer_is_lost_is_an_unknown_and_is_not_sent_twice(tap: Tap, store: FirestoreStore) -> None:
     """Sent again it would find its own work, and say that somebody else was quicker."""
     run(store.open(Threads()))
     [held] = run(store.claim([ClaimRequest(ID, "s", "k", b"n" * 16, 10_000_000)], timeout=20))
@@ -185,9 +183,7 @@ def test_what_stays_unanswered_is_an_unknown_when_its_time_is_over(tap: Tap, sto
 
 @pytest.mark.rival(1)
 @pytest.mark.fault("F41")
-def test_who_was_replaced_while_it_remembered_its_claim_is_told_by_the_write(
-    tap: Tap, store: FirestoreStore
-) -> None:
+def test_who_was_replaced_while_it_remembered_its_claim_is_told_by_the_write(tap: Tap, store: FirestoreStore) -> None:
     """The settlement reads nothing: its condition fails, and only then it looks."""
     other = FirestoreStore(store._place)
     for one in (store, other):
@@ -204,3 +200,33 @@ def test_who_was_replaced_while_it_remembered_its_claim_is_told_by_the_write(
     assert seen.record == theirs.record
     for one in (store, other):
         run(one.close())
+
+
+@pytest.mark.fault("F43", "F44")
+def test_a_renewal_after_a_sleep_of_the_machine_goes_by_the_servers_time(tap: Tap, store: FirestoreStore) -> None:
+    """The time is told from the last answer, and meanwhile our own clock has stood still."""
+    run(store.open(Threads()))
+    [held] = run(store.claim([ClaimRequest(ID, "s", "k", b"n" * 16, 600_000_000)], timeout=20))
+    assert held.record is not None
+    sight = store._recall.of(ID, held.record.token, held.record.nonce)
+    assert sight is not None
+    an_hour_ago = replace(held.record, updated_at=held.now - 3_600_000_000)
+    store._recall.wrote(sight._replace(record=an_hour_ago))
+    store._recall.heard(held.now - 3_600_000_000)
+    with tap.billed() as bill:
+        [renewed] = run(store.renew([Renewal(ID, held.record.token, held.record.nonce, 600_000_000)], timeout=20))
+    assert renewed.record is not None
+    assert (renewed.record.lease_until or 0) >= (held.record.lease_until or 0)
+    assert bill()[:2] == (0, 2), "the first told the time"
+    run(store.close())
+
+
+def test_the_time_between_two_answers_is_never_ahead_of_the_servers(store: FirestoreStore) -> None:
+    run(store.open(Threads()))
+    for _ in range(20):
+        [before] = run(store.read([ID], timeout=20))
+        told = store._recall.now()
+        [after] = run(store.read([ID], timeout=20))
+        assert told is not None
+        assert before.now <= told <= after.now
+    run(store.close())

@@ -12,7 +12,10 @@ from google.api_core.exceptions import GoogleAPICallError
 from google.cloud import firestore
 
 from onceward import ConfigurationError, Failed, LeaseLost, Once, Ordering, WrongWorld
+from onceward.bridge import run
+from onceward.model.record import ClaimRequest, Verdict
 from onceward.stores.firestore import FirestoreStore
+from onceward.worlds.threads import Threads
 from tests.faces import AsyncFace, Colour, Face, Place
 from tests.firestore_places import PROJECT, client, document, named
 from tests.moved_time import RealClock
@@ -205,10 +208,10 @@ def test_the_handler_may_read_because_nothing_is_written_before_it_is_done(tmp_p
         account = client().collection(f"{place.collection}-accounts").document("anna")
         account.set({"balance": 5})
 
-        @firestore.transactional  # type: ignore[untyped-decorator]
+        @firestore.transactional
         def body(tx: Any) -> int:
             def doubles() -> int:
-                balance = int(account.get(transaction=tx).to_dict()["balance"])
+                balance: int = account.get(transaction=tx).get("balance")
                 tx.update(account, {"balance": 2 * balance})
                 return 2 * balance
 
@@ -217,6 +220,27 @@ def test_the_handler_may_read_because_nothing_is_written_before_it_is_done(tmp_p
 
         assert [body(client().transaction()) for _ in range(3)] == [10, 10, 10]
         assert account.get().to_dict() == {"balance": 10}
+
+
+@pytest.mark.fault("F56")
+def test_a_key_in_an_open_transaction_is_running_for_everybody_else(tmp_path: Path) -> None:
+    place = At(tmp_path)
+    shared()
+    other = place.open()
+    run(other.open(Threads()))
+    with Once(place.open(), fingerprint="none") as once:
+        key = once.key("k")
+        request = ClaimRequest(key.id, key.scope.text, key.text, b"n" * 16, 600_000_000)
+
+        @firestore.transactional
+        def body(tx: Any) -> Any:
+            with once.within(tx) as here:
+                return here.run("k", lambda: run(other.claim([request], timeout=0.3))[0].verdict.value)
+
+        assert body(client().transaction()) == "running"
+    [after] = run(other.claim([request], timeout=20))
+    assert after.verdict is Verdict.REPLAY
+    run(other.close())
 
 
 # ── a leased claim, completed in the transaction ────────────────────────────────────────────────────────────────────

@@ -42,9 +42,7 @@ class FirestoreServer(Server):
         # Small and quick to start: it holds a few thousand documents, and two cores are shared.
         java = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Duser.language=en"]
         main = ["-cp", str(jar), "com.google.cloud.datastore.emulator.firestore.CloudFirestore", "start"]
-        super().__init__(
-            [*java, *main, "--host=127.0.0.1", f"--port={port}"], port, Path(self._folder.name) / "log"
-        )
+        super().__init__([*java, *main, "--host=127.0.0.1", f"--port={port}"], port, Path(self._folder.name) / "log")
         self.address = f"127.0.0.1:{port}"
 
     def begin(self) -> FirestoreServer:

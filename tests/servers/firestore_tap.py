@@ -45,7 +45,9 @@ class Tap(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
         name = method.removeprefix(SERVICE)
         if name in STREAMS:
             call = self._channel.unary_stream(method)
-            return grpc.unary_stream_rpc_method_handler(lambda request, context: self._many(name, call, request, context))
+            return grpc.unary_stream_rpc_method_handler(
+                lambda request, context: self._many(name, call, request, context)
+            )
         single = self._channel.unary_unary(method)
         return grpc.unary_unary_rpc_method_handler(lambda request, context: self._one(name, single, request, context))
 
@@ -135,5 +137,5 @@ def tapped(target: str) -> Iterator[tuple[Tap, str]]:
     try:
         yield tap, f"127.0.0.1:{port}"
     finally:
-        server.stop(None).wait()
+        server.stop(1).wait()
         tap.close()

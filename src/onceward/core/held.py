@@ -255,7 +255,7 @@ class Held(Lease):
             raise ConfigurationError(
                 f"{store.name} cannot join a transaction of yours",
                 key=self.key.text,
-                hint="use sqlite:///… or postgresql://… for both",
+                hint="use sqlite:///…, postgresql://… or firestore://… for both",
             )
         if self.record.after_crash is not AfterCrash.RERUN:
             raise ConfigurationError(

@@ -183,7 +183,7 @@ def _keeper(engine: Engine) -> KeepsNewest:
 def _unable(engine: Engine) -> ConfigurationError:
     return ConfigurationError(
         f"{engine.store.name} cannot keep the newest state of entities",
-        hint="use memory://, sqlite:///… or postgresql://…",
+        hint="use memory://, sqlite:///…, postgresql://…, redis://… or firestore://…",
     )
 
 

@@ -133,9 +133,7 @@ class Calls:
 
     # ── writing ──
 
-    def writing(
-        self, collection: str, name: str, changes: Changes, version: Any, dropped: Iterable[Path] = ()
-    ) -> Any:
+    def writing(self, collection: str, name: str, changes: Changes, version: Any, dropped: Iterable[Path] = ()) -> Any:
         """A document made, or changed in these fields if it still has this version. What is dropped is gone then."""
         document = Document(name=self.path(collection, name), fields=nested(changes))
         if version is None:
@@ -216,7 +214,7 @@ def field(path: Path) -> Any:
 
 
 def where(path: Path, operator: str, value: Any) -> Any:
-    """One condition. `operator` is Firestore's word: EQUAL, IN, LESS_THAN_OR_EQUAL …"""
+    """One condition. `operator` is Firestore's word: EQUAL, IN, LESS_THAN_OR_EQUAL."""
     number = Query.FieldFilter.Operator.Value(operator)
     return Query.Filter(field_filter=Query.FieldFilter(field=field(path), op=number, value=value))
 

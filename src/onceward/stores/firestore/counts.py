@@ -93,5 +93,3 @@ class Counts:
 def _sheet(one: Found) -> Sheet:
     process, hour, number, counts = (plain(one.fields[name]) for name in ("process", "hour", "number", "counts"))
     return Sheet(process, hour, number, decoded(counts))
-
-

@@ -1,7 +1,7 @@
 """Records as documents and back. Only what changed is written: what others keep in the document stays.
 
-A document without our own fields, as a lock that was written by hand before, is read by those that it has: a status, and
-the times. So a collection can be taken over as it is.
+A document without our own fields, as a lock that was written by hand before, is read by those that it has: a status
+and the times. So a collection can be taken over as it is.
 """
 
 from __future__ import annotations
@@ -30,8 +30,6 @@ Changes = dict[Path, Any]
 NOT_OURS: Final = 0
 """The token of a record that was read from a document which Onceward did not write."""
 
-LONGEST_NAME: Final = 1500  # bytes of a member of a map
-
 _NULLABLE: Final = frozenset({"error", "error_type"})  # texts that are shown as null while there is none
 _json = msgspec.json.Encoder(order="deterministic").encode
 _mapping = msgspec.json.Decoder(dict[str, str]).decode
@@ -52,13 +50,9 @@ def _flag(value: bool) -> Any:  # noqa: FBT001 (the value of a field)
 def _words(words: Mapping[str, str]) -> Any:
     """A map, which can be read and searched; as one text if a name cannot be the name of a member."""
     plainly = {values.spelled_out(name): values.spelled_out(value) for name, value in words.items()}
-    if all(map(_is_member, plainly)):
+    if all(map(values.is_member, plainly)):
         return Value(map_value=MapValue(fields={name: values.text(value) for name, value in plainly.items()}))
     return Value(bytes_value=_json(plainly))
-
-
-def _is_member(name: str) -> bool:
-    return bool(name) and len(name.encode()) <= LONGEST_NAME and not (name.startswith("__") and name.endswith("__"))
 
 
 _ENCODERS: Final[dict[str, Callable[[Any], Any]]] = {

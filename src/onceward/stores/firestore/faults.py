@@ -9,7 +9,9 @@ from onceward.errors import ConfigurationError, OncewardError, StoreBroken, Stor
 RACED: Final = frozenset({"ALREADY_EXISTS", "FAILED_PRECONDITION", "ABORTED", "NOT_FOUND"})
 """Of a write: somebody else was quicker, and nothing was written."""
 
-UNSURE: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "INTERNAL", "UNKNOWN", "CANCELLED", "RESOURCE_EXHAUSTED"})
+UNSURE: Final = frozenset({
+    "UNAVAILABLE", "DEADLINE_EXCEEDED", "INTERNAL", "UNKNOWN", "CANCELLED", "RESOURCE_EXHAUSTED",
+})  # fmt: skip
 """Perhaps it was done, perhaps not; it may help to ask again."""
 
 AGAIN: Final = "the same call may be repeated"

@@ -50,9 +50,8 @@ class FirestoreJoined:
     number: str | None = None
     block = "a function with @firestore.transactional"
 
-    def __init__(
-        self, transaction: Any, world: World, calls: Calls, records: Records, states: States, clock: Now
-    ) -> None:
+    def __init__(self, transaction: Any, world: World, records: Records, states: States, clock: Now) -> None:
+        calls = states.calls
         _check(transaction, world, calls)
         self._transaction = transaction
         self._calls = calls
@@ -266,5 +265,3 @@ def _meaning(error: Refused, name: str) -> StoreError | Exception:
             hint="let your function raise this, and call it again",
         )
     return faults.explain(error, name)
-
-

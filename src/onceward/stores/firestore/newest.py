@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from onceward.errors import ConfigurationError, OncewardError, StoreBroken
+from onceward.errors import ConfigurationError, OncewardError, ResultError, StoreBroken
 from onceward.model.codec import Codec
 from onceward.model.newest import Delivery, Keep, Ruled, Rulings, Standing, rule
 from onceward.model.ordering import content_of
@@ -31,11 +31,15 @@ from .faults import Refused
 from .layout import REST, Layout, Path
 from .names import entity_name, hashed, mark_name
 from .recall import Now
+from .table import LARGEST_VALUE
 from .values import ArrayValue, Value, plain
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.01, 1.0  # seconds before what lost a race asks again
 BATCH: Final = 60
 """Deliveries in one commit: some two hundred documents."""
+
+MOST_SHOWN: Final = 200 << 10
+"""Bytes of the members of a value, beside the value itself."""
 
 MIN_READER: Final = "min_reader"
 Place = tuple[str, str]
@@ -106,6 +110,12 @@ class States:
 
     def state_changes(self, one: Delivery, keep: Keep, now: int) -> Changes:
         end = now + keep.deleted if one.value is None else None
+        if one.value is not None and len(one.value) > LARGEST_VALUE:
+            raise ResultError(
+                f"the value takes {len(one.value)} bytes, and a document has room for {LARGEST_VALUE}",
+                key=one.entity,
+                hint="keep it elsewhere, and here where it is",
+            )
         shown = {(REST, MIN_READER): values.number(READER), **self._members(one)}
         held = {
             "id": Value(bytes_value=one.id),
@@ -126,9 +136,9 @@ class States:
             said = _shown.decode(one.value, one.id)
         except OncewardError:
             return {}
-        if not isinstance(said, dict):
-            return {("value",): values.value_of(said)}
-        return {(str(name),): values.value_of(value) for name, value in said.items() if _is_member(str(name))}
+        members = said if isinstance(said, dict) else {"value": said}
+        shown = {(name,): values.value_of(one) for name, one in members.items() if _is_field(name)}
+        return shown if sum(map(values.size_of, shown.values())) < MOST_SHOWN else {}
 
     def dropped(self, place: Place, changes: Changes, there: Found) -> list[Path]:
         """Members that the value had before, and has no longer."""
@@ -329,5 +339,6 @@ def _at(path: Path, fields: Mapping[str, Any]) -> Any:
     return plain(held[path[-1]]) if path[-1] in held else None
 
 
-def _is_member(name: str) -> bool:
-    return bool(name) and name.isidentifier() and name.isascii() and name != REST
+def _is_field(name: object) -> bool:
+    """Whether it can be the name of a field, as masks spell it."""
+    return isinstance(name, str) and name.isidentifier() and name.isascii() and name != REST and values.is_member(name)

@@ -29,7 +29,7 @@ class Recall:
 
     def __init__(self) -> None:
         self._sights: dict[bytes, Sight] = {}
-        self._ahead: float | None = None  # of the server's clock, in µs, against the monotonic one
+        self._ahead: int | None = None  # of the server's clock, in µs, against the monotonic one
 
     def of(self, id: bytes, token: int, nonce: bytes) -> Sight | None:
         """What its owner may go by."""
@@ -61,11 +61,11 @@ class Recall:
 
     def heard(self, now: int) -> None:
         """It said so in an answer. What was heard earlier may have been on its way for longer, so the latest counts."""
-        self._ahead = now - time.monotonic() * 1e6
+        self._ahead = now - time.monotonic_ns() // 1_000
 
     def now(self) -> int | None:
         """The server's time, late by as long as an answer travels; None before the first."""
-        return None if self._ahead is None else int(time.monotonic() * 1e6 + self._ahead)
+        return None if self._ahead is None else time.monotonic_ns() // 1_000 + self._ahead
 
 
 Now = Callable[[], int | None]

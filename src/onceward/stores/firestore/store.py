@@ -31,9 +31,9 @@ from .layout import Layout
 from .newest import Newest, States
 from .place import Place, changed, from_client, parse
 from .recall import Recall
-from .table import LARGEST, ROOM, Job, Table, job_of
+from .table import LARGEST_VALUE, Job, Table, job_of
 from .upkeep import Upkeep
-from .wire import LoopWire, ThreadWire, Wire
+from .wire import ThreadWire, Wire
 
 T = TypeVar("T")
 
@@ -58,8 +58,7 @@ class FirestoreStore(Watchers):
     """
 
     inline = False
-    largest = LARGEST - ROOM
-    """Bytes of a result, or of a state's value: a document has room for 1 MiB in all."""
+    largest = LARGEST_VALUE
 
     def __init__(
         self,
@@ -91,7 +90,7 @@ class FirestoreStore(Watchers):
 
     def twin(self) -> FirestoreStore:
         other = FirestoreStore(self._place, clock=self._clock)
-        other._recall = self._recall  # noqa: SLF001 (one of us: the keeper renews what we have claimed)
+        other._recall = self._recall  # the keeper renews what we have claimed
         return other
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -104,7 +103,7 @@ class FirestoreStore(Watchers):
             former = self._open
             if former is not None and former.world is world:
                 return
-            wire: Wire = LoopWire(self._place) if world.cancels else ThreadWire(self._place)
+            wire = _wire(self._place, world)
             calls = Calls(self._place, wire, self._recall)
             self._open = Open(
                 world,
@@ -203,20 +202,17 @@ class FirestoreStore(Watchers):
     def join(self, connection: Any, world: World) -> FirestoreJoined:
         """The store within a `Transaction` or `AsyncTransaction` of the caller's, on the same database."""
         opened = self._opened()
-        return FirestoreJoined(connection, world, opened.calls, self._records, opened.newest.states, self._now)
+        return FirestoreJoined(connection, world, self._records, opened.newest.states, self._now)
 
     async def examine(self, *, timeout: float) -> list[Remark]:
         """For `onceward doctor`."""
         place = self._place
-        began = time.time()
-        _, now = await self._asked(self._opened().calls.get([(place.collection, "clock")], _until(timeout)))
-        apart = abs(now / 1e6 - (began + time.time()) / 2)
+        await self._asked(self._opened().calls.get([(place.collection, "clock")], _until(timeout)))
         server = f"the emulator at {place.emulator}: for tests" if place.emulator else f"{place.root} at Google"
         policy = f"{place.layout.expiry} in {place.collection}, {place.marks_in} and {place.states_in}"
         return [
             Remark("server", well=True, detail=server),
-            Remark("clock", well=True, detail=f"the server's counts; ours is {apart:.3f} s apart"),
-            Remark("expiry", well=True, detail=f"by a policy on {policy}, if you have made one; else by purge"),
+            Remark("expiry", well=True, detail=f"by a policy on {policy}, if you made one; else by purge"),
         ]
 
     # ── while it is open ────────────────────────────────────────────────────────────────────────────────────────
@@ -236,11 +232,17 @@ class FirestoreStore(Watchers):
             raise faults.explain(error, self.name) from error
 
 
+def _wire(place: Place, world: World) -> Wire:
+    if world.cancels:  # calls are tasks of an event loop
+        from .loop_wire import LoopWire
+
+        return LoopWire(place)
+    return ThreadWire(place)
+
+
 def _until(timeout: float) -> float:
     return time.monotonic() + timeout
 
 
 def _with_settings(place: Place, clock: Clock | None) -> FirestoreStore:
     return FirestoreStore(place, clock=clock)
-
-

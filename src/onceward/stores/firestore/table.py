@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from onceward.errors import ConfigurationError, ResultError, StoreUnavailable
 from onceward.model.audit import Signature, entries_of
-from onceward.model.record import Answer, ClaimRequest, Record, Resolve, State, Verdict
+from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Resolve, State, Verdict
 from onceward.model.transitions import VERBS
 from onceward.ports import AnyRequest, World
 
@@ -29,7 +29,7 @@ from .documents import Records
 from .faults import Refused
 from .names import hashed, name_of
 from .recall import Now, Sight
-from .values import ArrayValue, Value, size_of_fields
+from .values import ArrayValue, Value, micros, size_of_fields
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.01, 1.0  # seconds before what lost a race asks again
 LARGEST: Final = 1 << 20
@@ -38,11 +38,17 @@ LARGEST: Final = 1 << 20
 ROOM: Final = 288 << 10
 """Of these for all but the result: names, marks, notes, a stored input, the journal of a saga."""
 
+LARGEST_VALUE: Final = LARGEST - ROOM
+"""Bytes of a result, or of a state's value."""
+
 LOOKED_AT: Final = LARGEST // 2
 """A record with less than that in it need not be measured."""
 
 SOUGHT: Final = 30
 """Ids in one query."""
+
+LATE: Final = 5_000_000
+"""µs that the time told from an earlier answer may be behind: more than any answer travels."""
 
 HELD: Final = "HELD"
 """The read was answered and the write was not: somebody's open transaction has locked the document."""
@@ -200,7 +206,8 @@ class Table:
         self._measure(record)
         batch = [self.calls.writing(self._in, sight.name, changes, sight.version)]
         if signed is not None:
-            batch += [trail.writing(self.calls, entry) for entry in entries_of(signed, lambda _: sight.record, [answer])]
+            entries = entries_of(signed, lambda _: sight.record, [answer])
+            batch += [trail.writing(self.calls, entry) for entry in entries]
         return batch
 
     async def _write(self, batches: Sequence[list[Any]], deadline: float) -> list[tuple[str, Any]]:
@@ -223,7 +230,7 @@ class Table:
         if code == OK:
             assert job.sight is not None  # noqa: S101 (as above)
             self._recall.wrote(Sight(job.sight.name, record, version))
-            job.answer = answer
+            job.answer = None if self._is_late(job, answer, version) else answer
             return ""
         self._recall.drop(job.id)
         if code in faults.RACED:
@@ -234,10 +241,21 @@ class Table:
             return code
         raise Refused(code, "the answer to a write was lost" if code in faults.UNSURE else "a write was refused")
 
+    def _is_late(self, job: Job, answer: Answer, version: Any) -> bool:
+        """Whether a renewal went by a time long past: this machine slept, and its lease may be over already.
+
+        The commit told the time, so that the same renewal once more goes by the right one.
+        """
+        return (
+            isinstance(job.request, Renewal)
+            and self._clock() is None
+            and micros(version) - answer.now > min(LATE, job.request.lease // 4)
+        )
+
     def _measure(self, record: Record) -> None:
         """Before it is written: beyond the limit the server would refuse it, after the work was done."""
-        rough = len(record.result or b"") + sum(map(len, record.note.values())) + sum(map(len, record.arguments.values()))
-        if rough < LOOKED_AT:
+        words = sum(map(len, record.note.values())) + sum(map(len, record.arguments.values()))
+        if len(record.result or b"") + words < LOOKED_AT:
             return
         size = size_of_fields(nested(self.records.changes(None, record)))
         if size > LARGEST - 4096:

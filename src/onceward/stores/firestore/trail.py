@@ -10,6 +10,7 @@ from onceward.model.audit import KEEP_AUDIT, AuditEntry, AuditFilter, is_wanted
 
 from . import values
 from .calls import Calls, after, ordered, where
+from .documents import Changes
 from .values import plain
 
 PAGE: Final = 200
@@ -22,7 +23,7 @@ _AT: Final = ("at",)
 
 def writing(calls: Calls, entry: AuditEntry) -> Any:
     """The entry as a write. Names rise with time, so that entries of one instant keep their order."""
-    changes = {
+    changes: Changes = {
         _AT: values.time(entry.at),
         ("id",): values.Value(bytes_value=entry.id),
         (calls.place.layout.expiry,): values.time(entry.at + KEEP_AUDIT),
@@ -55,9 +56,7 @@ async def expire(calls: Calls, limit: int, now: int, deadline: float) -> None:
     condition = where(_AT, "LESS_THAN_OR_EQUAL", values.time(now - KEEP_AUDIT))
     old, _ = await calls.query(calls.place.audit_in, deadline, limit=limit, where=condition)
     if old:
-        await calls.write_each(
-            [calls.deleting(calls.place.audit_in, one.name, one.version) for one in old], deadline
-        )
+        await calls.write_each([calls.deleting(calls.place.audit_in, one.name, one.version) for one in old], deadline)
 
 
 def _entry(fields: Any) -> AuditEntry:

@@ -20,6 +20,10 @@ EARLIEST: Final = -62_135_596_800_000_000
 LATEST: Final = 253_402_300_799_999_999
 """What a timestamp can say: from the year 1 to the end of 9999, in µs."""
 
+LONGEST_NAME: Final = 1500  # bytes of a member of a map
+DEEPEST: Final = 15
+"""Maps in maps: Firestore takes twenty."""
+
 SMALLEST_INT, LARGEST_INT = -(2**63), 2**63 - 1
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -58,8 +62,8 @@ def micros(value: Any) -> int:
     return int(value.seconds) * _SECOND + int(value.nanos) // 1000
 
 
-def value_of(given: Any) -> Any:
-    """Any plain value; what Firestore has no type for is shown as text."""
+def value_of(given: Any, deep: int = 0) -> Any:
+    """Any plain value, to be looked at. What Firestore has no type or no room for is shown as text."""
     match given:
         case None:
             return NOTHING
@@ -75,14 +79,26 @@ def value_of(given: Any) -> Any:
             return Value(bytes_value=bytes(given))
         case dt.datetime() if given.tzinfo is not None:
             return time((given - _EPOCH) // dt.timedelta(microseconds=1))
-        case Mapping():
-            fields = {spelled_out(str(name)): value_of(one) for name, one in given.items()}
-            return Value(map_value=MapValue(fields=fields))
-        case list() | tuple() | set() | frozenset():
-            inner = [value_of(list(one)) if isinstance(one, list | tuple) else value_of(one) for one in given]
-            return Value(array_value=ArrayValue(values=inner))
+        case Mapping() if deep < DEEPEST and all(isinstance(name, str) and is_member(name) for name in given):
+            return Value(map_value=MapValue(fields={name: value_of(one, deep + 1) for name, one in given.items()}))
+        case list() | tuple() | set() | frozenset() if deep < DEEPEST:
+            return Value(array_value=ArrayValue(values=[_item(one, deep + 1) for one in given]))
         case _:
             return text(str(given))
+
+
+def _item(given: Any, deep: int) -> Any:
+    """Of an array: Firestore takes no arrays in arrays."""
+    return text(str(given)) if isinstance(given, list | tuple | set | frozenset) else value_of(given, deep)
+
+
+def is_member(name: str) -> bool:
+    """Whether a map may have a member of this name."""
+    fits = 0 < len(name) <= LONGEST_NAME and not (name.startswith("__") and name.endswith("__"))
+    try:
+        return fits and len(name.encode()) <= LONGEST_NAME
+    except UnicodeEncodeError:
+        return False
 
 
 def plain(value: Any) -> Any:

@@ -1,16 +1,13 @@
-"""How calls reach Firestore in either world: by the official clients' own channels, each call with a deadline.
+"""How calls reach Firestore: by the official clients' own channels, each call with a deadline.
 
 The clients repeat nothing by themselves here: whether a lost answer may be asked for again is ours to say.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import os
 import threading
 import weakref
-from asyncio import AbstractEventLoop
 from typing import Any, Final, Protocol
 
 from google.api_core import exceptions
@@ -46,12 +43,15 @@ class ThreadWire:
         self._place = place
         self._details = metadata(place)
         self.reset()
-        _wires.add(self)
+        wires.add(self)
 
     def reset(self) -> None:
         """Also in the child of a fork: the parent's channel is of no use there."""
         self._api: Any = None
         self._lock = threading.Lock()
+
+    def held(self) -> object:
+        return self._api
 
     def _client(self) -> Any:
         with self._lock:
@@ -63,66 +63,21 @@ class ThreadWire:
         try:
             call = getattr(self._client(), method)
             return call(request=request, retry=None, timeout=seconds, metadata=self._details)
-        except _TROUBLE as error:
-            raise _meaning(error, self._place.name) from error
+        except TROUBLE as error:
+            raise meaning(error, self._place.name) from error
 
     async def many(self, method: str, request: Any, seconds: float) -> list[Any]:
         try:
             call = getattr(self._client(), method)
             return list(call(request=request, retry=None, timeout=seconds, metadata=self._details))
-        except _TROUBLE as error:
-            raise _meaning(error, self._place.name) from error
+        except TROUBLE as error:
+            raise meaning(error, self._place.name) from error
 
     async def close(self) -> None:
         with self._lock:
             api, self._api = self._api, None
         if api is not None:
             api.transport.close()
-
-
-class LoopWire:
-    """On event loops: a channel for each, as several may use one store, one after the other or each in its thread."""
-
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self._details = metadata(place)
-        self.reset()
-        _wires.add(self)
-
-    def reset(self) -> None:
-        self._apis: weakref.WeakKeyDictionary[AbstractEventLoop, Any] = weakref.WeakKeyDictionary()
-
-    def _client(self) -> Any:
-        loop = asyncio.get_running_loop()
-        api = self._apis.get(loop)
-        if api is None:
-            api = self._apis[loop] = _looping(self._place)
-        return api
-
-    async def one(self, method: str, request: Any, seconds: float) -> Any:
-        try:
-            call = getattr(self._client(), method)
-            return await call(request=request, retry=None, timeout=seconds, metadata=self._details)
-        except _TROUBLE as error:
-            raise _meaning(error, self._place.name) from error
-
-    async def many(self, method: str, request: Any, seconds: float) -> list[Any]:
-        try:
-            call = getattr(self._client(), method)
-            answers = await call(request=request, retry=None, timeout=seconds, metadata=self._details)
-            return [answer async for answer in answers]
-        except _TROUBLE as error:
-            raise _meaning(error, self._place.name) from error
-
-    async def close(self) -> None:
-        """Channels of other loops are left to the collector: only their own loop could close them."""
-        here = None
-        with contextlib.suppress(RuntimeError):
-            here = asyncio.get_running_loop()
-        own = None if here is None else self._apis.pop(here, None)
-        self.reset()
-        if own is not None:
-            await own.transport.close()
 
 
 def metadata(place: Place) -> list[tuple[str, str]]:
@@ -141,31 +96,16 @@ def _blocking(place: Place) -> Any:
         channel = grpc.insecure_channel(place.emulator, options=KEEPALIVE)
     else:
         channel = FirestoreGrpcTransport.create_channel(
-            _target(place), credentials=_credentials(place), options=KEEPALIVE
+            target(place), credentials=credentials(place), options=KEEPALIVE
         )
-    return FirestoreClient(transport=FirestoreGrpcTransport(host=_target(place), channel=channel))
+    return FirestoreClient(transport=FirestoreGrpcTransport(host=target(place), channel=channel))
 
 
-def _looping(place: Place) -> Any:
-    from google.cloud.firestore_v1.services.firestore import FirestoreAsyncClient
-    from google.cloud.firestore_v1.services.firestore.transports import FirestoreGrpcAsyncIOTransport
-
-    if place.emulator:
-        import grpc.aio
-
-        channel = grpc.aio.insecure_channel(place.emulator, options=KEEPALIVE)
-    else:
-        channel = FirestoreGrpcAsyncIOTransport.create_channel(
-            _target(place), credentials=_credentials(place), options=KEEPALIVE
-        )
-    return FirestoreAsyncClient(transport=FirestoreGrpcAsyncIOTransport(host=_target(place), channel=channel))
-
-
-def _target(place: Place) -> str:
+def target(place: Place) -> str:
     return place.emulator or place.endpoint or "firestore.googleapis.com"
 
 
-def _credentials(place: Place) -> Any:
+def credentials(place: Place) -> Any:
     """Those of the user's client, or what Google's libraries find by themselves."""
     if place.credentials is not None:
         return place.credentials
@@ -175,10 +115,10 @@ def _credentials(place: Place) -> Any:
     return found
 
 
-_TROUBLE: Final = (exceptions.GoogleAPICallError, exceptions.RetryError, auth.GoogleAuthError)
+TROUBLE: Final = (exceptions.GoogleAPICallError, exceptions.RetryError, auth.GoogleAuthError)
 
 
-def _meaning(error: Exception, name: str) -> Exception:
+def meaning(error: Exception, name: str) -> Exception:
     if isinstance(error, auth.GoogleAuthError):
         if isinstance(error, auth.DefaultCredentialsError):
             return StoreNotSetUp(f"{name}: there are no credentials ({error})", hint=CREDENTIALS)
@@ -187,12 +127,27 @@ def _meaning(error: Exception, name: str) -> Exception:
     return Refused("UNKNOWN" if code is None else code.name, str(getattr(error, "message", error)))
 
 
-_wires: weakref.WeakSet[ThreadWire | LoopWire] = weakref.WeakSet()
+class Resets(Protocol):
+    """A wire that begins anew in the child of a fork."""
+
+    def held(self) -> object:
+        """What it has open."""
+        ...
+
+    def reset(self) -> None: ...
+
+
+wires: weakref.WeakSet[Resets] = weakref.WeakSet()
 
 
 def _reset_all() -> None:
-    for wire in tuple(_wires):
+    for wire in tuple(wires):
+        _abandoned.append(wire.held())
         wire.reset()
+
+
+_abandoned: list[object] = []
+"""Channels of the parent: gRPC must not even let go of them in the child."""
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork
