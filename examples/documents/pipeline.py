@@ -161,7 +161,7 @@ class Documents:
         logger.log(event.level, "%s %s %s", *facts.values(), extra=facts)
         if event.name == "unprotected" and self._for_a_person is not None:
             with self._for_a_person.open("a", encoding="utf-8") as listed:
-                listed.write(f"{event.key} {event.reason}\n")
+                listed.write(f"{event.key} {' '.join(event.reason.split())}\n")
 
 
 def is_settled(outcome: Outcome[Any]) -> bool:

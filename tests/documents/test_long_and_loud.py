@@ -72,13 +72,13 @@ def test_a_model_that_really_blocks_for_longer_than_the_lease_is_asked_once(tmp_
     answer, beats = threading.Event(), threading.Semaphore(0)
     url = f"sqlite:///{tmp_path}/once.db?synchronous=NORMAL"
     with (
-        Once(url, app="documents", lease="500ms") as once,
-        Once(url, app="documents", lease="500ms") as other,
+        Once(url, app="documents", lease="2s") as once,
+        Once(url, app="documents", lease="2s") as other,
         staged(tmp_path, once, rules=during(lambda: answer.wait(TOO_LONG))) as stage,
     ):
         once.subscribe(lambda event: beats.release() if event.name == "renewed" else None)
         first = in_thread(stage.deliver)
-        for _ in range(8):  # a fifth of the lease each
+        for _ in range(6):  # a fifth of the lease each
             assert beats.acquire(timeout=TOO_LONG)
         duplicate = stage.another(other).deliver(name="again.pdf")
         answer.set()
