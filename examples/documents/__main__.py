@@ -29,6 +29,7 @@ from onceward.testing import storm
 from onceward.warehouse import open_warehouse
 
 SAMPLES = 12
+WIDTH = 70
 
 
 def main(arguments: list[str]) -> int:
@@ -46,8 +47,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--port", type=int, default=8080)
     parser.add_argument("--verbose", action="store_true", help="log every event")
     chosen = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.DEBUG if chosen.verbose else logging.ERROR, format="%(message)s")
-    logging.getLogger("onceward").setLevel(logging.CRITICAL)  # the same events, in the words of this system
+    needed = {"watch": chosen.folder, "serve": chosen.folder, "show": chosen.file}
+    if needed.get(chosen.command, chosen) is None:
+        parser.error(f"{chosen.command} needs a folder{', and a file' * (chosen.command == 'show')}")
+    logging.basicConfig(level=logging.ERROR, format="%(message)s")
+    logging.getLogger("documents").setLevel(logging.DEBUG if chosen.verbose else logging.ERROR)
     with tempfile.TemporaryDirectory(prefix="onceward-documents-") as own:
         chosen.folder = (chosen.folder or Path(own)).absolute()
         (chosen.folder / "inbox").mkdir(parents=True, exist_ok=True)
@@ -98,7 +102,8 @@ def demo(folder: Path, documents: Documents, inbox: Inbox) -> None:
             (folder / "inbox" / f"scan {number:02}_page_2.pdf").write_bytes(pdf([*printed, "Page 2"]))
     for path, outcome in inbox.look():
         facts = documents.record(outcome.key) or {}
-        became = (facts["gcs_output_path"] or "").rpartition("/")[2] or facts["error_message"]
+        became = (facts["gcs_output_path"] or "").rpartition("/")[2] or facts["error_message"] or ""
+        became = became if len(became) < WIDTH else f"{became[: WIDTH // 2]}…{became[-WIDTH // 2 :]}"
         print(f"{path.name:<20}{outcome.kind:<10}{facts['status']:<11}{became}")
     calls = (folder / "calls").read_text(encoding="utf-8").split()
     print(f"\n{calls.count('200')} model calls; {calls.count('429')} times the models' API was busy")

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import MsgspecError
 
 from examples.documents.pipeline import Documents, is_settled
-from onceward import Outcome
+from onceward import Outcome, StoreError
 from onceward.http.webhooks import Answer, Webhook, WebhookEvent, standard
 
 
@@ -34,10 +34,13 @@ class Inbox:
                 yield path, outcome
 
     def watch(self, every: float = 1.0) -> None:
-        """For ever."""
+        """For ever. While the store is away nothing is processed, and nothing is forgotten."""
         while True:
-            for path, outcome in self.look():
-                print(path.name, outcome.key, outcome, flush=True)
+            try:
+                for path, outcome in self.look():
+                    print(path.name, outcome.key, outcome, flush=True)
+            except StoreError as error:
+                print(f"later: {error}", flush=True)
             time.sleep(every)
 
     def webhook(self, secret: str) -> Webhook:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -21,6 +19,7 @@ from onceward import (
     Once,
     Outcome,
     Parked,
+    PayloadMismatch,
     SourceError,
     Step,
     StepRun,
@@ -43,11 +42,11 @@ LOGGED: Final = {
     "completed": "lock_released",
     "failed": "lock_released",
     "parked": "lock_released",
+    "lost": "lock_lost",
     "unprotected": "processed_unprotected",
 }
 """Events of Onceward, as the operators of this system know them."""
 
-PIECE: Final = 1 << 20
 logger = logging.getLogger("documents")
 
 
@@ -58,12 +57,11 @@ class Arrival(Struct):
     source: str = ""
 
 
-class ChangedMeanwhile(Exception):
-    """The file is no longer what was claimed. What it is now has a key of its own, and comes again under that."""
+HOPELESS: Final = (Unreadable, SourceError)
+"""Nobody can read it, or the warehouse refuses it: to try again would cost, and change nothing."""
 
-
-FOR_GOOD: Final = (Unreadable, ChangedMeanwhile, SourceError)
-"""To try again would change nothing: such a document stays FAILED until somebody retries it by hand."""
+FINAL: Final = (*HOPELESS, PayloadMismatch, FileNotFoundError)
+"""The file is gone, or no longer what was claimed: nothing can be done now, but it may come again."""
 
 
 class Documents:
@@ -89,12 +87,12 @@ class Documents:
         self._models = models
         self._for_a_person = for_a_person
         house.prepare(TABLE)
-        tries: Any = {"final": FOR_GOOD, "max_attempts": attempts}
+        tries: Any = {"final": FINAL, "max_attempts": attempts}
         self.saga = once.saga(
             NAME,
             # whatever it raises, a question to a model leaves nothing behind
             Step("extract", self._extract, undo=_nothing, not_applied=(Exception, TimeoutError), **tries),
-            Step("upload", self._upload, undo=self._remove, not_applied=FileNotFoundError, **tries),
+            Step("upload", self._upload, undo=self._remove, **tries),
             Step("load", self._load, kind="pivot", **tries),
             takes=Arrival,
             key=Content("path"),
@@ -140,7 +138,7 @@ class Documents:
 
     def _upload(self, step: StepRun) -> str:
         invoice: Invoice = step.results["extract"]
-        put = self._objects.put(file_name(invoice), _unchanged(step.input.path, step.saga_key), if_other="beside")
+        put = self._objects.put(file_name(invoice), step.input.path, content=step.saga_key, if_other="beside")
         current_claim().annotate(gcs_output_path=f"{self._objects.name}/{put.name}")
         return put.name
 
@@ -163,29 +161,18 @@ class Documents:
         logger.log(event.level, "%s %s %s", *facts.values(), extra=facts)
         if event.name == "unprotected" and self._for_a_person is not None:
             with self._for_a_person.open("a", encoding="utf-8") as listed:
-                listed.write(f"{event.key} {event.reason}\n")
+                listed.write(f"{event.key} {' '.join(event.reason.split())}\n")
 
 
 def is_settled(outcome: Outcome[Any]) -> bool:
     """Whether another delivery of the same document could change nothing any more."""
-    hopeless = isinstance(outcome, Failed) and outcome.error_type in {kind.__qualname__ for kind in FOR_GOOD}
+    hopeless = isinstance(outcome, Failed) and outcome.error_type in {kind.__qualname__ for kind in HOPELESS}
     return hopeless or outcome.kind in ("executed", "replayed")
 
 
 def file_name(invoice: Invoice) -> str:
     """`ID_Company_Date.pdf`, whatever the company is called: one part of a path, and short enough for every folder."""
     return f"{safe_name(invoice.id, longest=60)}_{safe_name(invoice.company, longest=120)}_{invoice.date}.pdf"
-
-
-def _unchanged(path: Path, key: str) -> Iterator[bytes]:
-    """The bytes that were claimed. If they are others by now, nothing is put anywhere."""
-    own = hashlib.sha256()
-    with path.open("rb") as file:
-        while piece := file.read(PIECE):
-            own.update(piece)
-            yield piece
-    if f"sha256:{own.hexdigest()}" != key:
-        raise ChangedMeanwhile(f"{path.name} was changed while it was processed")
 
 
 def _nothing(_step: StepRun) -> None:

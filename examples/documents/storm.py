@@ -27,7 +27,7 @@ SLOW: Final = "Takes 2.5"
 """Longer than any lease of a storm: the model blocks, and the heartbeat goes on."""
 
 
-class Store:
+class Place:
     """Where the records and the rows of a run are: in its folder, or on the server that was named."""
 
     def __init__(self, setting: Setting) -> None:
@@ -77,7 +77,7 @@ class Storm:
     def open(self, setting: Setting) -> Iterator[dict[str, str]]:
         for name in ("inbox", "bucket"):
             Path(setting.folder, name).mkdir()
-        with Store(setting).made(unique=setting.guarded), stand_in(Path(setting.folder, "calls")) as models:
+        with Place(setting).made(unique=setting.guarded), stand_in(Path(setting.folder, "calls")) as models:
             yield {"models": models}
 
     def events(self, dice: random.Random) -> Iterator[Event]:
@@ -103,7 +103,7 @@ class Storm:
     def audit(self, setting: Setting, events: Sequence[Event]) -> Audit:
         ids = {content_key(pdf(event.body)): event.id for event in events}
         files = {path.name: content_key(path) for path in Path(setting.folder, "bucket").glob("*.pdf")}
-        rows = Store(setting).query(f"SELECT hash, file FROM {Store(setting).table}")  # noqa: S608 (our own name)
+        rows = Place(setting).query(f"SELECT hash, file FROM {Place(setting).table}")  # noqa: S608 (our own name)
         effects = [f"{ids.get(content)}: file" for content in files.values()]
         effects += [f"{ids.get(content)}: row" for content, _ in rows]
         wrong = [f"{ids.get(content)}: the row names {name}" for content, name in rows if files.get(name) != content]
@@ -121,7 +121,7 @@ class Storm:
 
 
 def guarded(setting: Setting) -> Callable[[Path], Answer]:
-    place = Store(setting)
+    place = Place(setting)
     once = Once(place.records, app=f"documents {setting.run}", lease=setting.lease)
     objects = open_objects(Path(setting.folder, "bucket").as_uri())
     models = Models(setting.services["models"], pause=0.02)
@@ -138,7 +138,7 @@ def guarded(setting: Setting) -> Callable[[Path], Answer]:
 
 def by_hand(setting: Setting) -> Callable[[Path], Answer]:
     """The same work as it is often written: it looks whether the name is taken, and inserts."""
-    place, bucket = Store(setting), Path(setting.folder, "bucket")
+    place, bucket = Place(setting), Path(setting.folder, "bucket")
     models = Models(setting.services["models"], pause=0.02)
 
     def handle(path: Path) -> Answer:

@@ -6,6 +6,8 @@ import logging
 from pathlib import Path
 from typing import Final
 
+from pypdf import PdfReader
+
 from examples.documents.models import Unreadable
 
 LONGEST: Final = 50_000
@@ -16,8 +18,6 @@ logging.getLogger("pypdf").setLevel(logging.ERROR)  # it tells of every oddity o
 
 def text_of(path: Path) -> str:
     """Its words, in one line: without control characters, and with single spaces."""
-    from pypdf import PdfReader  # here, so that the rest can be looked at without it
-
     words: list[str] = []
     try:
         with path.open("rb") as file:

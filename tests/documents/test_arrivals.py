@@ -115,7 +115,7 @@ def words(line: str) -> tuple[str, str]:
 
 @pytest.mark.mission("A1", "A2", "A6")
 def test_the_demonstration_and_what_is_known_of_one_of_its_files(tmp_path: Path) -> None:
-    told = shell("demo", str(tmp_path)).splitlines()
+    told = shell("demo", str(tmp_path), "--warehouse", f"duckdb:///{tmp_path}/house.duckdb").splitlines()
     again = [line for line in told if "_renamed.pdf" in line]
     assert len(again) == 3
     assert all("replayed" in line or "failed" in line for line in again)

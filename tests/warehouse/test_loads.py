@@ -14,7 +14,15 @@ from typing import Any
 import psycopg
 import pytest
 
-from onceward import ConfigurationError, InvalidKey, MissingKey, PayloadMismatch, SourceError, StoreUnavailable
+from onceward import (
+    ConfigurationError,
+    InvalidKey,
+    MissingKey,
+    PayloadMismatch,
+    SourceError,
+    StoreBroken,
+    StoreUnavailable,
+)
 from onceward.warehouse import Table, Warehouse, open_warehouse
 from onceward.warehouse.duck import DuckWarehouse
 from onceward.warehouse.postgres import PostgresWarehouse
@@ -259,6 +267,17 @@ def test_an_index_of_sqlite_that_does_not_make_all_rows_unique_is_no_key(tmp_pat
         house.connection.execute(f"CREATE {index}")
         with pytest.raises(ConfigurationError, match="not unique by value"):
             house.prepare(Table(name="counted", columns={"id": "text", "value": "text"}, key=("value",)))
+
+
+def test_what_ails_a_file_of_sqlite_is_told(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no database " * 100)
+    with pytest.raises(StoreBroken, match="not a SQLite database"):
+        open_warehouse(f"sqlite:///{tmp_path}/text")
+    with closing(open_warehouse(f"sqlite:///{tmp_path}/house.db")) as house:
+        with pytest.raises(StoreBroken, match=r"no such table: users.*prepare\(table\) makes it"):
+            house.load("1", USERS, [{"user_id": "anna"}])
+        house.prepare(USERS)
+        assert house.load("1", USERS, [{"user_id": "anna"}]).inserted == 1, "the load id was not used up"
 
 
 def test_a_load_needs_an_id(house: Warehouse) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
-from onceward.errors import ConfigurationError
+from onceward.errors import ConfigurationError, OncewardError, StoreBroken
 from onceward.stores.sqlite import faults
 from onceward.stores.sqlite.link import MEMORY
 from onceward.stores.sqlite.url import absolute, checked_synchronous, name_of, parse
@@ -59,7 +59,7 @@ class SQLiteWarehouse:
         try:
             self.connection = self._opened()
         except sqlite3.Error as error:
-            raise faults.explain(error, self.name, self._path) from error
+            raise self._explained(error) from error
 
     def _opened(self) -> sqlite3.Connection:
         """SQLite refuses some steps of a race of openers at once, without waiting: those are repeated here."""
@@ -132,7 +132,12 @@ class SQLiteWarehouse:
             except sqlite3.IntegrityError:
                 raise
             except sqlite3.Error as error:
-                raise faults.explain(error, self.name, self._path) from error
+                raise self._explained(error) from error
+
+    def _explained(self, error: sqlite3.Error) -> OncewardError:
+        if faults.primary(error) == sqlite3.SQLITE_ERROR:  # no such table, no such column
+            return StoreBroken(f"{self.name}: {error}", hint="prepare(table) makes it, or says what it lacks")
+        return faults.explain(error, self.name, self._path)
 
 
 class _SQLiteMerging:
