@@ -84,6 +84,14 @@ class Outside:
         await self._closing.wait()
         server.close()
 
+    async def handle_RCPT(  # noqa: N802 (aiosmtpd's name)
+        self, _server: SMTP, _session: Session, envelope: Envelope, address: str, _options: list[str]
+    ) -> str:
+        if address.startswith("nobody@"):
+            return "550 no such mailbox"
+        envelope.rcpt_tos.append(address)
+        return "250 OK"
+
     async def handle_DATA(self, server: SMTP, _session: Session, envelope: Envelope) -> str:  # noqa: N802 (aiosmtpd's name)
         if self.refuses_mail:
             return "450 not now"

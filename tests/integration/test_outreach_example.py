@@ -176,6 +176,23 @@ def test_a_refused_mail_was_not_sent_and_is_tried_again_at_once(world: World) ->
     assert len(world.kept("SELECT 1 FROM mails")) == 1
 
 
+@pytest.mark.mission("C1", "C3")
+def test_an_address_that_is_refused_for_good_is_tried_once_a_day_and_keeps_nobody_else_from_their_mail(
+    world: World,
+) -> None:
+    outreach = world.worker()
+    lost = outreach.import_prospect(**ANNA | {"email": "nobody@osterholt.example"})["id"]
+    strange = outreach.import_prospect(**BORIS | {"name": "Boris\r\nBcc: all@example.com"})["id"]
+    refused = {"skipped": True, "reason": "address_refused"}
+    assert [outreach.send_email(lost) for _ in range(2)] == [refused, refused]
+    world.clock.advance("8h5m")
+    assert world.worker().enrich(lost, "email") == {"enriched": True}  # a better address
+    assert outreach.cron.tick().value == 1
+    assert world.kept("SELECT prospect, recipient FROM mails") == [(strange, f"office@{strange}.example")]
+    world.clock.advance("24h")
+    assert outreach.send_email(lost) == {"sent": True}
+
+
 @pytest.mark.mission("C1")
 def test_a_rude_goodbye_does_not_make_a_sent_mail_a_refused_one(tmp_path: Path) -> None:
     with opened(tmp_path, Rude) as world:
