@@ -30,7 +30,7 @@ REFUSED: Final = (
     socket.gaierror,
     ValueError,
 )
-"""The server has said no, or was not even asked: the mail was certainly not sent. Other errors may come after it was."""
+"""The server has said no, or was not asked: the mail was certainly not sent. Other errors may come after it was."""
 
 _ID = re.compile(r"<([^<>]+)>")
 _BLANK = re.compile(r"[\s\x00-\x1f]+")

@@ -193,6 +193,16 @@ def test_an_address_that_is_refused_for_good_is_tried_once_a_day_and_keeps_nobod
     assert outreach.send_email(lost) == {"sent": True}
 
 
+@pytest.mark.mission("C3")
+def test_a_mail_that_cannot_even_be_written_keeps_nobody_else_from_theirs(world: World) -> None:
+    outreach = world.worker()
+    outreach.import_prospect(**ANNA, contact_email="office@osterholt.example\r\nBcc: all@example.com")
+    boris = outreach.import_prospect(**BORIS)["id"]
+    world.clock.advance("8h5m")
+    assert outreach.cron.tick().value == 1
+    assert world.kept("SELECT prospect FROM mails") == [boris]
+
+
 @pytest.mark.mission("C1")
 def test_a_rude_goodbye_does_not_make_a_sent_mail_a_refused_one(tmp_path: Path) -> None:
     with opened(tmp_path, Rude) as world:
@@ -394,6 +404,22 @@ def test_the_same_file_again_changes_no_column(world: World) -> None:
     outreach.import_prospects(renamed, name="prospects.csv")
     assert world.rows(everything) == before
     assert len(before) == 4
+
+
+@pytest.mark.mission("C5", "C7")
+def test_whoever_publishes_an_older_version_of_a_prospect_last_changes_nothing_and_what_was_found_stays(
+    world: World,
+) -> None:
+    outreach = world.worker()
+    id = outreach.import_prospect(**ANNA)["id"]
+    older = outreach.people.get(id)
+    assert older is not None
+    outreach.enrich(id, "website")
+    world.clock.advance("1s")
+    assert outreach.import_prospect(**ANNA | {"city": "Hamburg"})["action"] == "updated"
+    with outreach.people.transaction() as tx:
+        outreach._publish(tx, older)
+    assert world.rows("SELECT city, website FROM prospects") == [("Hamburg", f"https://{id}.example")]
 
 
 @pytest.mark.mission("C1", "C5")
