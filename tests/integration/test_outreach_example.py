@@ -15,8 +15,9 @@ import httpx
 import pytest
 
 from examples.outreach.app import PATTERN, Outreach
-from examples.outreach.audit import audit, unknown
-from onceward import State, applied
+from examples.outreach.audit import audit, resent, unknown
+from onceward import LeaseLost, State, applied
+from tests.faces import Pause
 from tests.integration.outreach_world import ANNA, BORIS, Deaf, Paused, Rude, World, opened
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -211,6 +212,44 @@ def test_a_rude_goodbye_does_not_make_a_sent_mail_a_refused_one(tmp_path: Path) 
         assert outreach.send_email(prospect) == {"sent": True}
         assert outreach.send_email(prospect) == TODAY
         assert len(world.kept("SELECT 1 FROM mails")) == 1
+
+
+@pytest.mark.mission("C1", "C10")
+@pytest.mark.fault("F32")
+def test_a_sender_that_stood_still_for_longer_than_its_lease_may_send_once_more_and_that_is_counted_apart(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What no lease can prevent: it was replaced between its last look at the lease and the mail."""
+    slow, other = world.worker(), world.worker()
+    prospect = slow.import_prospect(**ANNA)["id"]
+    pause, send = Pause(), slow._mails.send
+
+    def late(mail: Any) -> None:
+        pause.here()
+        send(mail)
+
+    monkeypatch.setattr(slow._mails, "send", late)
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            slow.send_email(prospect)
+        except LeaseLost as lost:
+            raised.append(lost)
+
+    standing_still = threading.Thread(target=run)
+    standing_still.start()
+    pause.reached()
+    world.clock.advance("301s")
+    assert other.send_email(prospect) == {"sent": True}
+    world.clock.advance("1s")
+    pause.go()
+    standing_still.join(60)
+    assert len(raised) == 1
+    again, apart = resent(world.data.mails())
+    assert (len(again), len(apart), len(set(world.kept("SELECT message_id FROM mails")))) == (0, 1, 1)
+    assert world.rows("SELECT count(*) FROM emails") == [1]
+    assert [found.wrong for found in audit(world.data) if found.wrong] == []
 
 
 # ── C2, C3: locks and cron ──────────────────────────────────────────────────────────────────────────────────────────
