@@ -11,7 +11,6 @@ VENV := .venv
 PY := $(VENV)/bin/python
 UV := $(VENV)/bin/uv
 RUNTIME := $(VENV)/.runtime-installed
-SHOW := $(VENV)/.demo-installed
 DEV := $(VENV)/.dev-installed
 PEERS := $(VENV)/.peers-installed
 INSTALL := $(UV) pip install --quiet --python $(PY) --constraint constraints.txt --build-constraint constraints.txt
@@ -26,8 +25,9 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' Makefile
 
-demo: $(SHOW) ## five systems, their workers killed at random; then audits (ARGS=--quick, --unguarded; SYSTEM=fleet SECONDS=20 STORE=…)
-	$(PY) -m examples.demo $(if $(SYSTEM),--system $(SYSTEM)) $(if $(SECONDS),--seconds $(SECONDS)) \
+demo: $(RUNTIME) ## five systems, their workers killed at random; then audits (ARGS=--quick, --unguarded; SYSTEM=fleet SECONDS=20 STORE=…)
+	$(if $(STORE),$(install-drivers))
+	@$(PY) -m examples.demo $(if $(SYSTEM),--system $(SYSTEM)) $(if $(SECONDS),--seconds $(SECONDS)) \
 	    $(if $(STORE),--store '$(STORE)') $(ARGS)
 
 test: $(DEV) ## lint, types, then the tests (ARGS goes to pytest)
@@ -52,6 +52,10 @@ clean: ## remove .venv, caches and builds
 	find . -path ./.git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # Recipes shared by several targets, not prerequisites of `test`: so `make -j` keeps their order.
+define install-drivers
+$(INSTALL) --editable '.[demo,postgres,redis]' 'psycopg[binary]'
+endef
+
 define run-lint
 $(PY) -m ruff check .
 $(PY) -m ruff format --check .
@@ -78,17 +82,13 @@ $(UV): $(PY)
 	$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv
 	@touch $@
 
+# The package, and what the systems of the demo use beside it.
 $(RUNTIME): $(UV) pyproject.toml constraints.txt
-	$(INSTALL) --editable .
-	@touch $@
-
-# What the five systems of the demo use beside the core.
-$(SHOW): $(RUNTIME)
 	$(INSTALL) --editable '.[demo]'
 	@touch $@
 
 # Waits for the runtime, so that `make -j demo test` never installs twice at the same time.
-$(DEV): $(RUNTIME) $(SHOW)
+$(DEV): $(RUNTIME)
 	$(INSTALL) --editable '.[dev]'
 	@touch $@
 

@@ -13,12 +13,13 @@ import time
 
 from examples.demo.ending import ending, opening
 from examples.demo.systems import SYSTEMS, Listed
+from onceward.errors import OncewardError
 from onceward.testing.storm import Plan, Run, Trouble, storm
 from onceward.testing.storm.program import INTERRUPTED, ended_like_ctrl_c
 from onceward.testing.storm.report import report
 from onceward.testing.storm.scoreboard import Scoreboard
 
-FULL, QUICK = 45.0, 8.0  # seconds of new events, shared by the systems; each begins and ends besides
+FULL, QUICK = 45.0, 5.0  # seconds of new events, shared by the systems; each begins and ends besides
 KILLS = 1.2  # a second
 
 
@@ -88,7 +89,7 @@ def run_all(systems: list[Listed], plan: Plan, board: Scoreboard) -> tuple[list[
     for listed in systems:
         try:
             run = storm(listed.place, plan, lambda score, name=listed.name: board.show(name, score))  # type: ignore[misc]  # binds the loop's value
-        except Trouble as trouble:
+        except (Trouble, OncewardError) as trouble:
             board.give_up(listed.name, str(trouble))
             troubles.append(f"{listed.name} could not be finished: {trouble}")
         else:

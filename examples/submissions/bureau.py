@@ -53,18 +53,21 @@ class Bureau(ThreadingHTTPServer):
 
 
 class _Desk(BaseHTTPRequestHandler):
-    server: Bureau
+    @property
+    def _bureau(self) -> Bureau:
+        assert isinstance(self.server, Bureau)
+        return self.server
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        status, answer, lost = self.server.bill(self.headers["Idempotency-Key"], asked)
+        status, answer, lost = self._bureau.bill(self.headers["Idempotency-Key"], asked)
         if lost:
             self.close_connection = True
         else:
             self._say(status, answer)
 
     def do_GET(self) -> None:
-        self._say(200, {"requests": self.server.requests, "ledger": self.server.ledger})
+        self._say(200, {"requests": self._bureau.requests, "ledger": self._bureau.ledger})
 
     def _say(self, status: int, answer: dict[str, Any]) -> None:
         body = json.dumps(answer).encode()

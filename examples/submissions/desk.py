@@ -12,6 +12,7 @@ from examples.submissions.rules import SAME_SUBMISSION, Quote, Submission, price
 from onceward import Once
 from onceward.http.outgoing import IdempotencyKeys
 
+TLS = httpx.create_ssl_context()  # once: to read the certificates takes longer than a call
 UNDERWRITERS = ("Ada", "Grace", "Hedy")
 
 
@@ -21,8 +22,12 @@ class Desk:
     def __init__(self, store: Any, bureau: str, book: Book, *, app: str = "insurer", **choices: Any) -> None:
         self.once = Once(store, app=app, counters=True, **choices)
         self.book = book
-        self._client = httpx.Client(base_url=bureau, auth=IdempotencyKeys())
-        self._bureau = bureau
+        self._remote: dict[str, Any] = {
+            "base_url": bureau,
+            "auth": IdempotencyKeys(),
+            "verify": TLS,
+        }
+        self._client = httpx.Client(**self._remote)
         self._turns = itertools.cycle(UNDERWRITERS)
         once_per_content = self.once(name="submission", key=SAME_SUBMISSION)
         self.process = once_per_content(self._process)
@@ -39,7 +44,7 @@ class Desk:
     async def _process_async(self, submission: Submission) -> Quote:
         quote = triage(submission)
         if quote is None:
-            async with httpx.AsyncClient(base_url=self._bureau, auth=IdempotencyKeys()) as client:
+            async with httpx.AsyncClient(**self._remote) as client:
                 quote = _priced(submission, await client.post("/scores", json=question(submission)))
         await self.book.write_async(submission, quote)
         return quote

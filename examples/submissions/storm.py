@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+import httpcore  # noqa: F401 (httpx does this with its first client: here it is before workers are forked)
 import httpx
 import msgspec
 

@@ -71,9 +71,17 @@ def drawn(monkeypatch: pytest.MonkeyPatch, columns: int = 120) -> str:
             audit = Audit(expected=2, effects=3, duplicates=["order-7"])
             run = Run("orders", [Effect("row", "once")], Plan(), 2, Score(delivered=9, executed=3), audit, 1.0)
             board.finish("orders", run)
-        return os.read(ours, 65536).decode()
+        return b"".join(iter(lambda: heard(ours), b"")).decode()
     finally:
         os.close(ours)
+
+
+def heard(terminal: int) -> bytes:
+    """What was written; nothing more once everybody has closed the other end."""
+    try:
+        return os.read(terminal, 65536)
+    except OSError:
+        return b""
 
 
 def test_a_terminal_gets_one_table_that_is_drawn_over(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,12 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 from wsgiref.simple_server import make_server
@@ -31,10 +33,11 @@ from onceward import MemoryStore, Once, PayloadMismatch
 from onceward.observe import prometheus
 from onceward.queues import MemoryQueue
 from onceward.testing import FakeClock
-from tests.servers.postgres import new_database
+from tests.servers.postgres import Postgres, new_database
 from tests.servers.redis import shared
 
 TOO_LONG = 30.0
+NUMBERS = count(time.time_ns())  # of tests: what one leaves on a server is not another's
 OFFER: dict[str, Any] = {
     "company": "Acme",
     "industry": "marine",
@@ -69,23 +72,30 @@ class World(NamedTuple):
     another: Callable[..., Desk]
 
 
+@pytest.fixture(scope="module")
+def database(postgres: Postgres) -> str:
+    return new_database(postgres, "submissions")
+
+
 @pytest.fixture(params=["memory", "sqlite", "redis", "postgresql"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "redis":
         return shared().url()
     if request.param == "postgresql":
-        return new_database(request.getfixturevalue("postgres"), "submissions")
+        return str(request.getfixturevalue("database"))
     return f"sqlite:///{tmp_path}/submissions.db" if request.param == "sqlite" else "memory://"
 
 
 @pytest.fixture
 def world(store: str, tmp_path: Path) -> Iterator[World]:
     memory = MemoryStore()
+    name = next(NUMBERS)
     desks: list[Desk] = []
 
     def another(**choices: Any) -> Desk:
         place = memory if store == "memory://" else store
-        desks.append(Desk(place, remote.url, Book(store, tmp_path), app=f"insurer {tmp_path}", **choices))
+        book = Book(store, tmp_path, name=f"quotes_{name}")
+        desks.append(Desk(place, remote.url, book, app=f"insurer {name}", **choices))
         return desks[-1]
 
     with bureau(calm=True) as remote:
@@ -112,18 +122,20 @@ def test_the_same_content_is_one_submission_whoever_sends_it_and_however_often(w
 @pytest.mark.mission("B1", "B3")
 def test_the_same_company_with_other_content_is_another_submission(world: World) -> None:
     other = [{"city": "Köln", "value": "1500000.51"}]
-    for content in ({}, {"locations": other}, {"begins": "2026-05-02"}):
-        assert world.desk.process.outcome(submission(**content)).executed
+    for offer in (submission(), submission(locations=other), submission(begins="2026-05-02")):
+        assert world.desk.process.outcome(offer).executed
     assert len(world.remote.ledger) == 3
 
 
 KEY = """
+    import random
     from examples.submissions.desk import Desk
     from examples.submissions.book import Book
-    from tests.integration.test_submissions_example import submission
+    from examples.submissions.storm import SYSTEM, delivered
 
+    offer = next(SYSTEM.events(random.Random(1)))
     desk = Desk("memory://", "http://nobody", Book("memory://", "."))
-    print(desk.process.key(submission(1)).id.hex(), desk.process_async.key(submission(2)).id.hex())
+    print(desk.process.key(delivered(offer)).id.hex(), desk.process_async.key(delivered(offer)).id.hex())
 """
 
 
@@ -309,6 +321,7 @@ def test_too_many_replays_are_said_out_loud_and_so_is_none_for_weeks(tmp_path: P
         for number in range(1, 26):
             desk.process(submission(number % 20 + 1))
         assert "submission" in verdict(desk, memory)["replay_rate"]
+        said: dict[str, str] = {}
         for day in range(20):
             careless = Desk(memory, remote.url, Book("memory://", tmp_path), app="careless")
             for month in range(4):

@@ -14,7 +14,7 @@ from . import wire
 from .backlog import Backlog
 from .contract import ACKNOWLEDGED, Answer, Setting
 from .plan import Kill, Plan, planned_kills
-from .process import FAREWELL, Worker
+from .process import FAREWELL, Nursery, Worker
 from .score import Score
 from .traffic import Delivery
 
@@ -49,7 +49,7 @@ class Crew:
 
     def run(self, show: Callable[[Score], None]) -> None:
         """Until every delivery is acknowledged. Raises `Trouble`; leaves no process behind in any case."""
-        with self._log_path.open("ab") as self._log:
+        with self._log_path.open("ab") as log, Nursery(self._system, log) as self._nursery:
             try:
                 self._assemble(show)
                 while not self._backlog.empty:
@@ -64,6 +64,8 @@ class Crew:
 
     def _assemble(self, show: Callable[[Score], None]) -> None:
         """The time begins when all are there: starting may take longer than the run."""
+        if not self._nursery.open(self._plan.patience):
+            raise Trouble(f"{self._system} cannot be imported in a process of its own{self._tail()}")
         for place in range(self._plan.workers):
             self._start(place)
         while not all(worker.ready for worker in self._workers):
@@ -110,7 +112,7 @@ class Crew:
 
     def _start(self, place: int) -> None:
         lease = round(self._dice.uniform(*LEASES), 2)
-        worker = Worker(self._system, replace(self._setting, lease=lease), self._log)
+        worker = self._nursery.start(replace(self._setting, lease=lease))
         self._workers[place : place + 1] = [worker]
         self._selector.register(worker.outbox, selectors.EVENT_READ, place)
 

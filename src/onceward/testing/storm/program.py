@@ -11,6 +11,8 @@ from types import FrameType
 
 from msgspec.structs import replace
 
+from onceward.errors import OncewardError
+
 from .contract import System
 from .crew import Trouble
 from .finding import find_system
@@ -32,7 +34,7 @@ def main(system: str, arguments: Sequence[str], plan: Plan | None = None) -> int
     try:
         with ended_like_ctrl_c():
             run = storm(system, wanted, lambda score: board.show(found.name, score))
-    except Trouble as trouble:
+    except (Trouble, OncewardError) as trouble:
         board.give_up(found.name, str(trouble))
         print(f"the storm could not be finished: {trouble}", file=sys.stderr)
         return 1
