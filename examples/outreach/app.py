@@ -27,7 +27,7 @@ from .mail import REFUSED, Incoming, MailServer, Unreachable, read_mail, write_m
 
 TABLE: Final = Path(__file__).with_name("onceward.toml")
 PATTERN: Final = "*/5 8-18 * * 1-6"
-CRON: Final = "cron"
+CRON: Final = f"cron:{PATTERN}"
 AT_ONCE: Final = 50  # mails that one run of cron sends
 UNDER_WAY: Final = 5  # a mail may still be taken for a fifth of the lease after its sender has died: a minute
 TEXT: Final = "May we show you what we make?"
@@ -263,7 +263,7 @@ class Outreach:
         rows = [
             (one.name, str(one.policy(self.once.policy).window), one.written["key"]) for one in self.once.operations
         ]
-        return [*rows, (CRON, str(runs), f"{CRON}:{PATTERN}:{{scheduled_at}}"), ("import", "forever", source)]
+        return [*rows, ("cron", str(runs), f"{CRON}:{{scheduled_at}}"), ("import", "forever", source)]
 
     def _now(self) -> datetime:
         return sql.moment(self.clock.now())
