@@ -99,9 +99,10 @@ class Storm:
                 return Answer("running")
             if said.get("reason") == "unknown":
                 return Answer("parked")
-            return Answer(
-                "replayed" if said.keys() & {"skipped", "duplicate"} else "executed", max(attempts, default=1)
-            )
+            attempt = max(attempts, default=0)
+            taken_over = attempt > 1  # also if it turned out that all was done: now it is recorded
+            replayed = said.keys() & {"skipped", "duplicate"} and not taken_over
+            return Answer("replayed" if replayed else "executed", attempt)
 
         return work
 
