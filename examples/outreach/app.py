@@ -23,7 +23,7 @@ from onceward.ports import Clock, Store
 from onceward.stores.clock import WallClock
 
 from . import tables as sql
-from .mail import REFUSED, Incoming, MailServer, Unreachable, read_mail, write_mail
+from .mail import PATIENCE, REFUSED, Incoming, MailServer, Unreachable, read_mail, write_mail
 
 TABLE: Final = Path(__file__).with_name("onceward.toml")
 PATTERN: Final = "*/5 8-18 * * 1-6"
@@ -51,7 +51,7 @@ class Outreach:
         self.clock = clock or WallClock()
         self.once = once = Once(store or database, app="outreach", operations=declared(lease), wait=wait)
         self.people = People(database, clock=self.clock)
-        self._api = httpx.Client(base_url=api, auth=IdempotencyKeys())
+        self._api = httpx.Client(base_url=api, auth=IdempotencyKeys(), timeout=PATIENCE)
         self._mails = MailServer(smtp, self._api)
         with self.people.transaction() as tx:
             for statement in sql.TABLES:

@@ -21,7 +21,7 @@ from onceward.identity import normalise
 
 SENDER: Final = "anna@outreach.example"
 PERMANENTLY: Final = 500
-PATIENCE: Final = 10.0  # seconds, of one step of a conversation with the server
+PATIENCE: Final = 30.0  # seconds, of one step of a conversation: less than verify waits before it asks
 REFUSED: Final = (
     smtplib.SMTPResponseException,
     smtplib.SMTPRecipientsRefused,
