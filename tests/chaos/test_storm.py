@@ -88,9 +88,9 @@ def test_workers_killed_at_random_charge_each_order_once() -> None:
     assert run.audit.passed
     assert run.score.killed == 6
     assert run.score.redelivered > 0
+    assert run.score.delivered >= 500 + run.score.redelivered
     assert run.score.acknowledged == 500
     assert run.score.executed <= run.events, "of some, the worker that did it died before it could say so"
-    assert run.score.taken_over > 0
 
 
 def test_the_same_traffic_without_onceward_fails_the_audit_which_names_the_duplicates() -> None:
