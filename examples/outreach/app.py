@@ -23,12 +23,12 @@ from onceward.ports import Clock, Store
 from onceward.stores.clock import WallClock
 
 from . import tables as sql
-from .mail import REFUSED, Incoming, MailServer, read_mail, write_mail
+from .mail import PATIENCE, REFUSED, Incoming, MailServer, Unreachable, read_mail, write_mail
 
 TABLE: Final = Path(__file__).with_name("onceward.toml")
 PATTERN: Final = "*/5 8-18 * * 1-6"
-CRON: Final = "cron"
-AT_ONCE: Final = 50  # prospects that one run of cron works on
+CRON: Final = f"cron:{PATTERN}"
+AT_ONCE: Final = 50  # mails that one run of cron sends
 UNDER_WAY: Final = 5  # a mail may still be taken for a fifth of the lease after its sender has died: a minute
 TEXT: Final = "May we show you what we make?"
 Answer = dict[str, Any]
@@ -51,14 +51,16 @@ class Outreach:
         self.clock = clock or WallClock()
         self.once = once = Once(store or database, app="outreach", operations=declared(lease), wait=wait)
         self.people = People(database, clock=self.clock)
-        self._api = httpx.Client(base_url=api, auth=IdempotencyKeys())
+        self._api = httpx.Client(base_url=api, auth=IdempotencyKeys(), timeout=PATIENCE)
         self._mails = MailServer(smtp, self._api)
         with self.people.transaction() as tx:
             for statement in sql.TABLES:
                 tx.execute(statement)
         silence = timedelta(microseconds=once.operations["email"].policy(once.policy).lease // UNDER_WAY)
         found = verify(self._find_mail, after=silence)
-        self._email = once.operation("email", after_crash=found, not_applied=(AlreadyEmailed, *REFUSED))(self._send)
+        self._email = once.operation(
+            "email", after_crash=found, not_applied=(AlreadyEmailed, *REFUSED), final=Unreachable
+        )(self._send)
         self._enrich = once.operation("enrich")(self._look_up)
         self._reply = once.operation("reply")(self._store_reply)
         self._notify = once.operation("notify")(self._alert)
@@ -78,7 +80,8 @@ class Outreach:
         people = {person.id: person for person in self.people}
         with self.people.transaction() as tx:
             for (old,) in tx.execute(sql.PUBLISHED):
-                if old not in people and (now := self.people.get(old)) is not None:
+                now = None if old in people else self.people.get(old)
+                if now is not None and now.id != old:
                     self._fold(tx, old, now)
             for person in people.values():
                 self._publish(tx, person)
@@ -116,13 +119,14 @@ class Outreach:
     # ── e-mails ──
 
     def send_email(self, prospect_id: str, text: str = TEXT) -> Answer:
-        """{sent: True}, or why not: already_emailed_today, send_in_progress, unknown, no_address."""
+        """{sent: True}, or why not: already_emailed_today, send_in_progress, unknown, no_address, address_refused."""
         if self._address(prospect_id) is None:
             return {"skipped": True, "reason": "no_address"}
         outcome = self._email.outcome(prospect_id, text)
         done = self._email.policy.reasons.done
-        if isinstance(outcome, Failed) and isinstance(outcome.exception, AlreadyEmailed):
-            return {"skipped": True, "reason": done}
+        known = {AlreadyEmailed.__name__: done, Unreachable.__name__: "address_refused"}
+        if isinstance(outcome, Failed) and outcome.error_type in known:
+            return {"skipped": True, "reason": known[outcome.error_type]}
         return answer("sent", outcome, done)
 
     def _send(self, prospect_id: str, text: str) -> None:
@@ -208,6 +212,7 @@ class Outreach:
         with self.people.transaction() as tx:
             tx.execute(sql.ATTEMPT, *attempt, sql.text_of(self._now()), None, None)
         found: str = self._api.get(f"/directory/{type}/{prospect_id}").raise_for_status().json()["found"]
+        found = normalise.email(found) if type == "email" else found
         with self.people.transaction() as tx:
             tx.execute(sql.ATTEMPTED, sql.text_of(self._now()), found, *attempt)
             tx.execute(sql.FOUND.format(sql.ENRICHED[type]), found, prospect_id)
@@ -225,11 +230,18 @@ class Outreach:
 
     def _run(self, scheduled_at: datetime) -> int:
         """Everybody who is due. A run that is begun again skips those who have had theirs."""
-        sent = 0
-        for (prospect_id,) in self._rows(sql.DUE, sql.text_of(self._now() - sql.DAY), AT_ONCE):
+        sent, failures = 0, []
+        for (prospect_id,) in self._rows(sql.DUE, sql.text_of(self._now() - sql.DAY)):
             for kind in sql.ENRICHED:
                 self.enrich(prospect_id, kind)
-            sent += bool(self.send_email(prospect_id).get("sent"))
+            try:
+                sent += bool(self.send_email(prospect_id).get("sent"))
+            except (OSError, ValueError) as error:  # one that cannot be mailed keeps nobody else from it
+                failures.append(error)
+            if sent == AT_ONCE:
+                break
+        if failures and not sent:
+            raise failures[0]
         with self.people.transaction() as tx:
             tx.execute(sql.RUN, PATTERN, sql.text_of(scheduled_at), sql.text_of(self._now()), sent)
             current_claim().complete_in(tx.connection, sent)
@@ -251,7 +263,7 @@ class Outreach:
         rows = [
             (one.name, str(one.policy(self.once.policy).window), one.written["key"]) for one in self.once.operations
         ]
-        return [*rows, (CRON, str(runs), f"{CRON}:{PATTERN}:{{scheduled_at}}"), ("import", "forever", source)]
+        return [*rows, ("cron", str(runs), f"{CRON}:{{scheduled_at}}"), ("import", "forever", source)]
 
     def _now(self) -> datetime:
         return sql.moment(self.clock.now())

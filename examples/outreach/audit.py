@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from . import tables as sql
-from .app import CRON, PATTERN
+from .app import PATTERN
 from .evidence import Data, Mail, Row
 from .outside import kept
 
@@ -181,7 +181,7 @@ def effects_have_owners(data: Data) -> Iterator[str]:
 @line(VERIFIED, "", "Cron runs tracked and deduplicated")
 def runs_are_tracked(data: Data) -> Iterator[str]:
     runs = Counter(slot_key(slot) for (slot,) in data.rows("SELECT scheduled_at FROM runs"))
-    records = {key: one for key, one in data.records(f"schedule:{CRON}").items() if key.endswith("Z")}
+    records = {key: one for key, one in data.records("schedule:cron:").items() if key.endswith("Z")}
     newest = max(runs, default="")
     for slot, number in sorted(runs.items()):
         if number > 1:

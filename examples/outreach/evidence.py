@@ -57,9 +57,9 @@ class Data:
         rows = kept(self.outside, "SELECT at, message_id, prospect, token FROM mails ORDER BY at")
         return [Mail(*row) for row in rows]
 
-    def records(self, scope: str) -> dict[str, Record]:
-        """By key."""
-        rows = self.rows("SELECT key, state, token FROM onceward_records WHERE scope = ?", f"outreach/{scope}")
+    def records(self, operation: str) -> dict[str, Record]:
+        """By key. The names of some operations go on."""
+        rows = self.rows("SELECT key, state, token FROM onceward_records WHERE scope LIKE ?", f"outreach/{operation}%")
         return {key: Record(state, token) for key, state, token in rows}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import smtplib
+import socket
 from contextlib import suppress
 from email.errors import MessageError
 from email.header import decode_header
@@ -19,12 +20,24 @@ from msgspec import Struct
 from onceward.identity import normalise
 
 SENDER: Final = "anna@outreach.example"
-PATIENCE: Final = 10.0  # seconds, of one step of a conversation with the server
-REFUSED: Final = (smtplib.SMTPResponseException, smtplib.SMTPRecipientsRefused, ConnectionRefusedError)
-"""The server has said no: the mail was certainly not sent. Every other error says nothing about it."""
+PERMANENTLY: Final = 500
+PATIENCE: Final = 30.0  # seconds, of one step of a conversation: less than verify waits before it asks
+REFUSED: Final = (
+    smtplib.SMTPResponseException,
+    smtplib.SMTPRecipientsRefused,
+    smtplib.SMTPNotSupportedError,
+    ConnectionRefusedError,
+    socket.gaierror,
+    ValueError,
+)
+"""The server has said no, or was not asked: the mail was certainly not sent. Other errors may come after it was."""
 
 _ID = re.compile(r"<([^<>]+)>")
 _BLANK = re.compile(r"[\s\x00-\x1f]+")
+
+
+class Unreachable(Exception):
+    """The server will never take a mail to this address."""
 
 
 class Incoming(Struct, frozen=True):
@@ -97,7 +110,7 @@ def _in(piece: bytes, charset: str | None) -> str:
 
 def write_mail(message_id: str, to: str, name: str | None, text: str, **headers: str) -> EmailMessage:
     mail = EmailMessage()
-    mail["From"], mail["To"], mail["Subject"] = SENDER, to, f"For {name or to}"
+    mail["From"], mail["To"], mail["Subject"] = SENDER, to, " ".join(f"For {name or to}".split())
     mail["Message-ID"], mail["Date"] = message_id, formatdate()
     for header, value in headers.items():
         mail[f"X-{header.title()}"] = value
@@ -116,7 +129,12 @@ class MailServer:
     def send(self, mail: EmailMessage) -> None:
         connection = smtplib.SMTP(self._host, self._port, timeout=PATIENCE)
         try:
-            connection.send_message(mail)
+            try:
+                connection.send_message(mail)
+            except smtplib.SMTPRecipientsRefused as refused:
+                if all(code >= PERMANENTLY for code, _ in refused.recipients.values()):
+                    raise Unreachable(mail["To"]) from refused
+                raise
             with suppress(smtplib.SMTPException, OSError):  # it is sent: a rude goodbye is no refusal
                 connection.quit()
         finally:

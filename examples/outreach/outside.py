@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from contextlib import closing
 from email.parser import BytesParser
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import unquote
@@ -36,10 +37,12 @@ DONE = "INSERT INTO {0} VALUES (?, ?, 1) ON CONFLICT (key) DO UPDATE SET asked =
 class Outside:
     """`with Outside(file) as outside:` its servers run in threads of this process; `smtp` and `api` are where."""
 
-    def __init__(self, file: Path, *, clock: Clock | None = None, slowness: float = 0.0) -> None:
+    def __init__(self, file: Path, *, clock: Clock | None = None, slowness: float = 0.0, loses_every: int = 0) -> None:
         self.file = file
         self.clock = clock or WallClock()
         self.slowness = slowness  # seconds that the mail server takes for a mail
+        self._served = count(1)
+        self._loses_every = loses_every  # answer of the mail server, the bank and the pager
         self.smtp = self.api = ""
         self.can_tell = True
         self.directory_is_up = True
@@ -75,6 +78,9 @@ class Outside:
         with self._lock:
             return self._database.execute(statement, values).fetchall()
 
+    def loses_an_answer(self) -> bool:
+        return self.loses_answers or bool(self._loses_every and next(self._served) % self._loses_every == 0)
+
     # ── the mail server ──
 
     async def _take_mails(self, address: Future[str]) -> None:
@@ -83,6 +89,14 @@ class Outside:
         address.set_result(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
         await self._closing.wait()
         server.close()
+
+    async def handle_RCPT(  # noqa: N802 (aiosmtpd's name)
+        self, _server: SMTP, _session: Session, envelope: Envelope, address: str, _options: list[str]
+    ) -> str:
+        if address.startswith("nobody@"):
+            return "550 no such mailbox"
+        envelope.rcpt_tos.append(address)
+        return "250 OK"
 
     async def handle_DATA(self, server: SMTP, _session: Session, envelope: Envelope) -> str:  # noqa: N802 (aiosmtpd's name)
         if self.refuses_mail:
@@ -99,7 +113,7 @@ class Outside:
             int(mail["X-Token"] or 0),
             raw,
         )
-        if self.loses_answers and isinstance(server.transport, asyncio.Transport):
+        if self.loses_an_answer() and isinstance(server.transport, asyncio.Transport):
             server.transport.abort()
         return "250 kept"
 
@@ -149,7 +163,7 @@ class Clerk(BaseHTTPRequestHandler):
             self._answer(400, {})
             return
         outside.execute(DONE.format(table), key, body)
-        if outside.loses_answers:
+        if outside.loses_an_answer():
             self.close_connection = True
             return
         self._answer(200, {"receipt": key[:12]})

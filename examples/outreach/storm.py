@@ -35,6 +35,7 @@ KINDS: Final = ("contact", "reply", "bare", "charge", "cron")
 SHARES: Final = (50, 25, 3, 18, 4)
 MINUTE: Final = "%Y-%m-%d %H:%M"
 SLOWNESS: Final = 0.01  # seconds that the mail server takes: some workers die meanwhile
+LOST: Final = 23  # of so many answers of the mail server, the bank and the pager, one
 LATER: Final = ("send_in_progress", "enriching")
 
 
@@ -53,7 +54,7 @@ class Storm:
     def open(self, setting: Setting) -> Iterator[dict[str, str]]:
         with (
             database(setting) as url,
-            Outside(Path(setting.folder) / "outside.db", slowness=SLOWNESS) as outside,
+            Outside(Path(setting.folder) / "outside.db", slowness=SLOWNESS, loses_every=LOST) as outside,
         ):
             services = {"database": url, "smtp": outside.smtp, "api": outside.api}
             connected(services).close()  # makes the tables
@@ -98,9 +99,10 @@ class Storm:
                 return Answer("running")
             if said.get("reason") == "unknown":
                 return Answer("parked")
-            return Answer(
-                "replayed" if said.keys() & {"skipped", "duplicate"} else "executed", max(attempts, default=1)
-            )
+            attempt = max(attempts, default=0)
+            taken_over = attempt > 1  # also if it turned out that all was done: now it is recorded
+            replayed = said.keys() & {"skipped", "duplicate"} and not taken_over
+            return Answer("replayed" if replayed else "executed", attempt)
 
         return work
 

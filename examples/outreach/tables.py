@@ -68,7 +68,7 @@ KNOWN: Final = "SELECT {0} FROM prospects WHERE id = ?"
 EMAILED: Final = "SELECT 1 FROM emails WHERE prospect_id = ? AND direction = 'outbound' AND sent_at > ? LIMIT 1"
 DUE: Final = """
 SELECT id FROM prospects AS p WHERE COALESCE(contact_email, email) IS NOT NULL AND NOT EXISTS (
-SELECT 1 FROM emails WHERE prospect_id = p.id AND direction = 'outbound' AND sent_at > ?) ORDER BY id LIMIT ?"""
+SELECT 1 FROM emails WHERE prospect_id = p.id AND direction = 'outbound' AND sent_at > ?) ORDER BY id"""
 WROTE: Final = "SELECT prospect_id FROM emails WHERE message_id = ? AND direction = 'outbound'"
 OWNER: Final = "SELECT id FROM prospects WHERE email = ? OR contact_email = ? ORDER BY id LIMIT 1"
 PUBLISHED: Final = "SELECT id FROM prospects"

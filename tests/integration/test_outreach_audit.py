@@ -42,7 +42,7 @@ BROKEN = {
     9: ("outreach", "DROP INDEX idx_prospects_email", {9}),
     10: ("outreach", "DELETE FROM onceward_records WHERE key = 'email:p1'", {10}),
     11: ("outreach", "UPDATE enrichments SET token = 0 WHERE prospect_id = 'p1'", {11}),
-    12: ("outreach", "DELETE FROM onceward_records WHERE scope = 'outreach/schedule:cron'", {12}),
+    12: ("outreach", "DELETE FROM onceward_records WHERE scope LIKE 'outreach/schedule:cron:%'", {12}),
     13: ("outreach", "UPDATE emails SET message_id = NULL WHERE direction = 'outbound'", {13}),
     14: (
         "outreach",

@@ -15,8 +15,9 @@ import httpx
 import pytest
 
 from examples.outreach.app import PATTERN, Outreach
-from examples.outreach.audit import audit, unknown
-from onceward import State, applied
+from examples.outreach.audit import audit, resent, unknown
+from onceward import LeaseLost, State, applied
+from tests.faces import Pause
 from tests.integration.outreach_world import ANNA, BORIS, Deaf, Paused, Rude, World, opened
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -176,6 +177,33 @@ def test_a_refused_mail_was_not_sent_and_is_tried_again_at_once(world: World) ->
     assert len(world.kept("SELECT 1 FROM mails")) == 1
 
 
+@pytest.mark.mission("C1", "C3")
+def test_an_address_that_is_refused_for_good_is_tried_once_a_day_and_keeps_nobody_else_from_their_mail(
+    world: World,
+) -> None:
+    outreach = world.worker()
+    lost = outreach.import_prospect(**ANNA | {"email": "nobody@osterholt.example"})["id"]
+    strange = outreach.import_prospect(**BORIS | {"name": "Boris\r\nBcc: all@example.com"})["id"]
+    refused = {"skipped": True, "reason": "address_refused"}
+    assert [outreach.send_email(lost) for _ in range(2)] == [refused, refused]
+    world.clock.advance("8h5m")
+    assert world.worker().enrich(lost, "email") == {"enriched": True}  # a better address
+    assert outreach.cron.tick().value == 1
+    assert world.kept("SELECT prospect, recipient FROM mails") == [(strange, f"office@{strange}.example")]
+    world.clock.advance("24h")
+    assert outreach.send_email(lost) == {"sent": True}
+
+
+@pytest.mark.mission("C3")
+def test_a_mail_that_cannot_even_be_written_keeps_nobody_else_from_theirs(world: World) -> None:
+    outreach = world.worker()
+    outreach.import_prospect(**ANNA, contact_email="office@osterholt.example\r\nBcc: all@example.com")
+    boris = outreach.import_prospect(**BORIS)["id"]
+    world.clock.advance("8h5m")
+    assert outreach.cron.tick().value == 1
+    assert world.kept("SELECT prospect FROM mails") == [boris]
+
+
 @pytest.mark.mission("C1")
 def test_a_rude_goodbye_does_not_make_a_sent_mail_a_refused_one(tmp_path: Path) -> None:
     with opened(tmp_path, Rude) as world:
@@ -184,6 +212,44 @@ def test_a_rude_goodbye_does_not_make_a_sent_mail_a_refused_one(tmp_path: Path) 
         assert outreach.send_email(prospect) == {"sent": True}
         assert outreach.send_email(prospect) == TODAY
         assert len(world.kept("SELECT 1 FROM mails")) == 1
+
+
+@pytest.mark.mission("C1", "C10")
+@pytest.mark.fault("F32")
+def test_a_sender_that_stood_still_for_longer_than_its_lease_may_send_once_more_and_that_is_counted_apart(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What no lease can prevent: it was replaced between its last look at the lease and the mail."""
+    slow, other = world.worker(), world.worker()
+    prospect = slow.import_prospect(**ANNA)["id"]
+    pause, send = Pause(), slow._mails.send
+
+    def late(mail: Any) -> None:
+        pause.here()
+        send(mail)
+
+    monkeypatch.setattr(slow._mails, "send", late)
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            slow.send_email(prospect)
+        except LeaseLost as lost:
+            raised.append(lost)
+
+    standing_still = threading.Thread(target=run)
+    standing_still.start()
+    pause.reached()
+    world.clock.advance("301s")
+    assert other.send_email(prospect) == {"sent": True}
+    world.clock.advance("1s")
+    pause.go()
+    standing_still.join(60)
+    assert len(raised) == 1
+    again, apart = resent(world.data.mails())
+    assert (len(again), len(apart), len(set(world.kept("SELECT message_id FROM mails")))) == (0, 1, 1)
+    assert world.rows("SELECT count(*) FROM emails") == [1]
+    assert [found.wrong for found in audit(world.data) if found.wrong] == []
 
 
 # ── C2, C3: locks and cron ──────────────────────────────────────────────────────────────────────────────────────────
@@ -377,6 +443,22 @@ def test_the_same_file_again_changes_no_column(world: World) -> None:
     outreach.import_prospects(renamed, name="prospects.csv")
     assert world.rows(everything) == before
     assert len(before) == 4
+
+
+@pytest.mark.mission("C5", "C7")
+def test_whoever_publishes_an_older_version_of_a_prospect_last_changes_nothing_and_what_was_found_stays(
+    world: World,
+) -> None:
+    outreach = world.worker()
+    id = outreach.import_prospect(**ANNA)["id"]
+    older = outreach.people.get(id)
+    assert older is not None
+    outreach.enrich(id, "website")
+    world.clock.advance("1s")
+    assert outreach.import_prospect(**ANNA | {"city": "Hamburg"})["action"] == "updated"
+    with outreach.people.transaction() as tx:
+        outreach._publish(tx, older)
+    assert world.rows("SELECT city, website FROM prospects") == [("Hamburg", f"https://{id}.example")]
 
 
 @pytest.mark.mission("C1", "C5")
