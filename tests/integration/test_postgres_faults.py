@@ -59,7 +59,9 @@ def test_a_record_that_cannot_be_read_hides_no_other_in_a_scan(store: PostgresSt
     ids = {claim(store, wanting(key)).record.id for key in ("a", "b", "c")}
     bad = min(ids)
     execute(f'UPDATE "{schema}".onceward_records SET after_crash = 9 WHERE id = %s', bad)
-    found, unreadable, cursor = set(), [], None
+    found: set[bytes] = set()
+    unreadable: list[str] = []
+    cursor: bytes | None = None
     while True:
         page = run(store.scan(Filter(), cursor=cursor, limit=1, timeout=5))
         found |= {record.id for record in page.records}
