@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -228,3 +230,15 @@ def test_a_released_saga_waits_like_any_other_that_was_let_go_on(shop: Shop) -> 
     assert shop.call("release", "order:1", "--yes").exit_code == 0
     assert shop.json("sagas")[0]["standing"] == "PENDING lapsed", "and not a failure that is given up after 30 days"
     assert shop.order.outcome(number=1).kind == "executed"
+
+
+def test_a_journal_that_cannot_be_read_is_told_and_the_rest_is_explained(shop: Shop, tmp_path: Path) -> None:
+    shop.trouble["wire"] = [TimeoutError("no answer")]
+    shop.order.outcome(number=1)
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as connection, connection:
+        [(note,)] = connection.execute("SELECT note FROM onceward_records").fetchall()
+        damaged = json.dumps(json.loads(note) | {"onceward:saga": "{"})
+        connection.execute("UPDATE onceward_records SET note = ?", (damaged,))
+    told = shop.json("explain", "order:1")["explanation"]
+    assert told[0].startswith("Parked ")
+    assert "It is a saga whose steps cannot be told: the journal of this saga cannot be read" in told[-1]
