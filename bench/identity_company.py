@@ -8,7 +8,7 @@ lack the address or have a private one, and a list of guests, typed by hand.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bench.identity_data import Known
@@ -58,7 +58,7 @@ class Directory:
         self._dice.shuffle(found)
         return found
 
-    def _name(self, names: list[str]) -> str:
+    def _name(self, names: Sequence[str]) -> str:
         return self._dice.choices(names, self._weights[: len(names)])[0]
 
     def _employed(self, place: int, taken: set[str]) -> dict[str, Any]:
@@ -121,7 +121,8 @@ class Directory:
         elif how < 0.3:
             copy["email"] = f"{copy['given_name'].lower()}{dice.randint(1, 9999)}@{dice.choice(PROVIDERS)}"
         if dice.random() < 0.15:
-            copy["given_name"] = SHORT.get(copy["given_name"].lower(), copy["given_name"]).title()
+            given = str(copy["given_name"])
+            copy["given_name"] = SHORT.get(given.lower(), given).title()
         if dice.random() < 0.3:
             copy.pop("company", None)
         return copy

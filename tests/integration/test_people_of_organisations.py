@@ -12,6 +12,7 @@ from onceward.identity import People
 from tests.people_places import actions, record
 
 PEOPLE = 400
+BERLIN = {"city": "Berlin", "country": "DE"}
 
 
 @pytest.fixture
@@ -54,6 +55,22 @@ def test_everybody_is_found_again_by_the_own_address(people: People) -> None:
     again = people.add_many(record("crm", str(n), email=f"Anna.Meier{n}@corp.example", Room=str(n)) for n in range(50))
     assert set(actions(again)) == {"updated"}
     assert {person.fields["Room"] for person in people} == {str(n) for n in range(50)}
+
+
+def test_a_record_without_an_address_is_of_neither_of_two_namesakes_who_have_one_each(people: People) -> None:
+    for number in (1, 2):
+        people.add(record("hr", None, name="Anna Meier", email=f"anna.meier{number}@corp.example", **BERLIN))
+    told = people.add(record("fair", "1", name="Anna Meier", **BERLIN))
+    assert told.action != "updated"
+    assert len(people) == 3
+
+
+def test_a_name_that_is_only_close_is_no_namesake(people: People) -> None:
+    for name in ("Anna", "Hanna"):
+        people.add(record("hr", None, name=f"{name} Meier", email=f"{name}.meier@corp.example", **BERLIN))
+    told = people.add(record("fair", "1", name="Anna Meier", **BERLIN))
+    assert (told.action, told.rule) == ("updated", "likeness")
+    assert people.find(email="anna.meier@corp.example") == people.get(told.person or "")
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

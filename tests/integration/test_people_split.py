@@ -94,6 +94,18 @@ def test_a_record_that_was_split_off_and_is_somebody_elses_now_goes_there(people
     assert (renumbered.person, renumbered.rule) == (one, "key:email")
 
 
+def test_nobody_gets_the_id_of_somebody_else(people: People) -> None:
+    first = people.add(record("crm", "1", email="a@example.com")).person or ""
+    anna = people.add(record("list", "1", **ANNA)).person or ""
+    bernd = people.add(record("list", "1", name="Bernd Krause", city="Hamburg", country="DE")).person or ""
+    people.accept(first, bernd)
+    one, other = people.split(first)
+    assert one.id == first
+    assert other.id not in (first, anna, bernd), "the record's number made Anna, who is somebody else"
+    assert other.fields["name"] == "Bernd Krause"
+    assert current(people, anna).fields["name"] == "Anna Schmidt"
+
+
 def test_many_are_taken_apart_at_once_and_none_is_left_over(people: People) -> None:
     ids = [people.add(record("a", str(n), email=f"{n}@example.com", name=f"N {n}")).person or "" for n in range(5)]
     before = partition(people)

@@ -28,8 +28,8 @@ from .source import Decision, Evidence
 SPLIT: Final = "split"
 """The rule of a contribution that somebody took out of a person."""
 
-RIVAL: Final = 0.1
-"""How sure somebody else must be to make the best one less sure."""
+RIVAL: Final = 4
+"""By how much the odds of the best one must be better than another's, to be told from that one."""
 
 NEGLIGIBLE: Final = 0.0001
 """What one record alone must be like for a person to be looked at with all of them."""
@@ -206,7 +206,7 @@ class Decider:
         if known.are_apart(best.person, other.person):
             return True
         forms, others = known.forms(best.person), known.forms(other.person)
-        if other.confidence < RIVAL or not self._have_other_keys(forms, others):
+        if not _is_as_good(other, best) or not self._have_other_keys(forms, others):
             return False
         forms = [*forms, record.form]
         return all(self._likeness.confidence(form, forms) < self.preset.ask for form in others)
@@ -246,6 +246,10 @@ class Decider:
         for block in chain(*record.blocks):
             self._of_batch.setdefault(block, []).append(number)
         return decision
+
+
+def _is_as_good(other: Match, best: Match) -> bool:
+    return RIVAL * other.confidence * (1 - best.confidence) >= best.confidence * (1 - other.confidence)
 
 
 def unchanged(person: str) -> Decision:
