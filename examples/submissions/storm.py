@@ -53,9 +53,11 @@ class Submissions:
         with Once(store_of(setting)) as once:
             once.migrate()
         book_of(setting).create()
-        with bureau() as remote:
-            yield {"bureau": remote.url}
-        book_of(setting).drop()
+        try:
+            with bureau() as remote:
+                yield {"bureau": remote.url}
+        finally:
+            book_of(setting).drop()
 
     def events(self, dice: random.Random) -> Iterator[Event]:
         number = 0
