@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any, cast
 
@@ -64,8 +64,11 @@ class Closed(Instant):
 
     name = "closed"
 
-    def open(self, setting: Setting) -> AbstractContextManager[dict[str, str]]:
-        raise ConnectionRefusedError("nobody is there")
+    @contextmanager
+    def open(self, setting: Setting) -> Iterator[dict[str, str]]:
+        if setting.folder:
+            raise ConnectionRefusedError("nobody is there")
+        yield {}
 
 
 INSTANT, ENDING, MUTE, MISSPELT = Instant(), Ending(), Mute(), Misspelt()

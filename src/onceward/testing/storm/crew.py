@@ -141,7 +141,7 @@ class Crew:
         return 2 * alive > len(self._workers)
 
     def _holds_back(self, now: float) -> bool:
-        """If deliveries are counted, all kills fall into the run: they wait for a kill that has to, and one for each."""
+        """If deliveries are counted, all kills fall into the run: deliveries wait for kills that have to."""
         if self._plan.seconds is not None or not self._plan.size:
             return False
         is_due = any(at <= now for at, _ in self._due)
