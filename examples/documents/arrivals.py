@@ -14,7 +14,6 @@ from examples.documents.pipeline import Documents, is_settled
 from onceward import Outcome, StoreError
 from onceward.http.webhooks import Answer, Webhook, WebhookEvent, standard
 
-
 logger = logging.getLogger("documents")
 
 
