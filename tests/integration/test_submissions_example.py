@@ -259,6 +259,30 @@ def test_what_nobody_could_insure_is_refused_before_anything_is_claimed(world: W
     assert (world.desk.book.rows(), world.remote.ledger) == ([], [])
 
 
+class Dead(BaseException):
+    """Nothing is done any more."""
+
+
+@pytest.mark.mission("B3", "B5")
+@pytest.mark.fault("F31", "F71")
+def test_whoever_dies_right_behind_the_commit_has_left_the_row_and_the_record(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = world.desk.book.write
+
+    def last_act(*row: Any) -> None:
+        written(*row)
+        raise Dead
+
+    monkeypatch.setattr(world.desk.book, "write", last_act)
+    with pytest.raises(Dead):
+        world.desk.process.outcome(submission(1))
+    monkeypatch.undo()
+    outcome = world.desk.process.outcome(submission(2))
+    assert outcome.replayed is world.desk.book.joined, "both were in one transaction, where there is one"
+    assert (len(world.desk.book.rows()), len(world.remote.ledger)) == (1, 1)
+
+
 @pytest.mark.mission("B6")
 def test_a_clients_key_a_content_key_and_a_business_key(world: World) -> None:
     brokers = {"Bearer a": "north", "Bearer b": "south"}
