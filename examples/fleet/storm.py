@@ -32,7 +32,6 @@ ABOUT = (
     ("billing", None),
     ("search", None),
     ("strategy_engine", "eu"),
-    ("mail", None),
     ("log__in", None),
     ("log", "in"),
 )
@@ -61,11 +60,11 @@ class FleetStorm:
                 database.unwatch()
 
     def events(self, dice: random.Random) -> Iterator[Event]:
-        """Nine share a moment, and their sequence tells them apart. The tenth has no sequence and no id of its own."""
+        """Ninety share a moment: only their sequence tells them apart. Every tenth has no sequence and no id."""
         for number in count():
             (about, region), lag = dice.choice(ABOUT), dice.randrange(60)
             alone = number % 10 == 0
-            happened = START + timedelta(seconds=number // 10, milliseconds=0 if alone else 500)
+            happened = START + timedelta(seconds=number // 100, milliseconds=number % 100 if alone else 500)
             payload = {
                 **({"service": about} if dice.random() < 0.7 else {"pipeline": about, "lagSeconds": lag}),
                 **({} if alone else {"sequence": number, "eventId": f"event-{number}"}),
