@@ -298,6 +298,30 @@ def test_one_that_is_replaced_while_an_undo_reads_it_stays(url: str) -> None:
     assert opened(url).read("a") == OTHER
 
 
+FORKED = """
+import os, sys
+from tests.objects.places import opened
+
+objects = opened(sys.argv[1])
+objects.put("a", b"x")
+child = os.fork()
+if child == 0:
+    try:
+        print(opened(sys.argv[1]).put("b", b"x").status, flush=True)
+    except Exception as error:
+        print(error, flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.fault("F34")
+def test_a_child_that_was_forked_is_told_instead_of_left_waiting(url: str) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", FORKED, url]
+    told = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True).stdout
+    assert ("was forked" in told) if url.startswith("s3:") else (told == "created\n")
+
+
 def test_a_bucket_that_is_not_there_says_so() -> None:
     objects = open_objects("s3://nowhere/x", endpoint=server().url, **KEYS)
     with pytest.raises(StoreNotSetUp, match="s3://nowhere/x: no such bucket"):
