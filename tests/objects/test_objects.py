@@ -25,6 +25,7 @@ from onceward import (
 from onceward.objects import Objects, Put, open_objects
 from onceward.objects.cloud import IN_ONE
 from onceward.objects.place import PIECE
+from tests.objects.gcs_stand_in import Storage
 from tests.objects.places import BUCKET, KEYS, opened, place_of, s3, server
 from tests.servers.proxy import LOSE_REPLY, Proxy
 
@@ -179,6 +180,7 @@ def test_of_many_threads_one_creates_and_the_others_are_told(url: str, size: str
 
 RACER = """
 import sys
+from tests.objects.gcs_stand_in import Storage
 from tests.objects.places import opened
 
 url, number, rounds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
@@ -221,6 +223,7 @@ def test_of_several_processes_one_creates_each(url: str) -> None:
 KILLED = """
 import os, signal, sys
 from onceward.objects.place import PIECE
+from tests.objects.gcs_stand_in import Storage
 from tests.objects.places import opened
 
 def dying():
@@ -254,6 +257,23 @@ def test_a_worker_that_is_killed_leaves_all_of_it_or_nothing_under_the_name(url:
     objects.purge(0)
     assert list(objects.names()) == ["a"], "what never became an object is swept away, and nothing else"
     assert objects.purge(0) == 0
+
+
+# ── Google Cloud Storage: what is asked ──
+
+
+def test_on_google_cloud_storage_every_request_that_gives_a_name_carries_the_condition() -> None:
+    with Storage() as storage:
+        objects = open_objects("gs://bucket/prefix", **storage.settings)
+        small = objects.put("a", PDF)
+        assert (small.status, objects.put("a", PDF).status) == ("created", "same")
+        assert objects.put("a", OTHER, if_other="tell").status == "other"
+        assert (objects.put("b", large()).status, objects.put("b", large()).status) == ("created", "same")
+        assert set(storage.objects) == {"prefix/a", "prefix/b"}, "nothing staged is left"
+        assert storage.objects["prefix/a"] == PDF
+        assert storage.conditions == [("put", "0")] * 3 + [("copy", "0")] * 2
+        assert objects.delete("a", small.content) == "deleted"
+        assert set(storage.objects) == {"prefix/b"}
 
 
 # ── trouble ──
@@ -300,6 +320,7 @@ def test_one_that_is_replaced_while_an_undo_reads_it_stays(url: str) -> None:
 
 FORKED = """
 import os, sys
+from tests.objects.gcs_stand_in import Storage
 from tests.objects.places import opened
 
 objects = opened(sys.argv[1])
@@ -373,6 +394,7 @@ def test_a_file_where_the_folder_should_be_says_so(tmp_path: Path) -> None:
 MEMORY = """
 import re, sys
 from pathlib import Path
+from tests.objects.gcs_stand_in import Storage
 from tests.objects.places import opened
 
 def highest():

@@ -175,6 +175,7 @@ def open_bucket(
     if endpoint is not None and endpoint.startswith("http://"):
         client["allow_http"] = True
     retry = {"max_retries": RETRIES, "retry_timeout": timedelta(seconds=timeout)}
+    client |= settings.pop("client_options", {})
     known = {"prefix": prefix or None, "client_options": client, "retry_config": retry, **settings}
     name = f"{scheme}://{bucket}/{prefix}".rstrip("/")
     if scheme == "gs":
