@@ -66,6 +66,15 @@ def test_two_documents_of_one_name_lie_side_by_side_however_often_they_come(obje
     assert list(objects.names()) == [beside], "the second one stays where it is, also when the first one is gone"
 
 
+@pytest.mark.mission("A6")
+@pytest.mark.fault("F19")
+def test_a_source_that_was_changed_since_it_was_hashed_is_not_put(objects: Any) -> None:
+    with pytest.raises(PayloadMismatch, match="the source is no longer sha256:"):
+        objects.put("a.pdf", OTHER, content=content_key(PDF), if_other="beside")
+    assert (list(objects.names()), objects.purge(0)) == ([], 0), "nothing is left of it"
+    assert objects.put("a.pdf", PDF, content=content_key(PDF)).status == "created"
+
+
 def test_a_large_one_is_hashed_on_its_way(objects: Any) -> None:
     put = objects.put("large", large())
     assert (put.content, put.size, put.status) == (LARGE_KEY, LARGE, "created")
@@ -180,7 +189,6 @@ def test_of_many_threads_one_creates_and_the_others_are_told(url: str, size: str
 
 RACER = """
 import sys
-from tests.objects.gcs_stand_in import Storage
 from tests.objects.places import opened
 
 url, number, rounds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
@@ -223,7 +231,6 @@ def test_of_several_processes_one_creates_each(url: str) -> None:
 KILLED = """
 import os, signal, sys
 from onceward.objects.place import PIECE
-from tests.objects.gcs_stand_in import Storage
 from tests.objects.places import opened
 
 def dying():
@@ -320,7 +327,6 @@ def test_one_that_is_replaced_while_an_undo_reads_it_stays(url: str) -> None:
 
 FORKED = """
 import os, sys
-from tests.objects.gcs_stand_in import Storage
 from tests.objects.places import opened
 
 objects = opened(sys.argv[1])
@@ -394,7 +400,6 @@ def test_a_file_where_the_folder_should_be_says_so(tmp_path: Path) -> None:
 MEMORY = """
 import re, sys
 from pathlib import Path
-from tests.objects.gcs_stand_in import Storage
 from tests.objects.places import opened
 
 def highest():

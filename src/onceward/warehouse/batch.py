@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -38,24 +38,30 @@ class Batch(Struct, frozen=True):
 def batch_of(table: Table, rows: Iterable[Mapping[str, Any]]) -> Batch:
     """Check and sort them by key, so that loads at once never wait for each other in a circle."""
     names = tuple(table.columns)
-    checks = [(name, _CHECKS[kind]) for name, kind in table.columns.items()]
-    keys = [names.index(column) for column in table.key]
     newest = None if table.newest_by is None else names.index(table.newest_by)
     own = hashlib.sha256(msgspec.json.encode([table.name, dict(table.columns), table.key]))
     kept: dict[Tuple, Tuple] = {}
     given = 0
-    for number, row in enumerate(rows, 1):
-        given = number
-        values = _checked(row, checks, table, number)
+    for given, (key, values) in enumerate(checked_rows(table, rows), 1):  # noqa: B007 (the last one is how many came)
         own.update(msgspec.json.encode(values))
-        key = tuple(values[place] for place in keys)
-        if None in key:
-            raise SourceError(f"row {number} has no {table.key[key.index(None)]}, which is the key of {table.name}")
         if table.on_match == "keep":
             kept.setdefault(key, values)
         elif newest is None or key not in kept or _order(values[newest]) >= _order(kept[key][newest]):
             kept[key] = values
     return Batch(table, [kept[key] for key in sorted(kept, key=repr)], given, own.hexdigest())
+
+
+def checked_rows(table: Table, rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Tuple, Tuple]]:
+    """Each row with its key in front, checked, in input order."""
+    names = tuple(table.columns)
+    checks = [(name, _CHECKS[kind]) for name, kind in table.columns.items()]
+    keys = [names.index(column) for column in table.key]
+    for number, row in enumerate(rows, 1):
+        values = _checked(row, checks, table, number)
+        key = tuple(values[place] for place in keys)
+        if None in key:
+            raise SourceError(f"row {number} has no {table.key[key.index(None)]}, which is the key of {table.name}")
+        yield key, values
 
 
 def keys_of(table: Table, keys: Iterable[Any]) -> list[Tuple]:
