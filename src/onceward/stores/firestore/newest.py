@@ -18,7 +18,7 @@ import msgspec
 
 from onceward.errors import ConfigurationError, OncewardError, ResultError, StoreBroken
 from onceward.model.codec import Codec
-from onceward.model.newest import Delivery, Keep, Ruled, Rulings, Standing, rule
+from onceward.model.newest import Delivery, Keep, Mark, Ruled, Rulings, Standing, rule
 from onceward.model.ordering import content_of
 from onceward.model.record import READER
 from onceward.model.results import ResultType
@@ -66,6 +66,10 @@ class States:
     def id_path(self) -> Path:
         return self._paths["id"]
 
+    @property
+    def scope_path(self) -> Path:
+        return self._paths["scope"]
+
     def of(self, one: Delivery) -> Place:
         """The document of its entity."""
         name = entity_name(one.id, one.scope, one.entity) if self._by_entity else hashed(one.id)
@@ -105,6 +109,12 @@ class States:
         if not isinstance(content, bytes) or not isinstance(end, int):
             raise StoreBroken("a mark holds what no Onceward of its version writes", hint="was it edited by hand?")
         return content, end
+
+    def known(self, mark: bytes, fields: Mapping[str, Any]) -> Mark:
+        """A mark, for people."""
+        content, end = self.content(fields)
+        trace, begun = (_at(self._mark_paths[name], fields) for name in ("trace", "created_at"))
+        return Mark(mark, content, str(trace or ""), int(begun or 0), end)
 
     # ── writing ──
 

@@ -1,0 +1,101 @@
+"""A command for a storm: `main("shop.storm:SYSTEM", sys.argv[1:])`."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+from msgspec.structs import replace
+
+from onceward.errors import OncewardError
+
+from .contract import System
+from .finding import find_system
+from .plan import Plan
+from .report import report
+from .run import Run, storm
+from .scoreboard import Scoreboard
+from .trouble import Trouble
+
+SECONDS = 10.0
+INTERRUPTED = 130  # the usual exit status after Ctrl-C
+TERMINATED = 143
+
+
+def main(system: str, arguments: Sequence[str], plan: Plan | None = None) -> int:
+    """Storm the system at `module:NAME`, show it live, tell what the audit found. The exit status: 1 if it failed."""
+    found = find_system(system)
+    wanted = _parsed(found, arguments, Plan(seconds=SECONDS) if plan is None else plan)
+    board = Scoreboard([found.name])
+    try:
+        with ended_like_ctrl_c():
+            run = storm(system, wanted, lambda score: board.show(found.name, score))
+    except (Trouble, OncewardError) as trouble:
+        board.give_up(found.name, str(trouble))
+        print(f"the storm could not be finished: {trouble}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\ninterrupted: nothing was audited", file=sys.stderr)
+        return INTERRUPTED
+    board.finish(found.name, run)
+    print()
+    print(*report(run, board.paint), _summary(run), sep="\n")
+    return 0 if run.audit.passed else 1
+
+
+@contextmanager
+def ended_like_ctrl_c() -> Iterator[None]:
+    """A SIGTERM ends the storm in order, too: workers and stand-in servers end with it."""
+
+    def end(_signal: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _summary(run: Run) -> str:
+    score, plan = run.score, run.plan
+    how = "" if plan.guarded else ", UNGUARDED"
+    return (
+        f"{run.events} events, delivered {score.delivered} times to {plan.workers} workers in {run.took:.1f} s{how}; "
+        f"{score.killed} workers were killed, {score.redelivered} of them with a delivery in hand; seed {plan.seed}"
+    )
+
+
+def _parsed(system: System, arguments: Sequence[str], plan: Plan) -> Plan:
+    parser = argparse.ArgumentParser(
+        prog=f"storm of {system.name}", description="Duplicates, disorder and kills; then the real effects are counted."
+    )
+    parser.add_argument("--seconds", type=float, help=f"new events for so long, then the rest (default {SECONDS:g})")
+    parser.add_argument("--deliveries", type=_at_least(1), help="so many, instead of a time")
+    parser.add_argument("--workers", type=_at_least(1), help=f"processes (default {plan.workers})")
+    parser.add_argument("--kills", type=_at_least(0), help="default: one a second, or one for 50 deliveries")
+    parser.add_argument("--seed", type=int, help=f"of the traffic and the kills (default {plan.seed})")
+    parser.add_argument("--store", help="URL of a store (default: embedded)")
+    parser.add_argument("--folder", help="keep the files of the run here")
+    parser.add_argument("--unguarded", action="store_true", help="without Onceward: the audit is expected to fail")
+    chosen = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
+    if chosen.pop("unguarded"):
+        chosen["guarded"] = False
+    if "deliveries" in chosen or "seconds" in chosen:
+        chosen = {"deliveries": None, "seconds": None, **chosen}
+    return replace(plan, **chosen)
+
+
+class _at_least:  # noqa: N801 (reads as a word in the list of arguments)
+    def __init__(self, least: int) -> None:
+        self._least = least
+
+    def __call__(self, text: str) -> int:
+        number = int(text)
+        if number < self._least:
+            raise argparse.ArgumentTypeError(f"must be at least {self._least}")
+        return number

@@ -1,0 +1,65 @@
+"""One run from the traffic to the audit."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from .backlog import Backlog
+from .contract import Audit, Effect, Setting
+from .crew import Crew
+from .finding import find_system
+from .plan import Plan
+from .score import Score
+from .traffic import Traffic
+
+
+class Run(Struct, frozen=True):
+    """What the audit found, what the workers said, and how many seconds it took."""
+
+    system: str
+    effects: list[Effect]
+    plan: Plan
+    events: int
+    score: Score
+    audit: Audit
+    took: float
+
+
+def nobody(_score: Score) -> None:
+    """Looks at no scoreboard."""
+
+
+def storm(system: str, plan: Plan, show: Callable[[Score], None] = nobody) -> Run:
+    """The system at `module:NAME` in a storm, then its audit. Raises `Trouble` if the run cannot be finished."""
+    found = find_system(system)
+    started = time.monotonic()
+    with _folder(plan.folder) as folder:
+        setting = Setting(folder=folder, run=secrets.token_hex(4), store=plan.store, guarded=plan.guarded)
+        with found.open(setting) as services:
+            setting = replace(setting, services=dict(services))
+            traffic = Traffic(found.events(random.Random(f"{plan.seed} events")), plan)
+            crew = Crew(system, plan, setting, Backlog(traffic))
+            crew.run(show)
+            events = traffic.events
+            audit = found.audit(setting, events)
+    took = time.monotonic() - started
+    return Run(found.name, list(found.effects), plan, len(events), crew.score, audit, took)
+
+
+@contextmanager
+def _folder(wanted: str) -> Iterator[str]:
+    if wanted:
+        Path(wanted).mkdir(parents=True, exist_ok=True)
+        yield wanted
+    else:
+        with tempfile.TemporaryDirectory(prefix="onceward-storm-") as name:
+            yield name

@@ -1,0 +1,143 @@
+"""The smallest system for a storm: orders, each to be charged once. A row and its record are committed together."""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from onceward import AlreadyDone, AlreadyRunning, Once
+from onceward.testing.storm import Answer, Audit, Effect, Event, Setting
+
+WAIT = "50ms"  # for a duplicate of what another worker is at; most are done by then
+BUSY = 10.0  # seconds to wait for SQLite's one writer before giving the delivery back
+TABLE = "CREATE TABLE charges (order_id TEXT NOT NULL, cents INTEGER NOT NULL)"
+"""No unique constraint: nothing in the database keeps an order from being charged twice."""
+
+
+def database(setting: Setting) -> Path:
+    return Path(setting.folder) / "orders.db"
+
+
+def call_the_bank() -> None:
+    """The part of the work that takes time."""
+    time.sleep(random.uniform(0.001, 0.004))
+
+
+class Orders:
+    """With Onceward, or as it is often written: look whether it was charged, and charge it if not."""
+
+    name = "orders"
+    effects = (Effect("row in charges", "exactly once: row and record in one transaction"),)
+
+    @contextmanager
+    def open(self, setting: Setting) -> Iterator[dict[str, str]]:
+        with closing(sqlite3.connect(database(setting))) as connection, connection:
+            connection.execute("PRAGMA journal_mode = WAL").fetchall()  # as the store does
+            connection.execute(TABLE)
+            connection.execute("CREATE INDEX charges_by_order ON charges (order_id)")
+        yield {}
+
+    def events(self, dice: random.Random) -> Iterator[Event]:
+        number = 0
+        while True:
+            number += 1
+            yield Event(f"order-{number}", {"cents": dice.randrange(100, 50_000)})
+
+    def worker(self, setting: Setting) -> Callable[[Event], Answer]:
+        return self._guarded(setting) if setting.guarded else self._unguarded(setting)
+
+    def _guarded(self, setting: Setting) -> Callable[[Event], Answer]:
+        path = database(setting)
+        once = Once(f"sqlite:///{path}", app="orders", lease=setting.lease, wait=WAIT, window="forever")
+        connection = sqlite3.connect(path, timeout=BUSY, isolation_level=None)
+
+        def charge(event: Event) -> Answer:
+            try:
+                with once.claim(event.id, name="charge", payload=event.body) as claim:
+                    call_the_bank()
+                    with connection:
+                        connection.execute("BEGIN IMMEDIATE")
+                        connection.execute("INSERT INTO charges VALUES (?, ?)", (event.id, event.body["cents"]))
+                        claim.complete_in(connection, {"charged": event.body["cents"]})
+                    return Answer("executed", claim.attempt)
+            except AlreadyDone:
+                return Answer("replayed")
+            except AlreadyRunning:
+                return Answer("running")
+
+        return charge
+
+    def _unguarded(self, setting: Setting) -> Callable[[Event], Answer]:
+        connection = sqlite3.connect(database(setting), timeout=BUSY, isolation_level=None)
+
+        def charge(event: Event) -> Answer:
+            if connection.execute("SELECT 1 FROM charges WHERE order_id = ?", (event.id,)).fetchall():
+                return Answer("replayed")
+            call_the_bank()
+            connection.execute("INSERT INTO charges VALUES (?, ?)", (event.id, event.body["cents"]))
+            return Answer("executed", 1)
+
+        return charge
+
+    def audit(self, setting: Setting, events: Sequence[Event]) -> Audit:
+        with closing(sqlite3.connect(database(setting))) as connection:
+            rows = connection.execute("SELECT order_id, cents FROM charges").fetchall()
+        ordered = {event.id: event.body["cents"] for event in events}
+        wrong = [f"{order_id}: {cents} cents" for order_id, cents in rows if ordered.get(order_id) != cents]
+        return Audit.of(events, [order_id for order_id, _ in rows], wrong=wrong)
+
+
+class Impatient(Orders):
+    """A worker of it ends by itself, with a word, at the tenth order."""
+
+    name = "impatient"
+
+    def worker(self, setting: Setting) -> Callable[[Event], Answer]:
+        charge = super().worker(setting)
+
+        def leave(event: Event) -> Answer:
+            if event.id == "order-10":
+                os.write(2, b"I have had enough\n")
+                os._exit(3)
+            return charge(event)
+
+        return leave
+
+
+class Hopeless(Orders):
+    """Every order fails."""
+
+    name = "hopeless"
+
+    def worker(self, setting: Setting) -> Callable[[Event], Answer]:
+        def fail(event: Event) -> Answer:
+            raise ValueError(f"{event.id} cannot be done")
+
+        return fail
+
+
+class Loud(Orders):
+    """Prints to where the harness listens, and reads from where it speaks."""
+
+    name = "loud"
+
+    def worker(self, setting: Setting) -> Callable[[Event], Answer]:
+        charge = super().worker(setting)
+
+        def shout(event: Event) -> Answer:
+            print("charging", event.id, flush=True)
+            os.read(0, 1)
+            return charge(event)
+
+        return shout
+
+
+SYSTEM = Orders()
+IMPATIENT = Impatient()
+HOPELESS = Hopeless()
+LOUD = Loud()

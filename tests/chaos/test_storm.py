@@ -1,0 +1,303 @@
+"""The storm keeps its word: traffic and kills come from the seed, the audit can fail, and nobody is left behind."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import islice, pairwise
+from pathlib import Path
+
+import pytest
+
+from onceward import Executed, Failed, Mismatch, Parked, Replayed, Running, Stale, Unknown
+from onceward.testing.storm import Answer, Audit, Event, Plan, Trouble, main, storm
+from onceward.testing.storm.contract import ACKNOWLEDGED
+from onceward.testing.storm.plan import planned_kills
+from onceward.testing.storm.traffic import Delivery, Traffic
+from tests.chaos.orders import SYSTEM
+
+ORDERS = "tests.chaos.orders:SYSTEM"
+ROOT = Path(__file__).resolve().parents[2]
+TOO_LONG = 60.0
+
+
+def delivered(plan: Plan) -> tuple[list[Delivery], list[Event]]:
+    traffic = Traffic(SYSTEM.events(random.Random(plan.seed)), plan)
+    return list(traffic), traffic.events
+
+
+# ── What is delivered, and who is killed ────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_traffic_has_every_event_with_duplicates_and_out_of_order() -> None:
+    deliveries, events = delivered(Plan(deliveries=5_000))
+    assert len(deliveries) == 5_000
+    assert [delivery.number for delivery in deliveries] == list(range(1, 5_001))
+    assert events == list(islice(SYSTEM.events(random.Random(1)), len(events))), "in the order in which they happened"
+    copies = Counter(delivery.event.id for delivery in deliveries)
+    assert set(copies) == {event.id for event in events}
+    assert 2.3 < 5_000 / len(events) < 2.7
+    assert min(copies.values()) == 1
+    assert max(copies.values()) >= 5
+    first_time = list(dict.fromkeys(delivery.event.id for delivery in deliveries))
+    assert first_time != [event.id for event in events], "earlier ones are overtaken by later ones"
+    assert sum(one.event == two.event for one, two in pairwise(deliveries)) > 1_000, "two workers get the same at once"
+
+
+def test_rates_are_what_the_plan_says() -> None:
+    deliveries, events = delivered(Plan(deliveries=300, duplicates=0, reorder=0))
+    assert [delivery.event for delivery in deliveries] == events
+    deliveries, events = delivered(Plan(deliveries=300, duplicates=9))
+    assert len(events) < 50
+
+
+def test_the_same_seed_makes_the_same_traffic_and_the_same_kills() -> None:
+    plan = Plan(deliveries=500, workers=4, kills=24)
+    assert delivered(plan) == delivered(plan) != delivered(Plan(deliveries=500, workers=4, kills=24, seed=2))
+    kills = planned_kills(plan)
+    assert kills == planned_kills(plan) != planned_kills(Plan(deliveries=500, workers=4, kills=24, seed=2))
+    assert len(kills) == 24
+    assert all(0 < kill.after < 1 and 0 <= kill.delay <= 0.02 for kill in kills)
+    assert {kill.victim for kill in kills} == {0, 1, 2, 3}
+    assert len(planned_kills(Plan(seconds=20))) == 20
+    assert len(planned_kills(Plan(deliveries=200))) == 4
+
+
+def test_traffic_that_is_stopped_delivers_nothing_more_and_knows_what_it_has_delivered() -> None:
+    traffic = Traffic(SYSTEM.events(random.Random(1)), Plan(seconds=1))
+    begun = list(islice(traffic, 100))
+    traffic.stop()
+    assert list(traffic) == []
+    assert {event.id for event in traffic.events} == {delivery.event.id for delivery in begun}
+
+
+# ── The run and its audit ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.mission("A7", "B2")
+@pytest.mark.fault("F31", "F71")
+def test_workers_killed_at_random_charge_each_order_once() -> None:
+    run = storm(ORDERS, Plan(deliveries=500, workers=3, kills=6))
+    assert run.audit == Audit(expected=run.events, effects=run.events, duplicates=[], lost=[], wrong=[]), run
+    assert run.audit.passed
+    assert run.score.killed == 6
+    assert run.score.redelivered > 0
+    assert run.score.delivered >= 500 + run.score.redelivered
+    assert run.score.acknowledged == 500
+    assert run.score.executed <= run.events, "of some, the worker that did it died before it could say so"
+
+
+def test_the_same_traffic_without_onceward_fails_the_audit_which_names_the_duplicates() -> None:
+    run = storm(ORDERS, Plan(deliveries=400, workers=4, kills=0, together=1.0, guarded=False))
+    assert run.audit.duplicates, run
+    assert all(name.startswith("order-") for name in run.audit.duplicates)
+    assert not run.audit.passed
+
+
+def test_a_storm_of_some_time_takes_new_events_until_it_is_over_and_finishes_what_is_out() -> None:
+    run = storm(ORDERS, Plan(seconds=1, workers=2, kills=1))
+    assert run.score.seconds >= 1
+    assert run.events > 0
+    assert run.audit.passed, run
+
+
+def test_an_audit_passes_only_without_findings() -> None:
+    assert Audit(expected=2, effects=2, counted={"mails": 3}).passed
+    for found in ({"duplicates": ["a"]}, {"lost": ["a"]}, {"wrong": ["a: 7 instead of 8"]}):
+        assert not Audit(expected=2, effects=2, **found).passed  # type: ignore[arg-type]  # one of them
+
+
+def test_an_audit_counts_what_was_found_by_the_events_that_were_meant() -> None:
+    audit = Audit.of([Event("a"), Event("b"), Event("c")], ["a", "c", "c", "x"], counted={"calls": 9})
+    assert (audit.expected, audit.effects) == (3, 4)
+    assert (audit.duplicates, audit.lost, audit.wrong) == (["c"], ["b"], ["x: nobody meant this"])
+    assert audit.counted == {"calls": 9}
+    both = audit + Audit.of([Event("a"), Event("b")], ["a", "a"], what="charge", wrong=["late"])
+    assert (both.expected, both.effects) == (5, 6)
+    assert both.duplicates == ["c", "charge of a"]
+    assert both.lost == ["b", "charge of b"]
+    assert both.wrong == ["x: nobody meant this", "late"]
+
+
+def test_an_outcome_means_for_a_delivery_what_it_means_for_a_consumer() -> None:
+    assert Answer.of(Executed(key="k", attempt=2)) == Answer("executed", 2)
+    assert Answer.of(Replayed(key="k", attempt=2)) == Answer("replayed"), "it was taken over once, not at every replay"
+    assert Answer.of(Failed(key="k", error_type="OSError", error="closed")) == Answer("failed", why="OSError: closed")
+    for outcome, acknowledged in (
+        (Failed(key="k", final=True), True),
+        (Mismatch(key="k"), True),
+        (Parked(key="k"), True),
+        (Stale(key="k"), True),
+        (Running(key="k"), False),
+        (Unknown(key="k"), False),
+    ):
+        assert (Answer.of(outcome).said in ACKNOWLEDGED) is acknowledged
+
+
+# ── Trouble ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_worker_that_ends_by_itself_is_trouble_with_its_last_words() -> None:
+    with pytest.raises(Trouble, match=r"status 3 while it had order-10(.|\n)*I have had enough"):
+        storm("tests.chaos.orders:IMPATIENT", Plan(deliveries=100, workers=2, kills=0))
+    assert family(os.getpid()) == []
+
+
+def test_a_system_that_cannot_be_imported_is_said_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "only_here.py").write_text(ONLY_HERE)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(Trouble, match=r"cannot be imported in a process of its own(.|\n)*not in a worker"):
+        storm("only_here:SYSTEM", Plan(deliveries=10))
+
+
+ONLY_HERE = """
+import sys
+from tests.chaos.orders import SYSTEM
+if "onceward.testing.storm.nursery" in sys.orig_argv:
+    raise ImportError("not in a worker")
+"""
+
+
+def test_a_system_with_threads_is_not_forked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "busy.py").write_text(BUSY)
+    monkeypatch.syspath_prepend(tmp_path)
+    run = storm("busy:SYSTEM", Plan(deliveries=60, workers=2, kills=1))
+    assert run.audit.passed
+    assert run.score.killed == 1
+
+
+BUSY = """
+import threading
+from tests.chaos.orders import SYSTEM
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+"""
+
+
+def test_work_that_never_succeeds_is_given_up_with_its_reason() -> None:
+    with pytest.raises(Trouble, match=r"no delivery was acknowledged for 1 s; left: order-\d(.|\n)*cannot be done"):
+        storm("tests.chaos.orders:HOPELESS", Plan(deliveries=20, workers=1, kills=0, patience=1))
+    assert family(os.getpid()) == []
+
+
+def test_what_a_handler_prints_and_reads_does_not_meddle_with_the_storm(tmp_path: Path) -> None:
+    run = storm("tests.chaos.orders:LOUD", Plan(deliveries=20, workers=1, kills=0, folder=str(tmp_path)))
+    assert run.audit.passed
+    assert "charging order-1" in (tmp_path / "workers.log").read_text(), "it is in the log of the workers"
+    assert (tmp_path / "orders.db").exists(), "a folder that was asked for is kept"
+
+
+@pytest.fixture
+def supervisor(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A storm of two workers."""
+    code = f"import sys; from onceward.testing.storm import main; sys.exit(main({ORDERS!r}, sys.argv[1:]))"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, "--seconds", "100", "--workers", "2", "--folder", str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def under_way(supervisor: subprocess.Popen[str]) -> list[int]:
+    """The nursery and both workers, once they are there."""
+    await_that(lambda: len(family(supervisor.pid)) == 3, "they start")
+    return family(supervisor.pid)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_leaves_no_process_behind(supervisor: subprocess.Popen[str], number: signal.Signals) -> None:
+    begun = under_way(supervisor)
+    supervisor.send_signal(number)
+    _, said = supervisor.communicate(timeout=TOO_LONG)
+    assert supervisor.returncode == 130
+    assert "interrupted: nothing was audited" in said
+    assert not [pid for pid in begun if is_alive(pid)]
+
+
+def test_ctrl_c_while_workers_are_started_leaves_no_process_behind(supervisor: subprocess.Popen[str]) -> None:
+    await_that(lambda: bool(family(supervisor.pid)), "the nursery is begun")
+    begun = family(supervisor.pid)
+    supervisor.send_signal(signal.SIGINT)
+    supervisor.communicate(timeout=TOO_LONG)
+    assert not [pid for pid in begun if is_alive(pid)]
+
+
+def test_workers_end_when_their_supervisor_is_killed(supervisor: subprocess.Popen[str]) -> None:
+    begun = under_way(supervisor)
+    supervisor.kill()
+    await_that(lambda: not any(is_alive(pid) for pid in begun), "nobody outlives the supervisor")
+
+
+def await_that(condition: Callable[[], bool], what: str) -> None:
+    patience = time.monotonic() + TOO_LONG
+    while not condition():
+        assert time.monotonic() < patience, what
+        time.sleep(0.01)
+
+
+def family(of: int) -> list[int]:
+    """The nursery of a supervisor and its workers, as far as they are alive."""
+    parents = dict(map(stat, Path("/proc").glob("[0-9]*/stat")))
+    nurseries = [pid for pid, (parent, _) in parents.items() if parent == of and is_nursery(pid) and is_alive(pid)]
+    return nurseries + [pid for pid, (parent, _) in parents.items() if parent in nurseries and is_alive(pid)]
+
+
+def is_nursery(pid: int) -> bool:
+    try:
+        return b"onceward.testing.storm.nursery" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def is_alive(pid: int) -> bool:
+    _, (_, state) = stat(Path(f"/proc/{pid}/stat"))
+    return state not in ("", "Z")  # nobody may be there to bury it
+
+
+def stat(path: Path) -> tuple[int, tuple[int, str]]:
+    """A process, its parent and its state; no state if it is gone."""
+    try:
+        state, parent = path.read_text(errors="replace").rpartition(")")[2].split()[:2]
+    except OSError:
+        state, parent = "", "0"
+    return int(path.parent.name), (int(parent), state)
+
+
+# ── The command ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_command_says_what_was_counted_and_fails_if_the_audit_does(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(ORDERS, ["--deliveries", "100", "--workers", "2", "--kills", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "orders passed" in said
+    assert "duplicates 0, lost 0" in said
+    assert "row in charges: exactly once" in said
+    assert "1 workers were killed" in said
+    assert "\x1b" not in said, "a pipe gets plain lines"
+    unguarded = ["--unguarded", "--deliveries", "400", "--kills", "0"]
+    assert main(ORDERS, unguarded, Plan(together=1.0)) == 1
+    said = capsys.readouterr().out
+    assert "orders FAILED" in said
+    assert "  duplicate: order-" in said
+
+
+def test_the_command_says_so_if_a_system_cannot_be_opened(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("examples.submissions.storm:SYSTEM", ["--store", "nosuch://place"]) == 1
+    assert "nosuch" in capsys.readouterr().err
+
+
+def test_the_command_tells_why_it_could_not_finish(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("tests.chaos.orders:IMPATIENT", ["--deliveries", "100", "--workers", "1", "--kills", "0"]) == 1
+    assert "I have had enough" in capsys.readouterr().err
