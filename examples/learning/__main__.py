@@ -1,46 +1,112 @@
-"""Learning records: `python -m examples.learning`.
+"""Learning records: `python -m examples.learning [serve | consume | import | storm]`.
 
-The sample files are imported and the statements delivered, all of it twice. In
-the end every statement and every user is there once, and the statements know the teams from the CSV file.
+Without a word: the sample files are imported and the statements delivered, all of it twice. In the end every statement
+and every user is there once, and the statements know the teams from the CSV file.
 """
 
 from __future__ import annotations
 
-import json
+import argparse
+import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from threading import Thread
 
-from examples.learning.records import ENRICHED, Learning
-from onceward.identity import People
-from onceward.warehouse.duck import DuckWarehouse
+from msgspec import json
+
+from examples.learning.consumer import read, stored
+from examples.learning.place import opened
+from examples.learning.tables import ENRICHED
+from onceward.queues import Message
 
 FILES = Path(__file__).with_name("files")
+SAMPLES: tuple[tuple[str, dict[str, str]], ...] = (("users.csv", {"Full name": "name"}), ("hr.ndjson", {}))
 
 
-def main() -> int:
-    statements = [json.loads(line) for line in (FILES / "statements.ndjson").read_text(encoding="utf-8").splitlines()]
-    with tempfile.TemporaryDirectory(prefix="onceward-learning-") as folder:
-        rejects = Path(folder) / "rejected.csv"
-        with People(f"sqlite:///{folder}/people.db") as people:
-            for attempt in ("first", "second"):  # everything is delivered again, to a new process
-                house = DuckWarehouse(f"{folder}/house.duckdb")
-                learning = Learning(people, house)
+def show() -> int:
+    messages = [
+        Message(line, f"sample/{number}")
+        for number, line in enumerate((FILES / "statements.ndjson").read_bytes().splitlines())
+    ]
+    with tempfile.TemporaryDirectory(prefix="onceward-learning-") as name:
+        folder = Path(name)
+        rejects = folder / "rejected.csv"
+        for attempt in ("first", "second"):  # everything is delivered again, to a new process
+            with opened(folder) as place:
+                learning = place.learning
                 print(f"{attempt} delivery")
-                for name, mapped in (("users.csv", {"Full name": "name"}), ("hr.ndjson", {})):
-                    summary = learning.import_users(FILES / name, map=mapped, rejects=rejects)
-                    print(f"  {name:<16}{'nothing to do' if summary.replayed else summary}")
-                loaded = learning.receive("batch 1", statements)
-                print(f"  statements      {loaded.inserted} stored, {loaded.duplicates} known")
+                for file, mapped in SAMPLES:
+                    summary = learning.import_users(FILES / file, map=mapped, rejects=rejects)
+                    print(f"  {file:<16}{'nothing to do' if summary.replayed else summary}")
+                before = learning.house.query("SELECT count(*) FROM statements")[0][0]
+                stored(learning, [read(message) for message in messages])
+                after = learning.house.query("SELECT count(*) FROM statements")[0][0]
+                print(f"  statements      {after - before} stored, {len(messages) - after + before} known")
                 learning.publish_users(f"users, {attempt}")
-                rows = house.connection.execute(ENRICHED).fetchall()
-                house.close()
-            print("\nstatements, with what the CSV file knows of their users")
-            for statement, user, verb, course, data in rows:
-                print(f"  {statement}  {user:<18}{verb:<10}{course:<10}{data}")
-            print(f"\nusers {len(people)}, rejected rows: {rejects.read_text(encoding='utf-8').splitlines()[1:]}")
-            return 0 if (len(rows), len(people)) == (3, 4) else 1
+                rows, users = learning.house.query(ENRICHED), len(learning.people)
+        print("\nstatements, with what the CSV file knows of their users")
+        for statement, user, verb, course, data in rows:
+            print(f"  {statement[:8]}  {user:<18}{verb.rpartition('/')[2]:<10}{course.rpartition('/')[2]:<10}{data}")
+        print(f"\nusers {users}, rejected rows: {rejects.read_text(encoding='utf-8').splitlines()[1:]}")
+        return 0 if (len(rows), users) == (3, 4) else 1
+
+
+def parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m examples.learning", description="Statements and users, each once.")
+    words = parser.add_subparsers(dest="word")
+    serve = words.add_parser("serve", help="the statement resource over HTTP")
+    serve.add_argument("--port", type=int, default=8080)
+    serve.add_argument("--user", default="learner:secret", help="name:password, default %(default)s")
+    serve.add_argument("--unguarded", action="store_true", help="append whatever comes, as it is often written by hand")
+    serve.add_argument("--leashed", action="store_true", help="end when the standard input does")
+    consume = words.add_parser("consume", help="statements from a stream of Redis, until none is left")
+    consume.add_argument("--queue", default="redis://127.0.0.1:6379/0")
+    consume.add_argument("--stream", default="statements")
+    consume.add_argument("--size", type=int, required=True, help="how many there are in all, for the bar")
+    consume.add_argument("--largest", type=int, default=2_000, help="statements in one merge, default %(default)s")
+    consume.add_argument("--ack-deadline", type=float, default=30.0, help="seconds, default %(default)s")
+    bring = words.add_parser("import", help="a CSV file of users")
+    bring.add_argument("file", type=Path)
+    for one in (serve, consume, bring):
+        one.add_argument("--folder", type=Path, default=Path(), help="where the files are")
+    for one in (serve, bring):
+        one.add_argument("--warehouse", default="", metavar="URL", help="postgresql://… instead of the files")
+    return parser.parse_args(arguments)
+
+
+def end_with_input() -> None:
+    sys.stdin.read()
+    os._exit(0)
+
+
+def main(arguments: Sequence[str]) -> int:
+    if arguments[:1] == ["storm"]:
+        from onceward.testing import storm
+
+        return storm.main("examples.learning.storm:SYSTEM", arguments[1:])
+    chosen = parsed(arguments)
+    if chosen.word == "serve":
+        from examples.learning.server import serve
+
+        if chosen.leashed:
+            Thread(target=end_with_input, daemon=True).start()
+        users = dict([chosen.user.split(":", 1)])
+        serve(chosen.folder, chosen.warehouse, chosen.port, users, guarded=not chosen.unguarded)
+    elif chosen.word == "consume":
+        from examples.learning.backlog import Source, drain
+
+        source = Source(chosen.queue, chosen.stream, chosen.size, chosen.largest, chosen.ack_deadline)
+        print(json.encode(drain(chosen.folder, source, lambda line: print(line, flush=True))).decode())
+    elif chosen.word == "import":
+        with opened(chosen.folder, chosen.warehouse) as place:
+            print(place.learning.import_users(chosen.file))
+            place.learning.publish_users(f"users {chosen.file.name} {chosen.file.stat().st_mtime_ns}")
+    else:
+        return show()
+    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -1,122 +1,140 @@
 """Learning records: statements and CSV files about the same users, each stored once, however often they arrive.
 
-Users are `People` in SQLite; statements are plain rows in a warehouse. What a message asks for is done in an order that
-may be cut anywhere: people first, then the load. Neither does anything twice, so a message that was not acknowledged is
-simply delivered again.
+Users are `People`; statements are rows of a warehouse, each with a digest of all that makes two statements equal. What
+a message asks for is done in an order that may be cut anywhere: users first, then one merge of all statements. Neither
+does anything twice, so a message that was not acknowledged is simply delivered again.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping, Sequence
-from itertools import count, islice
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import replace
+import msgspec
+from msgspec import Struct
 
-from onceward import StoreError
-from onceward.identity import People, Person, SourceRecord, normalise
+from examples.learning import tables
+from examples.learning.tables import STATEMENTS, USER_KEYS, USERS
+from examples.learning.xapi import User, as_returned, check, digest, identifier, instant, users_of
+from examples.learning.xapi.shape import VOIDED
+from onceward.identity import People, Person, SourceRecord
 from onceward.imports import Summary, import_file
-from onceward.warehouse import Loaded, Lookup, Table, Warehouse
-
-STATEMENTS = Table(
-    name="statements",
-    columns={
-        "statement_id": "text",
-        "user_id": "text",
-        "verb": "text",
-        "object": "text",
-        "at": "time",
-        "teams": "json",
-    },
-    key=("statement_id",),
-)
-USERS = Table(
-    name="users",
-    columns={
-        "user_id": "text",
-        "email": "text",
-        "name": "text",
-        "sources": "json",
-        "csv_data": "json",
-        "first_seen": "time",
-        "last_seen": "time",
-    },
-    key=("user_id",),
-    on_match="replace",
-)
-ENRICHED = """
-SELECT s.statement_id, s.user_id, s.verb, s.object, u.csv_data
-FROM statements AS s LEFT JOIN users AS u ON u.user_id = s.user_id ORDER BY s.statement_id
-"""
-"""CSV data enriches statements, also those that came before the file."""
+from onceward.warehouse import ComparesRows, Lookup, Merged
 
 AT_ONCE = 5_000
-logger = logging.getLogger(__name__)
-Statement = Mapping[str, Any]
+KNOWN = 50_000  # statements whose digests are remembered: those that come again soon cost no question
+UNSAID = "2.0.0"  # the version of a statement that came without one, over a queue
+
+
+class Incoming(Struct, frozen=True):
+    """A valid statement, and what is compared of it."""
+
+    id: str
+    told: dict[str, Any]
+    digest: str
+    given_at: int | None
+    user: User | None
+
+
+def incoming(told: Any, *, id: str | None = None, version: str = UNSAID, authority: Any = None) -> Incoming:
+    """Raises `Invalid`. `id` is for a statement that has none; `authority` is who has sent it."""
+    check(told, version)
+    own = str(told.get("id") or id).lower()
+    given = instant(told["timestamp"]) if "timestamp" in told else None
+    kept = {"version": "1.0.0" if version.startswith("1.") else version, **as_returned(told), "id": own}
+    if authority is not None:
+        kept["authority"] = authority
+    milliseconds = None if given is None else round(given.timestamp() * 1_000)
+    return Incoming(own, kept, digest(told), milliseconds, identifier(told["actor"]))
 
 
 class Learning:
     """What the seed's processor, user service and CSV import do together."""
 
-    def __init__(self, people: People, house: Warehouse) -> None:
+    def __init__(
+        self, people: People, house: ComparesRows, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
         self.people = people
         self.house = house
+        self._now = clock
         self.users: Lookup[str, Person] = Lookup(self._find, on_failure="go_on")
-        house.prepare(STATEMENTS)
-        house.prepare(USERS)
+        self.known: Lookup[str, tuple[Any, ...]] = Lookup(self._stored, size=KNOWN, on_failure="go_on")
+        """The early check only saves work. If it fails, the merge still protects: so we go on."""
+
+        for table in (STATEMENTS, USERS, USER_KEYS):
+            house.prepare(table)
 
     # ── statements ──
 
-    def receive(self, load_id: str, statements: Sequence[Statement]) -> Loaded:
-        """A batch of messages. If this raises, none is acknowledged, and all are delivered again."""
-        known = self._known([statement["id"] for statement in statements])
-        fresh = [statement for statement in statements if statement["id"] not in known]
+    def store(self, statements: Sequence[Incoming], *, whole: bool = False) -> Merged:
+        """If this raises, nothing is acknowledged, and all of it is delivered again. A verdict each, in their order."""
+        known = self.known.many(one.id for one in statements)
+        fresh = [one for one in statements if known.get(one.id) != (one.digest, one.given_at)]
         if not fresh:
-            logger.info("%s: all statements are known", load_id)
-            return Loaded(load_id, len(statements), len(statements), 0, 0, 0, replayed=True)
-        self._learn_of(fresh)
-        loaded = self.house.load(load_id, STATEMENTS, self._rows(fresh), fingerprint="none")
-        return replace(loaded, rows=len(statements), duplicates=loaded.duplicates + len(statements) - len(fresh))
+            return Merged(["same" for _ in statements])
+        users = self._learn_of(fresh)
+        verdicts = iter(self.house.merge(STATEMENTS, self._rows(fresh, users), whole=whole).verdicts)
+        again = {id(one) for one in statements} - {id(one) for one in fresh}
+        return Merged(tuple("same" if id(one) in again else next(verdicts) for one in statements))
 
-    def _known(self, ids: Sequence[str]) -> set[str]:
-        """The early check only saves work: if it fails, the merge still protects."""
-        try:
-            return self.house.known(STATEMENTS, ids)
-        except StoreError as error:
-            logger.warning("the duplicate check failed, going on: %s", error)
-            return set()
+    def _stored(self, ids: Sequence[str]) -> dict[str, tuple[Any, ...]]:
+        return self.house.found(STATEMENTS, ids, ("digest", "given_at"))
 
-    def _learn_of(self, statements: Sequence[Statement]) -> None:
-        """One record a user, however many statements they send."""
-        actors = {user_of(statement): statement["actor"] for statement in statements}
-        records = [
-            SourceRecord("xapi", {"email": email, "name": actor.get("name")}, id=email)
-            for email, actor in actors.items()
-        ]
-        self.people.add_many(records)
-        self.users.forget(*actors)
+    def _learn_of(self, statements: Sequence[Incoming]) -> dict[str, Person]:
+        """The users by their keys. Those whom nobody knows yet, or not by this name, are taken in: a record a user."""
+        told: dict[str, User] = {}
+        for user in (user for one in statements for user in users_of(one.told["actor"])):
+            if user.name or user.key not in told:
+                told[user.key] = user
+        found = self.users.many(told)
+        new = {key: user for key, user in told.items() if not is_told(found.get(key), user)}
+        if new:
+            self.people.add_many([SourceRecord("xapi", user.fields, id=key) for key, user in new.items()])
+            self.users.forget(*new)
+            found |= self.users.many(new)
+        return found
 
-    def _rows(self, statements: Sequence[Statement]) -> list[dict[str, Any]]:
-        """One question for all users of the batch that the cache does not know."""
-        users = self.users.many(map(user_of, statements))
-        return [
-            {
-                "statement_id": statement["id"],
-                "user_id": email,
-                "verb": statement.get("verb"),
-                "object": statement.get("object"),
-                "at": statement.get("timestamp"),
-                "teams": teams_of(users.get(email)),
+    def _rows(self, statements: Sequence[Incoming], users: Mapping[str, Person]) -> Iterator[dict[str, Any]]:
+        stored = self._now().isoformat()
+        for one in statements:
+            told = {"timestamp": stored, **one.told, "stored": stored}
+            person = None if one.user is None else users.get(one.user.key)
+            verb, target = told["verb"]["id"], told["object"]
+            yield {
+                "statement_id": one.id,
+                "digest": one.digest,
+                "given_at": one.given_at,
+                "actor": None if one.user is None else one.user.key,
+                "user_id": user_id(person) or (one.user and one.user.key),
+                "verb": verb,
+                "object": target.get("id"),
+                "registration": told.get("context", {}).get("registration", "").lower() or None,
+                "voids": target["id"].lower() if verb == VOIDED else None,
+                "at": instant(told["timestamp"]),
+                "stored": stored,
+                "teams": teams_of(person),
+                "statement": told,
             }
-            for statement, email in ((statement, user_of(statement)) for statement in statements)
-        ]
 
-    def _find(self, emails: Sequence[str]) -> dict[str, Person]:
-        return self.people.find_many(email=emails)
+    def get(self, id: str, *, voided: bool = False) -> dict[str, Any] | None:
+        """The statement of this id; of a voided one only if voided ones are asked for, and then only of such."""
+        found = self.house.query(tables.ONE, (id.lower(), voided))
+        return msgspec.json.decode(found[0][0]) if found else None
 
     # ── users ──
+
+    def _find(self, keys: Sequence[str]) -> dict[str, Person]:
+        """One question for each kind of identifier."""
+        found: dict[str, Person] = {}
+        for field in tables.IDENTIFIERS:
+            values = [key.partition(":")[2] for key in keys if key.startswith(f"{field}:")]
+            if values:
+                some = self.people.find_many(**{field: values})
+                found |= {f"{field}:{value}": person for value, person in some.items()}
+        return found
 
     def import_users(self, file: Path, **choices: Any) -> Summary:
         summary = import_file(file, self.people, **choices)
@@ -125,20 +143,28 @@ class Learning:
 
     def publish_users(self, load_id: str) -> int:
         """All users as rows of the warehouse, for joins; how many rows changed."""
-        rows = filter(None, map(as_row, self.people))
-        changed = 0
-        for number in count(1):
-            batch = list(islice(rows, AT_ONCE))
-            if not batch:
-                break
-            loaded = self.house.load(f"{load_id}/{number}", USERS, batch, fingerprint="none")
-            changed += loaded.inserted + loaded.updated
+        everybody = iter(self.people)
+        changed = number = 0
+        while some := list(islice(everybody, AT_ONCE)):
+            number += 1
+            keys = [{"key": key, "user_id": user_id(person)} for person in some for key in person.keys]
+            for table, rows in ((USERS, [as_row(person) for person in some]), (USER_KEYS, keys)):
+                loaded = self.house.load(f"{load_id}/{table.name}/{number}", table, rows, fingerprint="none")
+                changed += loaded.inserted + loaded.updated
         return changed
 
 
-def user_of(statement: Statement) -> str:
-    """The user id: the e-mail in its normal form, from wherever it comes."""
-    return normalise.email(statement["actor"]["mbox"])
+def is_told(person: Person | None, user: User) -> bool:
+    """Whether a statement has said all of this before: then nothing has to be written."""
+    said = person.of("xapi") if person is not None else []
+    return any(user.fields.items() <= part.items() for part in said)
+
+
+def user_id(person: Person | None) -> str | None:
+    """The e-mail in its normal form, from wherever it is known; else another key of theirs."""
+    if person is None:
+        return None
+    return person.fields.get("email") or min(person.keys, default=person.id)
 
 
 def teams_of(person: Person | None) -> list[str] | None:
@@ -146,13 +172,10 @@ def teams_of(person: Person | None) -> list[str] | None:
     return sorted({team for team in told if team}) or None
 
 
-def as_row(person: Person) -> dict[str, Any] | None:
-    email = person.fields.get("email")
-    if email is None:
-        return None
+def as_row(person: Person) -> dict[str, Any]:
     return {
-        "user_id": email,
-        "email": email,
+        "user_id": user_id(person),
+        "email": person.fields.get("email"),
         "name": person.fields.get("name"),
         "sources": list(person.sources),
         "csv_data": person.of("csv"),

@@ -44,7 +44,7 @@ class Submissions:
 
     name = "submissions"
     effects = (
-        Effect("row in quotes", "exactly once: row and record in one transaction"),
+        Effect("row in quotes", "exactly once: row and record in one transaction (on Redis: written under its key)"),
         Effect("charge of the bureau", "once, for as long as the bureau remembers the key"),
     )
 

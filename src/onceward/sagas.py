@@ -94,10 +94,19 @@ class DeclaredSaga:
 
     def key(self, *args: Any, **kwargs: Any) -> Key:
         """The key that this input has. Nothing is run."""
+        self._refuse_positional(args)
         return self.operation.key(args, kwargs)
+
+    def _refuse_positional(self, args: tuple[Any, ...]) -> None:
+        if args and self._takes is None:
+            raise TypeError(
+                f"the saga {self.name} takes its input by name, as in {self.name}(order_id=7);"
+                " declared with takes=, a class or a function, it also takes it by position"
+            )
 
     def saga_job(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SagaJob:
         """One delivery of it."""
+        self._refuse_positional(args)
         job = replace(self.operation.job(args, kwargs), policy=self.policy, codec=self._codec, awaits=self.awaits)
         given = kwargs if self._takes is None else self._takes(*args, **kwargs)
         return SagaJob(job, self.plan, self._codecs, given)
@@ -129,6 +138,13 @@ class Saga(DeclaredSaga):
         """
         key = self.key(*args, **kwargs)
         run(records.resolve(self.engine, key, finding, self._codec, self.policy))
+
+    def give_up(self, *args: Any, **kwargs: Any) -> None:
+        """The step that stands in the way was certainly not done, and is not to be: what came before it is undone.
+
+        It is undone with the next delivery, or by a recovery worker. Also after `resolve(not_applied)`.
+        """
+        run(sagas.give_up(self.engine, self.key(*args, **kwargs), self.policy))
 
     def retry(self, *args: Any, **kwargs: Any) -> None:
         """Let it go on, with all attempts, after it was PARKED; or begin anew, after it was undone."""
@@ -162,6 +178,13 @@ class AsyncSaga(DeclaredSaga):
         """
         key = self.key(*args, **kwargs)
         await records.resolve(self.engine, key, finding, self._codec, self.policy)
+
+    async def give_up(self, *args: Any, **kwargs: Any) -> None:
+        """The step that stands in the way was certainly not done, and is not to be: what came before it is undone.
+
+        It is undone with the next delivery, or by a recovery worker. Also after `resolve(not_applied)`.
+        """
+        await sagas.give_up(self.engine, self.key(*args, **kwargs), self.policy)
 
     async def retry(self, *args: Any, **kwargs: Any) -> None:
         """Let it go on, with all attempts, after it was PARKED; or begin anew, after it was undone."""

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections import Counter
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 
-from examples.fleet.endpoint import Heartbeat
-from examples.fleet.message import Message as FleetMessage
-from examples.fleet.message import event_id, ordering, service_id
-from onceward import Once, Outcome
-from onceward.http.push import Message, PubSubPush
-from tests.endpoints.stage import wait_until, wsgi_served
+from examples.fleet.app import Fleet
+from examples.fleet.events import document_id
+from onceward import Once
+from onceward.http.answer import Answer, Request
+from onceward.http.endpoint import AsyncEndpoint
+from tests.endpoints.stage import asgi_served, wait_until
 from tests.firestore_places import PROJECT, SERVICES_URL, client, document, named
 from tests.servers.firestore import shared
 from tests.servers.pubsub_push import emulator
@@ -25,32 +23,28 @@ SERVICES = ("api", "mail", "web")
 MINUTES = range(1, 6)
 
 
-class Troubled:
-    """The consumer on a bad day: it fails before, or only its answer is lost; then it works."""
+class Troubled(AsyncEndpoint):
+    """The fleet on a bad day: it fails before, or only its answer is lost; then it works."""
 
-    def __init__(self, once: Once) -> None:
+    def __init__(self, fleet: Fleet) -> None:
+        super().__init__()
         self.reasons: Counter[str] = Counter()
-        self._services = once.state("ops_services")
+        self._fleet = fleet
         self._attempts: Counter[str] = Counter()
         self._answered: set[str] = set()
-        self._lock = threading.Lock()
 
-    def heartbeat(self, message: Message[Heartbeat]) -> Outcome[Any]:
-        with self._lock:
-            self._attempts[message.id] += 1
-            attempt = self._attempts[message.id]
+    async def answered(self, request: Request) -> Answer:
+        id = json.loads(request.body)["message"]["messageId"]
+        self._attempts[id] += 1
+        attempt = self._attempts[id]
         if attempt == 1:
-            raise ConnectionError("a 500 before anything happened")
-        payload = json.loads(message.data)
-        known = FleetMessage(message.id, message.published_at or "", payload)
-        id = service_id(payload["env"], payload["service"])
-        outcome = self._services.apply(id, ordering(known), payload, event_id=event_id(payload))
-        with self._lock:
-            self.reasons[outcome.reason] += 1
-            self._answered |= {message.id} if attempt > 2 else set()
+            return Answer(500)
+        answer = await self._fleet.respond(request)
+        self.reasons[json.loads(answer.body)["reason"]] += 1
         if attempt == 2:
-            raise ConnectionError("a 500 after it was applied: the broker delivers it again")
-        return outcome
+            return Answer(500)
+        self._answered.add(id)
+        return answer
 
     def is_done_with(self, ids: list[str]) -> bool:
         return self._answered.issuperset(ids)
@@ -69,16 +63,14 @@ def test_failures_duplicates_and_republished_events_leave_the_right_state_and_ar
     republished = events[:: len(MINUTES)]  # the first of each service, under a new message id
     Random(8).shuffle(events)
     with Once(store) as once:
-        fleet = Troubled(once)
-        push = PubSubPush(once, "ops", check=None)
-        push.on(Heartbeat, claim=False)(fleet.heartbeat)
-        with emulator() as pubsub, wsgi_served(push) as url:
+        fleet = Troubled(Fleet(once.aio))
+        with emulator() as pubsub, asgi_served(fleet) as url:
             pubsub.subscribe("ops", f"{url}/pubsub/push")
             ids = [pubsub.publish("ops", json.dumps(event).encode()) for event in events + republished]
             wait_until(lambda: fleet.is_done_with(ids), "every message was delivered three times")
         counted = once.counts
     for service in SERVICES:
-        found = document(services, service_id("prod", service))
+        found = document(services, document_id("prod", service))
         assert found is not None
         assert found["status"] == f"{service} {MINUTES[-1]}", "the newest, whatever the order of arrival"
     reasons = fleet.reasons

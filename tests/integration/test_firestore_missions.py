@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from examples.fleet.message import service_id
+from examples.fleet.events import document_id as service_id
 from onceward import AlreadyDone, AlreadyRunning, ConfigurationError, Once, Ordering, ResultNotStored, content_key
 from onceward.stores.firestore import FirestoreStore, Layout
 from onceward.testing import FakeClock

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from onceward import ConfigurationError, SourceError, StoreNotSetUp, StoreUnavailable
+from onceward import ConfigurationError, PayloadMismatch, SourceError, StoreNotSetUp, StoreUnavailable
 from onceward.warehouse import Table, Warehouse, bigquery, bigquery_jobs, open_warehouse
+from onceward.warehouse.batch import batch_of
 from onceward.warehouse.bigquery import BigQueryWarehouse
 from onceward.warehouse.bigquery_jobs import Jobs
-from tests.servers.bigquery import BigQueryServer, shared
+from tests.servers.bigquery import INSTALLING, BigQueryServer, shared
 from tests.servers.bigquery_front import Front
 from tests.warehouse.test_loads import (
     ONE,
@@ -33,6 +38,7 @@ from tests.warehouse.test_loads import (
     test_the_same_load_id_with_other_rows_is_a_mismatch,
     test_which_are_known_is_one_question,
 )
+from tests.warehouse.test_values import VALUES, _json, rows
 
 __all__ = [  # told here so that pytest finds them: they run on the fixtures below
     "test_a_key_of_several_columns_is_a_tuple",
@@ -45,6 +51,8 @@ __all__ = [  # told here so that pytest finds them: they run on the fixtures bel
     "test_the_same_load_id_with_other_rows_is_a_mismatch",
     "test_which_are_known_is_one_question",
 ]
+
+pytestmark = pytest.mark.timeout(INSTALLING)  # whoever comes first installs the emulator
 
 
 @pytest.fixture
@@ -117,6 +125,20 @@ def test_values_arrive_as_they_left_in_bigquery(house: BigQueryWarehouse, query:
     assert [row[:4] for row in found] == [("s1", 1_772_366_400_000_000, 0.5, True), (odd, None, -1.5e-300, False)]
     assert found[0][4].replace(" ", "") == '{"a":[null],"b":1}'
     assert house.load(f"batch {odd}", STATEMENTS, rows).replayed
+
+
+@given(st.lists(rows, min_size=20, max_size=60))
+@settings(max_examples=3, suppress_health_check=list(HealthCheck))
+def test_what_is_loaded_into_bigquery_is_what_is_there(front: Front, given_rows: list[dict[str, Any]]) -> None:
+    dataset = f"d{uuid.uuid4().hex[:12]}"
+    house = open_warehouse(url_of(front, dataset))
+    assert isinstance(house, BigQueryWarehouse)
+    house.prepare(VALUES)
+    house.load("all", VALUES, given_rows)
+    found = asking(house, dataset)("SELECT id, i, f, b, UNIX_MICROS(t), TO_JSON_STRING(j) FROM any_values")
+    expected = {(*row[:5], _json(row[5])) for row in batch_of(VALUES, given_rows).rows}
+    assert {(*row[:5], _json(row[5])) for row in found} == expected
+    house.close()
 
 
 def test_integers_of_64_bits_stay_whole(house: BigQueryWarehouse, query: Query) -> None:
@@ -201,6 +223,51 @@ def test_a_transaction_in_whose_way_another_one_came_is_repeated_under_the_next_
     house.close()
 
 
+@contextmanager
+def another_in_its_transaction(front: Front, url: str, load_id: str, row: dict[str, Any]) -> Iterator[None]:
+    """It is let go when it has been in somebody's way."""
+    other = prepared(url)
+    front.hold()
+
+    def release() -> None:
+        front.saw_abort.wait(60)
+        front.release()
+
+    crew = [threading.Thread(target=other.load, args=(load_id, STATEMENTS, [row])), threading.Thread(target=release)]
+    for one in crew:
+        one.start()
+    assert front.reached.wait(60)
+    yield
+    for one in crew:
+        one.join()
+    other.close()
+    assert front.aborted >= 1
+
+
+@pytest.mark.mission("D1")
+def test_no_two_loads_into_a_table_are_in_their_transactions_at_once(front: Front, dataset: str) -> None:
+    """Or both would insert what neither has found: on BigQuery, statements that only insert do not conflict."""
+    url = url_of(front, dataset)
+    house = prepared(url)
+    with another_in_its_transaction(front, url, "slow", {"statement_id": "s1"}):
+        loaded = house.load("quick", STATEMENTS, [{"statement_id": "s1"}, {"statement_id": "s2"}])
+    assert (loaded.inserted, loaded.unchanged) == (1, 1)
+    house.close()
+
+
+@pytest.mark.fault("F18")
+def test_the_same_load_id_with_other_rows_at_once_is_a_mismatch_and_loads_nothing(front: Front, dataset: str) -> None:
+    url = url_of(front, dataset)
+    house = prepared(url)
+    with (
+        another_in_its_transaction(front, url, "one", {"statement_id": "s1"}),
+        pytest.raises(PayloadMismatch, match="done before with other rows"),
+    ):
+        house.load("one", STATEMENTS, [{"statement_id": "s2"}])
+    assert asking(house, dataset)("SELECT statement_id FROM statements") == [("s1",)]
+    house.close()
+
+
 def test_one_that_never_gets_its_turn_says_so_and_may_be_repeated(
     front: Front, dataset: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,6 +327,7 @@ def test_overlapping_loads_at_once_insert_each_row_once(
 STRUCK = """
 import os, signal, sys
 from onceward.warehouse import Table, open_warehouse
+from onceward.warehouse.batch import batch_of
 from onceward.warehouse.bigquery import BigQueryWarehouse
 
 def die(*args):
@@ -331,6 +399,44 @@ def test_a_table_that_was_not_prepared_says_so(house: BigQueryWarehouse) -> None
     other = Table(name="other", columns={"id": "text"}, key=("id",))
     with pytest.raises(StoreNotSetUp, match="other"):
         house.load("1", other, [{"id": "a"}])
+
+
+@pytest.mark.mission("D5")
+def test_a_load_that_is_refused_leaves_nothing_and_may_be_repeated_once_the_table_is_mended(
+    house: BigQueryWarehouse, query: Query
+) -> None:
+    strict = Table(name="counted", columns={"id": "text", "n": "integer"}, key=("id",))
+    house.prepare(strict)
+    query("DROP TABLE counted")
+    query("CREATE TABLE counted (id STRING, n INT64 NOT NULL)")
+    rows: list[dict[str, Any]] = [{"id": "a", "n": 1}, {"id": "b"}]
+    with pytest.raises(SourceError, match="counted refuses a row"):
+        house.load("1", strict, rows)
+    assert query("SELECT COUNT(*) FROM counted") == [(0,)]
+    query("DROP TABLE counted")
+    query("CREATE TABLE counted (id STRING, n INT64)")
+    assert house.load("1", strict, rows).inserted == 2, "the job that failed is not held against it"
+
+
+def test_no_rows_are_a_load_like_any_other(house: BigQueryWarehouse) -> None:
+    assert house.load("1", USERS, []).inserted == 0
+    assert house.load("1", USERS, []).replayed
+    assert house.known(USERS, []) == set()
+
+
+@pytest.mark.fault("F52")
+def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bigquery_jobs, "SENDINGS", 2)
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        url = f"bigquery://onceward-test/d?endpoint=http://127.0.0.1:{deaf.getsockname()[1]}&timeout=200ms"
+        with pytest.raises(StoreUnavailable, match="timed out"):
+            open_warehouse(url)
+
+
+def test_without_credentials_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/at/all.json")
+    with pytest.raises(StoreNotSetUp, match="no credentials"):
+        open_warehouse("bigquery://onceward-test/d")
 
 
 @pytest.mark.fault("F50")

@@ -172,7 +172,9 @@ class Held(Lease):
         renewal = Renewal(self.key.id, self.record.token, self.record.nonce, self.job.policy.lease, note)
         answer = (await self.engine.store.renew([renewal], timeout=self.job.policy.call_timeout))[0]
         self._judge(answer)
-        self.record = answer.record or self.record
+        written = answer.record
+        if written is not None and (written.token, written.updated_at) >= (self.record.token, self.record.updated_at):
+            self.record = written  # else the answer is late: a step may note while its saga writes, under a newer token
 
     async def complete(self, value: Any) -> Answer:
         """Record the result. Repeating it with an equal value is fine."""

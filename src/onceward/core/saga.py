@@ -142,7 +142,7 @@ class SagaRun:
                 case Park() as move:
                     return await claim.park(move)
                 case Finished(undone):
-                    return await (claim.fail() if undone else claim.complete(self._results().kept()))
+                    return await (claim.fail() if undone else claim.complete(self._kept()))
 
     def _next(self) -> writing.Move:
         return what_next(self.plan, self.claim.journal)
@@ -247,6 +247,13 @@ class SagaRun:
         finally:
             held.act = None
         return value, None
+
+    def _kept(self) -> dict[str, Any]:
+        """All is done, so the saga is: a result that cannot be read any more is left out, and told."""
+        kept, unreadable = self._results().kept()
+        for name, why in unreadable.items():
+            self.claim.tell("result_not_stored", f"{name}: {why}")
+        return kept
 
     def _line(self, step: PlannedStep) -> Line:
         return next(line for line in self.claim.journal.lines if line.name == step.name)

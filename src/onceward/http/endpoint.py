@@ -6,7 +6,7 @@ Both take a request to an answer by the same flow. In a framework that hands you
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from onceward.bridge import run
 from onceward.errors import OncewardError
@@ -30,19 +30,22 @@ TOO_LARGE: Final = "too_large"
 
 
 class Answering:
-    """What both colours share. A subclass says what the answer to a POST is."""
+    """What both colours share. A subclass says what the answer is, to a POST unless it names other `methods`."""
+
+    methods: ClassVar[tuple[str, ...]] = ("POST",)
 
     def __init__(self, limit: int = LIMIT) -> None:
         self.limit = limit
 
     async def answer(self, request: Request) -> Answer:
-        """The flow of a request that is a POST and not too large."""
+        """The flow of a request of such a method that is not too large."""
         raise NotImplementedError
 
     async def answered(self, request: Request) -> Answer:
         """The answer to any request."""
-        if request.method != "POST":
-            return problem(405, "method_not_allowed", "only POST is answered here", [("allow", "POST")])
+        if request.method not in self.methods:
+            allowed = ", ".join(self.methods)
+            return problem(405, "method_not_allowed", f"only {allowed} is answered here", [("allow", allowed)])
         if len(request.body) > self.limit:
             return self.too_large()
         try:

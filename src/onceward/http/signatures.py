@@ -267,6 +267,10 @@ class _SlackBody(msgspec.Struct):
         return self.event.type or self.command or self.type
 
 
+for _kind in (_Typed, _Event, _SlackBody):
+    msgspec.json.Decoder(_kind)  # now: two first readers at once would crash the process
+
+
 def _slack_body(request: Request) -> _SlackBody:
     """JSON for events; a form for commands, and a form with JSON in it for what people click."""
     if request.media_type() != "application/x-www-form-urlencoded":

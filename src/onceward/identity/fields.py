@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Final
 
@@ -20,11 +20,16 @@ REVIEWED: Final = 0.5
 
 
 class Field(Struct, frozen=True):
-    """A field of the declared name. `strong`: whoever has the same value is the same person, whatever else differs."""
+    """A field of the declared name. `strong`: whoever has the same value is the same person, whatever else differs.
+
+    `implies` names other strong fields whose keys follow from this one's key, each with a function that tells: who has
+    the address has its hash as well, so that somebody who is known by the hash alone is found.
+    """
 
     kind: Kind
     strong: bool = False
     policy: MergePolicy = NEWEST
+    implies: Mapping[str, Callable[[str], str]] = {}
 
 
 PERSON: Final[Mapping[str, Field]] = {
@@ -73,6 +78,9 @@ class Preset(Struct, frozen=True):
     default_policy: MergePolicy
     accept: float
     ask: float
+    likeness: bool
+    """Whether people are also told by likeness; else by their keys alone."""
+
     digest: str
     """Changes when an index that was made with it has to be made anew."""
 
@@ -88,12 +96,20 @@ def preset(
     default_policy: MergePolicy = NEWEST,
     accept: float = ACCEPTED,
     ask: float = REVIEWED,
+    likeness: bool = True,
 ) -> Preset:
     """Checked, and laid out for comparing."""
     if not 0 < ask <= accept <= 1:
         raise ConfigurationError(
             f"ask={ask} and accept={accept} are no band of confidence", hint="0 < ask <= accept <= 1"
         )
+    for name, field in fields.items():
+        for other in field.implies:
+            if not (field.strong and other in fields and fields[other].strong):
+                raise ConfigurationError(
+                    f"{name} implies {other}, but not both of them are strong fields",
+                    hint="declare both, with strong=True",
+                )
     slots = [Slot("given_name", kinds.GIVEN_NAME), Slot("surname", kinds.SURNAME)]
     slots += [Slot(name, one.kind, one.strong) for name, one in fields.items() if one.kind.role in ("person", "place")]
     return Preset(
@@ -106,16 +122,20 @@ def preset(
         default_policy=default_policy,
         accept=accept,
         ask=ask,
+        likeness=likeness,
         digest=_digest(fields, slots),
     )
 
 
 def _digest(fields: Mapping[str, Field], slots: Sequence[Slot]) -> str:
-    told = [
+    told: list[object] = [
         normalise.VERSION,
         [[name, field.kind.name, field.kind.normalise.__qualname__, field.strong] for name, field in fields.items()],
         [slot.name for slot in slots],
     ]
+    implied = [[name, sorted(field.implies)] for name, field in fields.items() if field.implies]
+    if implied:
+        told.append(implied)
     return blake2b(msgspec.json.encode(told), digest_size=8).hexdigest()
 
 

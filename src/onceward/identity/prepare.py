@@ -123,6 +123,8 @@ def _read(preset: Preset, values: Mapping[str, Any]) -> tuple[tuple[str, ...], F
         theirs = _keys(name, field, value, _country(preset, values) if kind.by_country else None)
         if field.strong:
             keys += [f"{name}:{bounded(one)}" for one in theirs]
+            for other, implied in field.implies.items():
+                keys += [f"{other}:{bounded(implied(one))}" for one in theirs]
         if kind.role != "key" and theirs:
             form[preset.places[name]] = theirs[0]
             is_telling = is_telling or not field.strong

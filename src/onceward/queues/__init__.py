@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from .batches import Batch
 from .consumer import Consumer
 from .memory import MemoryQueue
 from .message import Delivery, Message
 from .port import Queue
 
-__all__ = ["Consumer", "Delivery", "MemoryQueue", "Message", "Queue"]
+__all__ = ["Batch", "Consumer", "Delivery", "MemoryQueue", "Message", "Queue"]

@@ -14,6 +14,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from onceward.core.held import message_of
 from onceward.decorator import Guarded
 from onceward.errors import ConfigurationError, StoreError
@@ -22,6 +24,7 @@ from onceward.model.policy import SECOND
 from onceward.observe.events import Event
 from onceward.states import Kept
 
+from .batches import Batch, BatchWork
 from .broker import Broker
 from .hand import Hand
 from .message import Delivery
@@ -31,12 +34,11 @@ from .states import StateWork
 from .work import Decode, FunctionWork
 
 AT_ONCE = 10
-LARGEST_BATCH = 256  # as many as stores like in one call
 GATHERING = 0.02  # seconds to let more of a batch finish, so that the next one is not a single message
 
 
 class Consumer:
-    """Does the messages of a queue with a decorated function, up to `at_once` side by side.
+    """Does the messages of a queue with a decorated function, up to `at_once` (10) side by side.
 
     The function's first parameter gets the event: the body, read as JSON of the type that it is annotated with, or what
     `decode(message)` makes of it. A second one, `message`, gets the message with its id and headers. The
@@ -44,7 +46,8 @@ class Consumer:
     is the latter.
 
     In the place of a function there may be a state, `once.state(…)`: then `decode(message)` gives the `StateEvent` that
-    the message brings, and a batch is applied in one call.
+    the message brings, and a batch is applied in one call. Or a `Batch`, whose function gets many events
+    at once; `at_once` is two batches then, so that one is fetched while the other is worked on.
 
     What has to come again waits for the function's `retry_delay`; without one, and where nobody can say how long, for
     `first_delay`, doubled each time up to `longest_delay`.
@@ -58,11 +61,13 @@ class Consumer:
         handler: Any,
         queue: Queue,
         *,
-        at_once: int = AT_ONCE,
+        at_once: int | None = None,
         decode: Decode | None = None,
         first_delay: Duration = "1s",
         longest_delay: Duration = "60s",
     ) -> None:
+        if at_once is None:
+            at_once = 2 * handler.largest if isinstance(handler, Batch) else AT_ONCE
         if at_once < 1:
             raise ConfigurationError(f"at_once={at_once} would take no message", hint="give at least 1")
         self.queue = queue
@@ -139,7 +144,7 @@ class Consumer:
             await self._rest(self.pace.after(max(self._away, self._down)))
         await hand.fewer(than=self.at_once // 2 + 1, patience=GATHERING)
         await hand.fewer(than=self.at_once, patience=self.glance)
-        room = min(self.at_once - len(hand), LARGEST_BATCH)
+        room = min(self.at_once - len(hand), self._work.largest)
         if self.stopping or room <= 0:
             return []
         away, self._away = self._away, 0  # before the call: what cannot be put off meanwhile counts as well
@@ -223,9 +228,11 @@ class Consumer:
             )
 
 
-def _work(handler: Any, decode: Decode | None, at_once: int, queue: str) -> FunctionWork | StateWork:
+def _work(handler: Any, decode: Decode | None, at_once: int, queue: str) -> FunctionWork | StateWork | BatchWork:
     if isinstance(handler, Guarded):
         return FunctionWork(handler, decode, at_once, queue)
+    if isinstance(handler, Batch):
+        return BatchWork(handler, decode or msgspec.json.decode, queue)
     if isinstance(handler, Kept) and decode is not None:
         return StateWork(handler, decode, queue)
     raise ConfigurationError(

@@ -16,11 +16,13 @@ from .hand import Hand
 from .message import Delivery, Message
 from .results import Settle
 from .rule import Unreadable
-from .work import Decode
+from .work import LARGEST_BATCH, Decode
 
 
 class StateWork:
     """What a `once.state(…)` makes of messages: `decode` reads the event that each brings."""
+
+    largest = LARGEST_BATCH
 
     def __init__(self, state: Kept[Any], decode: Decode, queue: str) -> None:
         self.engine = state.engine

@@ -22,12 +22,13 @@ from onceward.core.held import Held
 from onceward.core.job import Job
 from onceward.decorator import Guarded
 from onceward.errors import ConfigurationError, MissingKey, StoreError
+from onceward.model.aside import MESSAGE
 from onceward.model.fingerprint import fingerprint, parts
 from onceward.model.key import make_key
 from onceward.model.outcome import Outcome
 from onceward.model.sources import Payload
 
-from .aside import MESSAGE, noted, parked_job
+from .aside import noted, parked_job
 from .broker import is_cancelled
 from .driver import Driver
 from .hand import Hand
@@ -36,12 +37,15 @@ from .results import CANCELLED_ITSELF, Results, Settle
 from .rule import Unreadable
 
 Decode = Callable[[Message], Any]
+LARGEST_BATCH = 256  # as many as stores like in one call
 Chain = list[tuple[Delivery, Job]]
 """Deliveries of one key, to be worked on one after the other."""
 
 
 class FunctionWork:
     """What a decorated function makes of messages. Blocking functions run in threads, up to `at_once` of them."""
+
+    largest = LARGEST_BATCH
 
     def __init__(self, handler: Guarded[..., Any], decode: Decode | None, at_once: int, queue: str) -> None:
         self.operation = handler.operation

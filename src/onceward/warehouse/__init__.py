@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .lookup import Lookup
 from .opening import open_warehouse
-from .port import Loaded, Warehouse
+from .port import ComparesRows, Loaded, Merged, Warehouse
 from .table import Table
 
-__all__ = ["Loaded", "Lookup", "Table", "Warehouse", "open_warehouse"]
+__all__ = ["ComparesRows", "Loaded", "Lookup", "Merged", "Table", "Warehouse", "open_warehouse"]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
-from onceward.errors import InvalidKey
+from onceward.errors import InvalidKey, SourceError
 
 from .table import ColumnType, Table
 
@@ -38,24 +38,30 @@ class Batch(Struct, frozen=True):
 def batch_of(table: Table, rows: Iterable[Mapping[str, Any]]) -> Batch:
     """Check and sort them by key, so that loads at once never wait for each other in a circle."""
     names = tuple(table.columns)
-    checks = [(name, _CHECKS[kind]) for name, kind in table.columns.items()]
-    keys = [names.index(column) for column in table.key]
     newest = None if table.newest_by is None else names.index(table.newest_by)
     own = hashlib.sha256(msgspec.json.encode([table.name, dict(table.columns), table.key]))
     kept: dict[Tuple, Tuple] = {}
     given = 0
-    for number, row in enumerate(rows, 1):
-        given = number
-        values = _checked(row, checks, table, number)
+    for given, (key, values) in enumerate(checked_rows(table, rows), 1):  # noqa: B007 (the last one is how many came)
         own.update(msgspec.json.encode(values))
-        key = tuple(values[place] for place in keys)
-        if None in key:
-            raise InvalidKey(f"row {number} has no {table.key[key.index(None)]}, which is the key of {table.name}")
         if table.on_match == "keep":
             kept.setdefault(key, values)
         elif newest is None or key not in kept or _order(values[newest]) >= _order(kept[key][newest]):
             kept[key] = values
     return Batch(table, [kept[key] for key in sorted(kept, key=repr)], given, own.hexdigest())
+
+
+def checked_rows(table: Table, rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Tuple, Tuple]]:
+    """Each row with its key in front, checked, in input order."""
+    names = tuple(table.columns)
+    checks = [(name, _CHECKS[kind]) for name, kind in table.columns.items()]
+    keys = [names.index(column) for column in table.key]
+    for number, row in enumerate(rows, 1):
+        values = _checked(row, checks, table, number)
+        key = tuple(values[place] for place in keys)
+        if None in key:
+            raise SourceError(f"row {number} has no {table.key[key.index(None)]}, which is the key of {table.name}")
+        yield key, values
 
 
 def keys_of(table: Table, keys: Iterable[Any]) -> list[Tuple]:
@@ -73,7 +79,7 @@ def keys_of(table: Table, keys: Iterable[Any]) -> list[Tuple]:
 def _checked(row: Mapping[str, Any], checks: list[tuple[str, Check]], table: Table, number: int) -> Tuple:
     unknown = row.keys() - table.columns.keys()
     if unknown:
-        raise InvalidKey(f"row {number} has {', '.join(sorted(map(str, unknown)))}, which {table.name} has not")
+        raise SourceError(f"row {number} has {', '.join(sorted(map(str, unknown)))}, which {table.name} has not")
     values = []
     for name, check in checks:
         value = row.get(name)
@@ -81,7 +87,7 @@ def _checked(row: Mapping[str, Any], checks: list[tuple[str, Check]], table: Tab
             values.append(None if value is None else check(value))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             kind = table.columns[name]
-            raise InvalidKey(f"row {number}: {name} is no {kind}: {error}", hint=f"it holds {kind}") from error
+            raise SourceError(f"row {number}: {name} is no {kind}: {error}", hint=f"it holds {kind}") from error
     return tuple(values)
 
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from onceward.errors import MissingExtra, OncewardError, StoreBroken, StoreUnavailable
 
-from .batch import Batch, batch_of
-from .loading import LOADS, checked, load_in, no_key, refuse_other_columns, refused, wanted_keys
-from .port import Fingerprinting, Loaded
+from .batch import Batch, Tuple, batch_of
+from .comparing import Rows
+from .loading import LOADS, by_key, checked, load_in, no_key, plain_columns, refuse_other_columns, refused, wanted_keys
+from .port import Fingerprinting, Loaded, Merged
 from .table import ColumnType, Table, quoted
+
+T = TypeVar("T")
 
 STAGING: Final = "onceward_staging"
 ATTEMPTS: Final = 20
@@ -85,11 +88,27 @@ class DuckWarehouse:
         self, load_id: str, table: Table, rows: Iterable[Mapping[str, Any]], *, fingerprint: Fingerprinting = "rows"
     ) -> Loaded:
         batch = checked(load_id, batch_of(table, rows), fingerprint)
+        return self._in_turn(lambda: load_in(_DuckMerging(self.connection), load_id, batch), table, load_id)
+
+    def merge(self, table: Table, rows: Iterable[Mapping[str, Any]], *, whole: bool = False) -> Merged:
+        given = Rows(table, rows)
+        return self._in_turn(lambda: given.merge(_DuckMerging(self.connection), whole=whole), table, None)
+
+    def query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        with self._turn:
+            try:
+                found: list[tuple[Any, ...]] = self.connection.execute(sql, list(values)).fetchall()
+            except self._duckdb.Error as error:
+                raise self._explained(error) from error
+        return found
+
+    def _in_turn(self, work: Callable[[], T], table: Table, load_id: str | None) -> T:
+        """In a transaction; once more if somebody else of this process was faster."""
         pause = FIRST_PAUSE
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 with self._turn:
-                    return self._loaded(load_id, batch)
+                    return self._committed(work)
             except (self._duckdb.TransactionException, self._duckdb.ConstraintException) as error:
                 if isinstance(error, self._duckdb.ConstraintException) and TAKEN not in str(error):
                     raise refused(table, load_id, error) from error
@@ -97,7 +116,7 @@ class DuckWarehouse:
                     raise StoreUnavailable(
                         f"{self.name}: somebody else was faster, again and again ({error})",
                         key=load_id,
-                        hint="the load may be repeated under the same id",
+                        hint="it may be repeated as it is",
                     ) from error
                 time.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
@@ -105,31 +124,32 @@ class DuckWarehouse:
                 raise self._explained(error) from error
         raise AssertionError  # the last attempt has answered or raised
 
-    def _loaded(self, load_id: str, batch: Batch) -> Loaded:
+    def _committed(self, work: Callable[[], T]) -> T:
         self.connection.execute("BEGIN")
         try:
-            loaded = load_in(_DuckMerging(self.connection), load_id, batch)
+            done = work()
             self.connection.execute("COMMIT")
-            return loaded
         except BaseException:
             _roll_back(self.connection, self._duckdb)
             raise
+        return done
 
     def known(self, table: Table, keys: Sequence[Any]) -> set[Any]:
+        return set(self.found(table, keys, ()))
+
+    def found(self, table: Table, keys: Sequence[Any], columns: Sequence[str]) -> dict[Any, tuple[Any, ...]]:
         rows, wanted = wanted_keys(table, keys)
         matches = " AND ".join(f't."{name}" = s."{name}"' for name in table.key)
-        shown = ", ".join(_shown(f't."{name}"', table.columns[name]) for name in table.key)
+        shown = [_shown(f't."{name}"', table.columns[name]) for name in (*table.key, *plain_columns(table, columns))]
         with self._turn:
             try:
                 _DuckMerging(self.connection).stage(wanted)
-                found = set(
-                    self.connection.execute(
-                        f"SELECT {shown} FROM {table.quoted} t JOIN {STAGING} s ON {matches}"  # noqa: S608 (checked names)
-                    ).fetchall()
-                )
+                answers = self.connection.execute(
+                    f"SELECT {', '.join(shown)} FROM {table.quoted} t JOIN {STAGING} s ON {matches}"  # noqa: S608 (checked names)
+                ).fetchall()
             except self._duckdb.Error as error:
                 raise self._explained(error) from error
-        return {key for key, row in zip(keys, rows, strict=True) if row in found}
+        return by_key(table, keys, rows, answers)
 
     def close(self) -> None:
         with self._turn:
@@ -192,6 +212,25 @@ class _DuckMerging:
         ).fetchall()
         inserted = sum(action == "INSERT" for (action,) in found)
         return inserted, len(found) - inserted
+
+    def insert(self, table: Table) -> set[Tuple]:
+        names = tuple(table.columns)
+        matches = " AND ".join(f't."{name}" = s."{name}"' for name in table.key)
+        shown = ", ".join(_shown(f'"{name}"', table.columns[name]) for name in table.key)
+        found = self._connection.execute(
+            f"MERGE INTO {table.quoted} AS t USING {STAGING} AS s ON {matches}"  # noqa: S608 (checked names)
+            f" WHEN NOT MATCHED THEN INSERT ({quoted(names)}) VALUES ({quoted(names, 's.')}) RETURNING {shown}"
+        ).fetchall()
+        return set(found)
+
+    def differing(self, table: Table) -> set[Tuple]:
+        matches = " AND ".join(f't."{name}" = s."{name}"' for name in table.key)
+        differs = " OR ".join(f't."{name}" <> s."{name}"' for name in table.same_by)
+        shown = ", ".join(_shown(f't."{name}"', table.columns[name]) for name in table.key)
+        found = self._connection.execute(
+            f"SELECT {shown} FROM {table.quoted} t JOIN {STAGING} s ON {matches} WHERE {differs}"  # noqa: S608 (as above)
+        ).fetchall()
+        return set(found)
 
     def record(self, load_id: str, inserted: int, updated: int) -> None:
         self._connection.execute(

@@ -86,6 +86,23 @@ def wanted_keys(table: Table, keys: Sequence[Any]) -> tuple[list[Tuple], Batch]:
     return rows, Batch(only, list(dict.fromkeys(rows)), len(rows), "")
 
 
+def by_key(
+    table: Table, keys: Sequence[Any], rows: Sequence[Tuple], answers: Sequence[Tuple]
+) -> dict[Any, tuple[Any, ...]]:
+    """From rows that begin with their key to what the caller calls it."""
+    size = len(table.key)
+    told = {answer[:size]: answer[size:] for answer in answers}
+    return {key: told[row] for key, row in zip(keys, rows, strict=True) if row in told}
+
+
+def plain_columns(table: Table, columns: Sequence[str]) -> tuple[str, ...]:
+    """Those that every engine hands out as they were put in."""
+    for column in columns:
+        if table.columns.get(column, "json") in ("json", "time"):
+            raise ConfigurationError(f"{column!r} cannot be looked up in {table.name}", hint="ask for it by query(…)")
+    return tuple(columns)
+
+
 def refuse_other_columns(table: Table, found: Mapping[str, str]) -> None:
     """An existing table, its columns with their types, must have what the rows have; more is its owner's business."""
     missing = [name for name in table.columns if name not in found]
@@ -110,10 +127,10 @@ def no_key(table: Table) -> ConfigurationError:
     )
 
 
-def refused(table: Table, load_id: str, error: Exception) -> SourceError:
+def refused(table: Table, load_id: str | None, error: Exception) -> SourceError:
     """By a constraint that the table's owner has set."""
     return SourceError(
         f"{table.name} refuses a row of this load, so nothing of it was loaded: {error}",
         key=load_id,
-        hint="mend the rows and load them again: the load id is not used up",
+        hint="mend the rows and load them again" + (": the load id is not used up" if load_id else ""),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -24,6 +24,30 @@ class Loaded(Struct, frozen=True):
     updated: int
     unchanged: int
     replayed: bool = False
+
+
+Verdict = Literal["inserted", "same", "different"]
+
+
+class Merged(Struct, frozen=True):
+    """What became of each row, in their order: put in, the same as the one that is there, or another one."""
+
+    verdicts: Sequence[Verdict]
+
+    @property
+    def inserted(self) -> int:
+        """How many rows are new."""
+        return self.verdicts.count("inserted")
+
+    @property
+    def same(self) -> int:
+        """How many came before, and are the same."""
+        return self.verdicts.count("same")
+
+    @property
+    def different(self) -> int:
+        """How many were refused: there is another row under their key."""
+        return self.verdicts.count("different")
 
 
 class Warehouse(Protocol):
@@ -49,3 +73,24 @@ class Warehouse(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class ComparesRows(Warehouse, Protocol):
+    """Also tells the same row that comes again from another row under its key, and answers questions."""
+
+    def merge(self, table: Table, rows: Iterable[Mapping[str, Any]], *, whole: bool = False) -> Merged:
+        """Put in the rows whose key is new, and tell of the others whether they agree with what is there (`same_by`).
+
+        No load id: a row that comes again is recognised by its key, in whichever batch it comes. `whole`: all of it or
+        nothing; a row that differs is then a `PayloadMismatch` that names the keys, and nothing is put in.
+        """
+        ...
+
+    def found(self, table: Table, keys: Sequence[Any], columns: Sequence[str]) -> dict[Any, tuple[Any, ...]]:
+        """These columns, none of them time or json, of the rows under these keys: one question for all."""
+        ...
+
+    def query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """The rows that a SELECT of your own answers, with `?` for each value on every engine."""
+        ...

@@ -12,9 +12,10 @@ from onceward.errors import MissingExtra, StoreError, StoreUnavailable
 from onceward.stores.postgres.faults import RETRIED, Refused, explain
 from onceward.stores.postgres.url import parse
 
-from .batch import Batch, Cell, batch_of
-from .loading import LOADS, checked, load_in, no_key, refuse_other_columns, refused, wanted_keys
-from .port import Fingerprinting, Loaded
+from .batch import Batch, Cell, Tuple, batch_of
+from .comparing import Rows
+from .loading import LOADS, by_key, checked, load_in, no_key, plain_columns, refuse_other_columns, refused, wanted_keys
+from .port import Fingerprinting, Loaded, Merged
 from .table import ColumnType, Table, quoted
 
 if TYPE_CHECKING:
@@ -78,8 +79,25 @@ class PostgresWarehouse:
         self, load_id: str, table: Table, rows: Iterable[Mapping[str, Any]], *, fingerprint: Fingerprinting = "rows"
     ) -> Loaded:
         batch = checked(load_id, batch_of(table, rows), fingerprint)
+        return self._written(lambda cursor: load_in(_PostgresMerging(cursor), load_id, batch), table, load_id)
+
+    def merge(self, table: Table, rows: Iterable[Mapping[str, Any]], *, whole: bool = False) -> Merged:
+        given = Rows(table, rows)
+        return self._written(lambda cursor: given.merge(_PostgresMerging(cursor), whole=whole), table, None)
+
+    def query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        spelt = sql.replace("%", "%%").replace("?", "%s")
+
+        def work(cursor: Any) -> list[tuple[Any, ...]]:
+            cursor.execute(spelt, list(values))
+            found: list[tuple[Any, ...]] = cursor.fetchall()
+            return found
+
+        return self._in_transaction(work)
+
+    def _written(self, work: Callable[[Any], T], table: Table, load_id: str | None) -> T:
         try:
-            return self._in_transaction(lambda cursor: load_in(_PostgresMerging(cursor), load_id, batch))
+            return self._in_transaction(work)
         except StoreError as error:
             cause = error.__cause__
             refuses = (self._psycopg.IntegrityError, self._psycopg.DataError)
@@ -88,16 +106,19 @@ class PostgresWarehouse:
             raise
 
     def known(self, table: Table, keys: Sequence[Any]) -> set[Any]:
+        return set(self.found(table, keys, ()))
+
+    def found(self, table: Table, keys: Sequence[Any], columns: Sequence[str]) -> dict[Any, tuple[Any, ...]]:
         rows, wanted = wanted_keys(table, keys)
-        columns = quoted(table.key)
+        joined = quoted(table.key)
+        shown = quoted((*table.key, *plain_columns(table, columns)), "t.")
 
-        def work(cursor: Any) -> set[Any]:
+        def work(cursor: Any) -> list[Tuple]:
             _PostgresMerging(cursor).stage(wanted)
-            cursor.execute(f"SELECT {columns} FROM {table.quoted} JOIN {STAGING} USING ({columns})")  # noqa: S608 (checked names)
-            return {tuple(_cell(value) for value in row) for row in cursor.fetchall()}
+            cursor.execute(f"SELECT {shown} FROM {table.quoted} t JOIN {STAGING} USING ({joined})")  # noqa: S608 (checked names)
+            return [tuple(_cell(value) for value in row) for row in cursor.fetchall()]
 
-        found = self._in_transaction(work)
-        return {key for key, row in zip(keys, rows, strict=True) if row in found}
+        return by_key(table, keys, rows, self._in_transaction(work))
 
     def close(self) -> None:
         with self._turn:
@@ -164,6 +185,7 @@ class _PostgresMerging:
     def stage(self, batch: Batch) -> None:
         columns = batch.table.columns
         made = ", ".join(f'"{name}" {TYPES[kind]}' for name, kind in columns.items())
+        self._cursor.execute(f"DROP TABLE IF EXISTS pg_temp.{STAGING}")  # of an earlier pass of this transaction
         self._cursor.execute(f"CREATE TEMPORARY TABLE {STAGING} ({made}) ON COMMIT DROP")
         times = [place for place, kind in enumerate(columns.values()) if kind == "time"]
         with self._cursor.copy(f"COPY {STAGING} ({quoted(tuple(columns))}) FROM STDIN") as copy:
@@ -186,6 +208,23 @@ class _PostgresMerging:
         )
         inserted, updated = self._cursor.fetchone()
         return inserted, updated
+
+    def insert(self, table: Table) -> set[Tuple]:
+        names, keys = quoted(tuple(table.columns)), quoted(table.key)
+        self._cursor.execute(
+            f"INSERT INTO {table.quoted} AS t ({names}) SELECT {names} FROM {STAGING} ORDER BY {keys}"  # noqa: S608 (checked names)
+            f" ON CONFLICT ({keys}) DO NOTHING RETURNING {quoted(table.key, 't.')}"
+        )
+        return {tuple(_cell(value) for value in row) for row in self._cursor.fetchall()}
+
+    def differing(self, table: Table) -> set[Tuple]:
+        """Read committed, so it sees the row for which the insert has waited."""
+        differs = " OR ".join(f't."{name}" <> s."{name}"' for name in table.same_by)
+        self._cursor.execute(
+            f"SELECT {quoted(table.key, 't.')} FROM {table.quoted} t JOIN {STAGING} s USING ({quoted(table.key)})"  # noqa: S608
+            f" WHERE {differs}"
+        )
+        return {tuple(_cell(value) for value in row) for row in self._cursor.fetchall()}
 
     def record(self, load_id: str, inserted: int, updated: int) -> None:
         self._cursor.execute(

@@ -25,6 +25,9 @@ class Table(Struct, frozen=True, kw_only=True):
 
     With `newest_by`, a row replaces another only if its value in that column is not smaller: a load that comes late
     changes nothing that is newer. `name` may have a schema in front: `analytics.statements`.
+
+    `same_by` names the columns in which a row must agree with the one that is there, to be the same row once more; a
+    missing value agrees with any. `merge` tells the same row from another one under its key.
     """
 
     name: str
@@ -32,6 +35,7 @@ class Table(Struct, frozen=True, kw_only=True):
     key: tuple[str, ...]
     on_match: OnMatch = "keep"
     newest_by: str | None = None
+    same_by: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         parts = self.name.split(".")
@@ -58,13 +62,18 @@ class Table(Struct, frozen=True, kw_only=True):
     def _check_key(self) -> None:
         if not self.key:
             raise ConfigurationError(f"{self.name} has no key", hint="say which columns make two rows the same row")
-        for column in (*self.key, *([self.newest_by] if self.newest_by else [])):
+        for column in (*self.key, *self.same_by, *([self.newest_by] if self.newest_by else [])):
             if column not in self.columns:
                 raise ConfigurationError(f"{self.name} has no column {column!r}", hint="declare it in columns")
             if self.columns[column] == "json":
                 raise ConfigurationError(f"{column} is json, which has no order", hint="choose another column")
         if self.newest_by is not None and self.on_match != "replace":
             raise ConfigurationError("newest_by decides which row replaces another", hint='say on_match="replace"')
+        if self.same_by and self.on_match == "replace":
+            raise ConfigurationError(
+                "same_by tells rows that differ from the one that stays; replaced rows may differ",
+                hint='leave it out, or say on_match="keep"',
+            )
 
     @property
     def others(self) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ import msgspec
 
 from onceward.errors import ConfigurationError, OncewardError, ResultError, StoreBroken
 from onceward.model.codec import Codec
-from onceward.model.newest import Delivery, Keep, Ruled, Rulings, Standing, rule
+from onceward.model.newest import Delivery, Keep, Mark, Ruled, Rulings, Standing, rule
 from onceward.model.ordering import content_of
 from onceward.model.record import READER
 from onceward.model.results import ResultType
@@ -34,7 +34,7 @@ from .recall import Now
 from .table import LARGEST_VALUE
 from .values import ArrayValue, Value, plain
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.01, 1.0  # seconds before what lost a race asks again
+FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.25  # seconds before what lost a race asks again
 BATCH: Final = 60
 """Deliveries in one commit: some two hundred documents."""
 
@@ -65,6 +65,10 @@ class States:
     @property
     def id_path(self) -> Path:
         return self._paths["id"]
+
+    @property
+    def scope_path(self) -> Path:
+        return self._paths["scope"]
 
     def of(self, one: Delivery) -> Place:
         """The document of its entity."""
@@ -106,6 +110,12 @@ class States:
             raise StoreBroken("a mark holds what no Onceward of its version writes", hint="was it edited by hand?")
         return content, end
 
+    def known(self, mark: bytes, fields: Mapping[str, Any]) -> Mark:
+        """A mark, for people."""
+        content, end = self.content(fields)
+        trace, begun = (_at(self._mark_paths[name], fields) for name in ("trace", "created_at"))
+        return Mark(mark, content, str(trace or ""), int(begun or 0), end)
+
     # ── writing ──
 
     def state_changes(self, one: Delivery, keep: Keep, now: int) -> Changes:
@@ -137,7 +147,7 @@ class States:
         except OncewardError:
             return {}
         members = said if isinstance(said, dict) else {"value": said}
-        shown = {(name,): values.value_of(one) for name, one in members.items() if _is_field(name)}
+        shown: Changes = {(name,): values.value_of(one) for name, one in members.items() if _is_field(name)}
         return shown if sum(map(values.size_of, shown.values())) < MOST_SHOWN else {}
 
     def dropped(self, place: Place, changes: Changes, there: Found) -> list[Path]:

@@ -16,7 +16,7 @@ from onceward.errors import StoreUnavailable
 from onceward.model import transitions
 from onceward.model.audit import AuditEntry, AuditFilter, Signature
 from onceward.model.counts import Counted, Sheet
-from onceward.model.newest import Delivery, Keep, Ruled, Standing
+from onceward.model.newest import Delivery, Keep, Mark, Ruled, Standing
 from onceward.model.record import Answer, ClaimRequest, Renewal, Seen, State
 from onceward.ports import AnyRequest, AnySettlement, Clock, Filter, Order, Page, Remark, World
 from onceward.stores.watchers import Watchers
@@ -31,6 +31,7 @@ from .layout import Layout
 from .newest import Newest, States
 from .place import Place, changed, from_client, parse
 from .recall import Recall
+from .shown import Shown
 from .table import LARGEST_VALUE, Job, Table, job_of
 from .upkeep import Upkeep
 from .wire import ThreadWire, Wire
@@ -185,6 +186,17 @@ class FirestoreStore(Watchers):
 
     async def expire_newest(self, limit: int, *, timeout: float) -> int:
         return await self._asked(self._opened().newest.expire(limit, _until(timeout)))
+
+    async def entities(
+        self, scope: str, *, cursor: bytes | None, limit: int, timeout: float
+    ) -> tuple[list[Standing], bytes | None]:
+        return await self._asked(self._shown().entities(scope, cursor, limit, _until(timeout)))
+
+    async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[Mark | None]:
+        return await self._asked(self._shown().marks(ids, _until(timeout)))
+
+    def _shown(self) -> Shown:
+        return Shown(self._opened().newest.states, self._now)
 
     # ── counters ────────────────────────────────────────────────────────────────────────────────────────────────
 

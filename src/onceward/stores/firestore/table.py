@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from onceward.errors import ConfigurationError, ResultError, StoreUnavailable
+from onceward.errors import ConfigurationError, ResultError
 from onceward.model.audit import Signature, entries_of
 from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Resolve, State, Verdict
 from onceward.model.transitions import VERBS
@@ -31,7 +31,7 @@ from .names import hashed, name_of
 from .recall import Now, Sight
 from .values import ArrayValue, Value, micros, size_of_fields
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.01, 1.0  # seconds before what lost a race asks again
+FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.25  # seconds before what lost a race asks again
 LARGEST: Final = 1 << 20
 """Bytes of a document."""
 
@@ -94,10 +94,10 @@ class Table:
             try:
                 now = await self._see(left, deadline)
                 trouble = await self._turn(left, now, deadline, signed) or trouble
-            except (Refused, StoreUnavailable) as error:
-                trouble = self._may_repeat(error, left, trouble)
+            except Refused as error:
+                trouble = self._may_repeat(error, left)
             left = [job for job in left if job.answer is None]
-            if left and time.monotonic() + pause >= deadline:
+            if left and time.monotonic() + 1.5 * pause >= deadline:
                 self._give_up(left, trouble)
                 break
             if left:
@@ -267,10 +267,8 @@ class Table:
 
     # ── trouble ──
 
-    def _may_repeat(self, error: Refused | StoreUnavailable, jobs: Sequence[Job], before: str) -> str:
+    def _may_repeat(self, error: Refused, jobs: Sequence[Job]) -> str:
         """Why it is asked again, if that may help."""
-        if isinstance(error, StoreUnavailable):  # our own time is over
-            raise error if not before else self._as_told(before) from error
         if error.code in faults.UNSURE and all(job.again for job in jobs):
             return error.code
         if error.code == "ABORTED":

@@ -1,0 +1,54 @@
+"""Statements from a queue: a batch of messages is one merge. A message holds a statement, or several as one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID, uuid5
+
+import msgspec
+
+from examples.learning.records import Incoming, Learning, incoming
+from examples.learning.xapi import Invalid
+from onceward import Mismatch, Once, Outcome, PayloadMismatch
+from onceward.queues import Batch, Consumer, Message, Queue
+
+NAMELESS = UUID("5f0f2e0a-2f0b-4d0c-9d57-0f3d5a4b7c11")
+"""Under which statements without an id are named after their messages: a redelivery has the same name."""
+
+Told = list[Incoming]
+
+
+def consumer(learning: Learning, queue: Queue, once: Once, *, largest: int = 2_000) -> Consumer:
+    """Runs until it is stopped. What contradicts a stored statement is parked in `once`, or dead-lettered."""
+    batch = Batch(once, lambda events: stored(learning, events), name="statements", largest=largest)
+    return Consumer(batch, queue, decode=read)
+
+
+def read(message: Message) -> Told:
+    """Raises `Invalid`: then the message is set aside, for a person to look at."""
+    told = msgspec.json.decode(message.body)
+    many = told if isinstance(told, list) else [told]
+    if not message.id and not all(isinstance(one, dict) and one.get("id") for one in many):
+        raise Invalid(
+            "neither the statement nor its message has an id: a redelivery could not be told from another one"
+        )
+    return [incoming(one, id=str(uuid5(NAMELESS, f"{message.id}/{place}"))) for place, one in enumerate(many)]
+
+
+def stored(learning: Learning, events: Sequence[Told]) -> list[Outcome[None] | None]:
+    """One merge for all that are alone in their message; those that came together go in together, or not at all."""
+    alone = [event[0] for event in events if len(event) == 1]
+    verdicts = iter(learning.store(alone).verdicts if alone else ())
+    told: list[Outcome[None] | None] = []
+    for event in events:
+        differs = next(verdicts) == "different" if len(event) == 1 else _differs(learning, event)
+        told.append(Mismatch(key=event[0].id, arguments=("statement",)) if differs else None)
+    return told
+
+
+def _differs(learning: Learning, batch: Told) -> bool:
+    try:
+        learning.store(batch, whole=True)
+    except PayloadMismatch:
+        return True
+    return False

@@ -1,0 +1,45 @@
+"""Where learning records are kept: the warehouse, the users, and what was set aside. One call opens all three."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from msgspec import Struct
+
+from examples.learning.records import Learning
+from examples.learning.tables import IDENTIFIERS
+from onceward import Once
+from onceward.errors import ConfigurationError
+from onceward.identity import People
+from onceward.warehouse import ComparesRows, open_warehouse
+
+
+class Place(Struct, frozen=True):
+    """Open, for as long as the block lasts."""
+
+    learning: Learning
+    once: Once
+
+
+@contextmanager
+def opened(folder: Path, server: str = "", kind: type[Learning] = Learning) -> Iterator[Place]:
+    """In files of this folder (DuckDB, SQLite: one process); or on a PostgreSQL server, for as many as there are."""
+    if server:
+        house, users, store = server, _with(server, "migrate=1"), _with(server, "migrate=1")
+    else:
+        house = f"duckdb:///{folder}/house.duckdb"
+        users, store = (f"sqlite:///{folder}/{name}.db?synchronous=NORMAL" for name in ("people", "aside"))
+    warehouse = open_warehouse(house)
+    if not isinstance(warehouse, ComparesRows):
+        raise ConfigurationError(f"{warehouse.name} cannot compare statements", hint="use DuckDB or PostgreSQL")
+    try:
+        with People(users, fields=IDENTIFIERS) as people, Once(store, app="learning") as once:
+            yield Place(kind(people, warehouse), once)
+    finally:
+        warehouse.close()
+
+
+def _with(url: str, option: str) -> str:
+    return f"{url}{'&' if '?' in url else '?'}{option}"

@@ -1,0 +1,39 @@
+"""The statement resource as a process: `python -m examples.learning serve`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from socketserver import ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from examples.learning.by_hand import ByHand
+from examples.learning.endpoint import PATH, Statements
+from examples.learning.place import opened
+from examples.learning.records import Learning
+
+
+class Server(ThreadingMixIn, WSGIServer):
+    """The standard library's, with a thread a request. For production take a real one: the resource is plain WSGI."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+
+class Quiet(WSGIRequestHandler):
+    """Says nothing of requests."""
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def serve(folder: Path, warehouse: str, port: int, users: dict[str, str], *, guarded: bool = True) -> None:
+    """Until Ctrl-C."""
+    with opened(folder, warehouse, Learning if guarded else ByHand) as place:
+        resource = Statements(place.learning, users)
+        with make_server("127.0.0.1", port, resource, Server, Quiet) as server:
+            print(f"http://127.0.0.1:{server.server_port}{PATH}", flush=True)
+            try:
+                server.serve_forever()
+            except KeyboardInterrupt:
+                print("stopped")

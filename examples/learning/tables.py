@@ -1,0 +1,75 @@
+"""The tables of the learning records, and the questions that are asked about them. On every warehouse the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from examples.learning.xapi.agents import sha1, sha1_of
+from onceward.identity import Field, Kind, kinds
+from onceward.warehouse import Table
+
+IDENTIFIERS: Final[Mapping[str, Field]] = {
+    "email": Field(kinds.EMAIL, strong=True, implies={"mbox_sha1sum": sha1_of}),
+    "mbox_sha1sum": Field(Kind("sha1 of a mailbox", sha1, role="key"), strong=True),
+    "account": Field(kinds.EXTERNAL_ID, strong=True),
+    "openid": Field(kinds.EXTERNAL_ID, strong=True),
+}
+"""What makes two users one: nothing but identifiers. Two people of one name are two."""
+
+STATEMENTS: Final = Table(
+    name="statements",
+    columns={
+        "statement_id": "text",
+        "digest": "text",
+        "given_at": "integer",  # milliseconds of the timestamp that the sender gave; without one, any agrees
+        "actor": "text",
+        "user_id": "text",
+        "verb": "text",
+        "object": "text",
+        "registration": "text",
+        "voids": "text",
+        "at": "time",
+        "stored": "time",
+        "teams": "json",
+        "statement": "json",
+    },
+    key=("statement_id",),
+    same_by=("digest", "given_at"),
+)
+USERS: Final = Table(
+    name="users",
+    columns={
+        "user_id": "text",
+        "email": "text",
+        "name": "text",
+        "sources": "json",
+        "csv_data": "json",
+        "first_seen": "time",
+        "last_seen": "time",
+    },
+    key=("user_id",),
+    on_match="replace",
+)
+USER_KEYS: Final = Table(name="user_keys", columns={"key": "text", "user_id": "text"}, key=("key",), on_match="replace")
+"""All that leads to a user, so that statements find theirs under whichever identifier they came."""
+
+ENRICHED: Final = """
+SELECT s.statement_id, coalesce(k.user_id, s.user_id), s.verb, s.object, CAST(u.csv_data AS VARCHAR)
+FROM statements s LEFT JOIN user_keys k ON k.key = s.actor LEFT JOIN users u ON u.user_id = k.user_id
+ORDER BY s.statement_id
+"""
+"""CSV data enriches statements, also those that came before the file."""
+
+LEARNERS: Final = """
+SELECT u.user_id, u.name, count(s.statement_id),
+    CAST(least(u.first_seen, min(s.at)) AS VARCHAR), CAST(greatest(u.last_seen, max(s.at)) AS VARCHAR)
+FROM users u LEFT JOIN user_keys k ON k.user_id = u.user_id LEFT JOIN statements s ON s.actor = k.key
+GROUP BY u.user_id, u.name, u.first_seen, u.last_seen ORDER BY u.user_id
+"""
+"""First and last seen, by any source."""
+
+VOIDED: Final = "(s.voids IS NULL AND EXISTS (SELECT 1 FROM statements v WHERE v.voids = s.statement_id))"
+"""By a statement that may have come before or after it. What voids another cannot be voided itself."""
+
+ONE: Final = f"SELECT CAST(s.statement AS VARCHAR) FROM statements s WHERE s.statement_id = ? AND {VOIDED} = ?"  # noqa: S608

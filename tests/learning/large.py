@@ -1,0 +1,119 @@
+"""A backlog of statements through a real queue into DuckDB, by a consumer that is killed on its way."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import msgspec
+import redis
+
+from examples.learning.backlog import GROUP, REPEATED, Drained, fill
+from tests.servers.redis import RedisServer
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE = 300.0  # seconds without any progress
+
+
+class Figures(NamedTuple):
+    """What was counted. `wrong` is empty if all is right."""
+
+    messages: int
+    statements: int
+    duplicates: int
+    deaths: int
+    messages_of_the_last_run: int
+    seconds_of_the_last_run: float
+    peak_mib: list[int]
+    lines_of_progress: int
+    wrong: list[str]
+
+
+def large(messages: int, deaths: int, largest: int = 2_000) -> Figures:
+    """So many messages, every fifth of them a repeat; the consumer dies so many times, evenly spread."""
+    stream = "statements"
+    with tempfile.TemporaryDirectory(prefix="onceward-backlog-") as folder, _server() as server:
+        url = f"redis://127.0.0.1:{server.port}/0"
+        fill(url, stream, messages)
+        command = [sys.executable, "-m", "examples.learning", "consume", "--folder", folder, "--queue", url]
+        command += ["--size", str(messages), "--largest", str(largest), "--ack-deadline", "2"]
+        wrong: list[str] = []
+        with redis.Redis.from_url(url) as client, (Path(folder) / "said").open("w+") as said:
+            for death in range(1, deaths + 1):
+                wrong += _killed(command, said, client, stream, messages * death // (deaths + 1))
+            done = subprocess.run(command, cwd=ROOT, stdout=said, text=True, check=False, timeout=PATIENCE * 4)
+            said.seek(0)
+            lines = said.read().splitlines()
+    if done.returncode:
+        return Figures(messages, 0, 0, deaths, 0, 0.0, [], len(lines), [*wrong, f"the last run: {done.returncode}"])
+    told = msgspec.json.decode(lines[-1], type=Drained)
+    expected = messages - messages // REPEATED
+    if told.statements != expected:
+        wrong.append(f"{told.statements} statements instead of {expected}")
+    if told.parked:
+        wrong.append(f"{told.parked} repeats were taken for other statements")
+    return Figures(
+        messages,
+        told.statements,
+        messages - expected,
+        deaths,
+        told.messages,
+        round(told.seconds, 2),
+        told.peak_mib,
+        len(lines) - 1,
+        wrong,
+    )
+
+
+def _killed(command: list[str], said: IO[str], client: redis.Redis, stream: str, at: int) -> list[str]:
+    """Once so many messages were handed out."""
+    process = subprocess.Popen(command, cwd=ROOT, stdout=said, text=True)
+    try:
+        ends = time.monotonic() + PATIENCE
+        while _handed_out(client, stream) < at:
+            if process.poll() is not None or time.monotonic() > ends:
+                return [f"it ended by itself before message {at}: {process.returncode}"]
+            time.sleep(0.005)
+    finally:
+        process.kill()
+        process.wait()
+    return [] if _left(client, stream) else [f"nothing was left when it was killed at message {at}"]
+
+
+def _handed_out(client: redis.Redis, stream: str) -> int:
+    return sum(int(one["entries-read"] or 0) for one in _groups(client, stream))
+
+
+def _left(client: redis.Redis, stream: str) -> int:
+    return sum(int(one["pending"]) + int(one["lag"] or 0) for one in _groups(client, stream))
+
+
+def _groups(client: redis.Redis, stream: str) -> list[dict[str, int]]:
+    found: list[dict[str, int]] = client.xinfo_groups(stream)  # type: ignore[assignment]  # this client blocks
+    return [one for one in found if one["name"] == GROUP.encode()]  # type: ignore[comparison-overlap]  # bytes
+
+
+@contextmanager
+def _server() -> Iterator[RedisServer]:
+    server = RedisServer().begin()
+    try:
+        yield server
+    finally:
+        server.end()
+
+
+def main(arguments: list[str]) -> int:
+    messages, deaths = map(int, arguments)
+    figures = large(messages, deaths)
+    print(*(f"{name.replace('_', ' ')}: {figure}" for name, figure in figures._asdict().items()), sep="\n")
+    return 1 if figures.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,29 @@
+"""A small backlog through a real queue; `python -m tests.learning.large 200000 3` is the large one."""
+
+from __future__ import annotations
+
+import pytest
+
+from examples.learning.backlog import REPEATED, statement, statements
+from examples.learning.records import incoming
+from tests.learning.large import large
+
+
+@pytest.mark.mission("D1", "D5", "D6")
+def test_a_backlog_is_consumed_once_though_its_consumer_is_killed_on_the_way() -> None:
+    done = large(2_000, 1, largest=50)
+    assert not done.wrong
+    assert (done.statements, done.duplicates) == (1_600, 400)
+    assert done.lines_of_progress > 0
+    assert done.messages_of_the_last_run < 2_000, "what was acknowledged before the kill did not come again"
+
+
+def test_every_fifth_statement_of_the_backlog_repeats_another_one() -> None:
+    many = [incoming(one) for one in statements(200)]
+    known: dict[str, str] = {}
+    repeats = 0
+    for number, one in enumerate(many):
+        repeats += one.id in known
+        assert known.setdefault(one.id, one.digest) == one.digest
+        assert (one.id == statement(number)["id"]) or number % REPEATED == REPEATED - 1
+    assert repeats == 200 // REPEATED

@@ -1,0 +1,318 @@
+"""The learning-records document: its three test cases by name, its flow and its error rules, end to end."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples.learning.consumer import consumer
+from examples.learning.place import Place, opened
+from examples.learning.records import Learning
+from examples.learning.tables import ENRICHED, LEARNERS
+from onceward import MemoryStore, Once, StoreUnavailable
+from onceward.identity import Person
+from onceward.queues import MemoryQueue
+from onceward.testing.queues import parked, until
+from tests.learning.places import server_of
+from tests.learning.samples import statement, uuid
+
+ROOT = Path(__file__).resolve().parents[2]
+CSV = "Email,Team\njohn@example.com,UVM"
+
+
+@pytest.fixture(params=["duckdb", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    with opened(tmp_path, server_of(request)) as place:
+        yield place
+
+
+@pytest.fixture
+def learning(place: Place) -> Learning:
+    return place.learning
+
+
+class Bus:
+    """Publishes statements, and has them consumed."""
+
+    def __init__(self, learning: Learning) -> None:
+        self.queue = MemoryQueue("statements")
+        self.once = Once(MemoryStore())
+        self._learning = learning
+
+    def publish(self, *statements: Any) -> None:
+        """Each as a message; returns when all of them are settled."""
+        for one in statements:
+            self.queue.put(json.dumps(one).encode())
+        asyncio.run(self.consumed())
+
+    async def consumed(self, rounds: int | None = None) -> None:
+        """All of it; or until each message was delivered so many times."""
+        app = consumer(self._learning, self.queue, self.once)
+        app.glance = 0.02
+        task = asyncio.create_task(app.consume())
+        await until(
+            lambda: len(self.queue) == 0 if rounds is None else self.once.counts.get("delivered_later", 0) >= rounds
+        )
+        app.stop()
+        await task
+
+
+@pytest.fixture
+def bus(learning: Learning) -> Bus:
+    return Bus(learning)
+
+
+def rows(learning: Learning, sql: str) -> list[tuple[Any, ...]]:
+    return learning.house.query(sql)
+
+
+def count(learning: Learning) -> int:
+    number: int = rows(learning, "SELECT count(*) FROM statements")[0][0]
+    return number
+
+
+def import_csv(learning: Learning, folder: Path, content: str, name: str = "users.csv") -> Any:
+    file = folder / name
+    file.write_text(content, encoding="utf-8")
+    return learning.import_users(file)
+
+
+def user(learning: Learning, email: str = "john@example.com") -> Person:
+    found = learning.people.find(email=email)
+    assert found is not None
+    return found
+
+
+# ── the three test cases ──
+
+
+@pytest.mark.mission("D1")
+def test_case_1_duplicate_statement(learning: Learning, bus: Bus) -> None:
+    """The document calls it test-123; an id of a statement is a UUID."""
+    bus.publish(statement("test-123"))
+    bus.publish(statement("test-123"))
+    assert count(learning) == 1
+    assert len(bus.queue) == 0, "both are acknowledged"
+    assert bus.once.counts == {}, "and nothing was parked"
+
+
+@pytest.mark.mission("D2")
+def test_case_2_same_user_from_multiple_sources(learning: Learning, bus: Bus, tmp_path: Path) -> None:
+    bus.publish(statement())
+    import_csv(learning, tmp_path, CSV)
+    assert len(learning.people) == 1
+    assert user(learning).sources == ("xapi", "csv")
+    assert user(learning).of("csv") == [{"email": "john@example.com", "Team": "UVM"}]
+
+
+@pytest.mark.mission("D3")
+def test_case_3_csv_imported_twice(learning: Learning, tmp_path: Path) -> None:
+    import_csv(learning, tmp_path, CSV)
+    before = user(learning)
+    assert import_csv(learning, tmp_path, CSV).replayed
+    assert user(learning) == before
+    assert len(learning.people) == 1
+    import_csv(learning, tmp_path, CSV.replace("UVM", "Formal"))
+    assert user(learning).of("csv") == [{"email": "john@example.com", "Team": "Formal"}], "updated, not piled up"
+
+
+# ── statements ──
+
+
+@pytest.mark.mission("D1")
+def test_another_statement_under_a_known_id_is_parked_and_the_first_stays(learning: Learning, bus: Bus) -> None:
+    bus.publish(statement("s1"), statement("s2"))
+    bus.publish(statement("s1", result={"success": True}), statement("s3"))
+    assert count(learning) == 3
+    assert (learning.get(uuid("s1")) or {}).get("result") is None
+    assert [kind for _, kind in asyncio.run(parked_in(bus))] == ["PayloadMismatch"]
+    assert len(bus.queue) == 0
+
+
+async def parked_in(bus: Bus) -> list[tuple[str, str]]:
+    return await parked(bus.once.store)
+
+
+@pytest.mark.mission("D1")
+def test_of_two_different_ones_in_one_batch_the_first_is_stored(learning: Learning, bus: Bus) -> None:
+    versions = [statement("s1", result={"response": str(n)}) for n in (1, 2, 1, 3)]
+    bus.publish(*versions)
+    assert count(learning) == 1
+    assert (learning.get(uuid("s1")) or {})["result"] == {"response": "1"}
+    assert bus.once.counts["parked"] == 2, "the third is the first once more"
+
+
+def test_a_message_with_several_statements_goes_in_whole_or_not_at_all(learning: Learning, bus: Bus) -> None:
+    bus.publish([statement("s1"), statement("s2")])
+    bus.publish([statement("s3"), statement("s2", result={"success": True}), statement("s4")])
+    assert count(learning) == 2
+    assert bus.once.counts["parked"] == 1
+
+
+def test_what_is_no_statement_is_parked_and_stops_no_other(learning: Learning, bus: Bus) -> None:
+    bus.queue.put(b"no JSON")
+    bus.publish(statement("s1"), {"id": "test-123"}, statement("s2", result={"response": "a\0b"}), statement("s3"))
+    assert count(learning) == 2
+    assert bus.once.counts["parked"] == 3
+
+
+def test_a_statement_without_an_id_is_named_after_its_message(learning: Learning, bus: Bus) -> None:
+    nameless = json.dumps({name: value for name, value in statement().items() if name != "id"}).encode()
+    for _ in range(2):
+        bus.queue.put(nameless, id="m1")
+        asyncio.run(bus.consumed())
+    assert count(learning) == 1
+
+
+# ── users ──
+
+
+@pytest.mark.mission("D2")
+def test_a_user_is_one_by_whichever_identifier_they_come(learning: Learning, bus: Bus, tmp_path: Path) -> None:
+    sha1 = hashlib.sha1(b"mailto:john@example.com", usedforsecurity=False).hexdigest()
+    written = hashlib.sha1(b"mailto:John@example.com", usedforsecurity=False).hexdigest()
+    bus.publish(statement("by hash", actor={"mbox_sha1sum": sha1.upper()}))
+    bus.publish(statement("by account", actor={"account": {"homePage": "https://lms.example.com", "name": "7"}}))
+    bus.publish(statement("by openid", actor={"openid": "https://id.example.com/7"}))
+    assert len(learning.people) == 3, "nobody knows yet that they are one"
+    import_csv(
+        learning,
+        tmp_path,
+        "Email,Team,account,openid\nJohn@Example.com,UVM,https://lms.example.com#7,https://id.example.com/7",
+    )
+    assert len(learning.people) == 1, "the file says so"
+    bus.publish(statement("by mbox", actor={"mbox": "mailto:John@Example.COM", "name": "John"}))
+    bus.publish(statement("by the other hash", actor={"mbox_sha1sum": written}))
+    assert len(learning.people) == 1
+    assert user(learning).sources == ("xapi", "csv")
+    learning.publish_users("users")
+    assert {(one[1], json.loads(one[4])[0]["Team"]) for one in rows(learning, ENRICHED)} == {
+        ("john@example.com", "UVM")
+    }
+    [(who, name, statements, first, last)] = rows(learning, LEARNERS)
+    assert (who, name, statements) == ("john@example.com", "John", 5)
+    assert first <= last
+
+
+@pytest.mark.mission("D2")
+def test_two_people_of_one_name_are_two_and_the_members_of_a_group_are_users(learning: Learning, bus: Bus) -> None:
+    anna, other = ({"mbox": f"mailto:anna{n}@example.com", "name": "Anna Schmidt"} for n in (1, 2))
+    bus.publish(statement("s1", actor={"objectType": "Group", "member": [anna, other]}))
+    assert sorted(str(one.fields["email"]) for one in learning.people) == ["anna1@example.com", "anna2@example.com"]
+    assert rows(learning, "SELECT actor, user_id FROM statements") == [(None, None)], "a group is nobody"
+
+
+@pytest.mark.mission("D3")
+def test_a_new_csv_merges_in_and_several_rows_of_one_user_are_one_record(learning: Learning, tmp_path: Path) -> None:
+    import_csv(learning, tmp_path, "Email,Team\njohn@example.com,UVM\nJohn@example.com,Formal")
+    import_csv(learning, tmp_path, "Email,Room\njohn@example.com,B7", "rooms.csv")
+    assert len(learning.people) == 1
+    assert [one.get("Team") or one.get("Room") for one in user(learning).of("csv")] == ["UVM", "Formal", "B7"]
+
+
+@pytest.mark.mission("D4")
+def test_csv_data_enriches_statements_that_come_later_and_those_that_came_before(
+    learning: Learning, bus: Bus, tmp_path: Path
+) -> None:
+    bus.publish(statement("early"))
+    import_csv(learning, tmp_path, CSV)
+    bus.publish(statement("late", {"mbox": "mailto:John@Example.com"}))
+    learning.publish_users("users")
+    teams = dict(rows(learning, "SELECT statement_id, CAST(teams AS VARCHAR) FROM statements"))
+    assert teams == {uuid("early"): None, uuid("late"): '["UVM"]'}
+    assert all(json.loads(one[-1])[0]["Team"] == "UVM" for one in rows(learning, ENRICHED))
+
+
+# ── the error rules ──
+
+
+def failing(*_: Any, **__: Any) -> Any:
+    raise StoreUnavailable("it is away")
+
+
+@pytest.mark.mission("D5")
+def test_a_duplicate_check_that_fails_goes_on_and_the_merge_protects(
+    learning: Learning, bus: Bus, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bus.publish(statement("s1"))
+    monkeypatch.setattr(learning.house, "found", failing)
+    bus.publish(statement("s1"), statement("s2"))
+    assert count(learning) == 2
+    assert "the work goes on without" in caplog.text
+
+
+@pytest.mark.mission("D5")
+def test_a_merge_that_fails_is_not_acknowledged_and_the_redelivery_is_stored_once(
+    learning: Learning, bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learning.house, "merge", failing)
+    bus.queue.put(json.dumps(statement("s1")).encode())
+    asyncio.run(bus.consumed(rounds=1))
+    assert len(bus.queue) == 1, "it is still there"
+    monkeypatch.undo()
+    asyncio.run(bus.consumed())
+    assert count(learning) == 1
+    assert len(learning.people) == 1
+
+
+@pytest.mark.mission("D5")
+def test_a_user_look_up_that_fails_goes_on(learning: Learning, bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learning.users, "_find", failing)
+    bus.publish(statement("s1"))
+    assert rows(learning, "SELECT user_id, teams FROM statements") == [("email:john@example.com", None)]
+    assert len(learning.people) == 1, "a new user, as the document says"
+
+
+# ── in numbers ──
+
+
+class Asked:
+    """Counts what a database is asked."""
+
+    def __init__(self, of: Any, *names: str) -> None:
+        self.counts = dict.fromkeys(names, 0)
+        for name in names:
+            setattr(of, name, self._counted(name, getattr(of, name)))
+
+    def _counted(self, name: str, call: Any) -> Any:
+        def counted(*args: Any, **choices: Any) -> Any:
+            self.counts[name] += 1
+            return call(*args, **choices)
+
+        return counted
+
+
+@pytest.mark.mission("D6")
+def test_a_thousand_statements_are_a_handful_of_questions(learning: Learning, bus: Bus) -> None:
+    house = Asked(learning.house, "merge", "found")
+    people = Asked(learning.people, "find_many", "add_many")
+    many = [statement(f"s{n}", {"mbox": f"mailto:u{n % 20}@example.com"}) for n in range(1_000)]
+    bus.publish(*many)
+    assert house.counts == {"merge": 1, "found": 1}
+    assert people.counts == {"find_many": 2, "add_many": 1}
+    bus.publish(*many)
+    assert house.counts == {"merge": 1, "found": 2}, "all of them are known"
+    bus.publish(*many)
+    assert house.counts == {"merge": 1, "found": 2}, "and remembered"
+    bus.publish(*(statement(f"t{n}", {"mbox": f"mailto:u{n % 20}@example.com"}) for n in range(1_000)))
+    assert house.counts == {"merge": 2, "found": 3}
+    assert people.counts == {"find_many": 2, "add_many": 1}, "the users are known, too"
+    assert rows(learning, "SELECT count(*), count(DISTINCT user_id) FROM statements") == [(2_000, 20)]
+
+
+@pytest.mark.mission("D2", "D3", "D4")
+def test_the_example_runs() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "examples.learning"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=100
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "statements      3 stored, 1 known" in done.stdout
+    assert "statements      0 stored, 4 known" in done.stdout

@@ -1,0 +1,131 @@
+"""Which statements are equal: the specification's own rules, one by one, and what they do not forgive."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from examples.learning.records import incoming
+from examples.learning.xapi import digest, instant
+from tests.learning.samples import JOHN, VERBS, statement, uuid
+
+GROUP = {"objectType": "Group", "member": [JOHN, {"mbox": "mailto:mary@example.com", "name": "Mary"}]}
+FULL = statement(
+    actor=GROUP,
+    verb={"id": f"{VERBS}completed", "display": {"en": "completed"}},
+    object={"id": "https://example.com/c", "definition": {"name": {"en": "C"}}},
+    result={"score": {"scaled": 0.5, "raw": 1}, "duration": "PT60M", "extensions": {"https://e.com/x": [1.0, None]}},
+    context={
+        "registration": uuid("r").upper(),
+        "contextActivities": {"parent": {"id": "https://example.com/p", "definition": {}}},
+        "statement": {"objectType": "StatementRef", "id": uuid("other").upper()},
+    },
+    timestamp="2026-03-01T12:00:00.120Z",
+)
+
+
+def changed(told: dict[str, Any], *path: str, to: Any) -> dict[str, Any]:
+    head, *rest = path
+    return {**told, head: changed(told.get(head, {}), *rest, to=to) if rest else to}
+
+
+SAME = {
+    "time zone": changed(FULL, "timestamp", to="2026-03-01T13:00:00.120+01:00"),
+    "precision": changed(FULL, "timestamp", to="2026-03-01T12:00:00.12000Z"),
+    "display": changed(FULL, "verb", "display", to={"de": "abgeschlossen"}),
+    "definition": changed(FULL, "object", "definition", to={"type": "https://example.com/course"}),
+    "member order": changed(FULL, "actor", "member", to=GROUP["member"][::-1]),
+}
+"""The same statement, spelt in five ways."""
+
+ALSO_THE_SAME = {
+    "what the server sets": {
+        **FULL,
+        "stored": "2020-01-01T00:00:00Z",
+        "version": "1.0.3",
+        "authority": JOHN,
+        "id": uuid("s1").upper(),
+    },
+    "definitions of context activities": changed(
+        FULL, "context", "contextActivities", "parent", "definition", to={"name": {"en": "P"}}
+    ),
+    "one activity or a list of one": changed(
+        FULL, "context", "contextActivities", "parent", to=[{"id": "https://example.com/p"}]
+    ),
+    "upper case of UUIDs": changed(FULL, "context", "registration", to=uuid("r")),
+    "upper case of domains": changed(
+        FULL, "actor", "member", to=[{"mbox": "mailto:john@EXAMPLE.com"}, GROUP["member"][1]]
+    ),
+    "a number by value": changed(FULL, "result", "score", "raw", to=1.0),
+    "no timestamp given": {name: value for name, value in FULL.items() if name != "timestamp"},
+}
+
+OTHERS = {
+    "a duration is text": changed(FULL, "result", "duration", to="PT1H"),
+    "another actor": changed(FULL, "actor", to=JOHN),
+    "another member": changed(FULL, "actor", "member", to=[JOHN]),
+    "another name of a member": changed(FULL, "actor", "member", to=[JOHN, {"mbox": "mailto:mary@example.com"}]),
+    "the local part in other case": changed(
+        FULL, "actor", "member", to=[{"mbox": "mailto:John@example.com"}, GROUP["member"][1]]
+    ),
+    "another verb": changed(FULL, "verb", "id", to=f"{VERBS}passed"),
+    "another object": changed(FULL, "object", "id", to="https://example.com/d"),
+    "another score": changed(FULL, "result", "score", "scaled", to=0.51),
+    "no result": {name: value for name, value in FULL.items() if name != "result"},
+    "another extension": changed(FULL, "result", "extensions", to={"https://e.com/x": [1]}),
+    "another context": changed(FULL, "context", "registration", to=uuid("q")),
+    "another instant": changed(FULL, "timestamp", to="2026-03-01T12:00:00.121Z"),
+}
+
+
+def agree(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """As the table compares: a timestamp that one of the two has not agrees with any."""
+    left, right = incoming(one), incoming(other)
+    times = left.given_at, right.given_at
+    return left.digest == right.digest and (None in times or times[0] == times[1])
+
+
+@pytest.mark.mission("D1")
+@pytest.mark.parametrize("spelling", SAME)
+def test_the_same_statement_spelt_in_five_ways_is_one(spelling: str) -> None:
+    assert SAME[spelling] != FULL, "it is written differently"
+    assert agree(FULL, SAME[spelling])
+    assert incoming(FULL).id == incoming(SAME[spelling]).id
+
+
+@pytest.mark.mission("D1")
+@pytest.mark.parametrize("spelling", ALSO_THE_SAME)
+def test_what_else_does_not_count(spelling: str) -> None:
+    assert ALSO_THE_SAME[spelling] != FULL or spelling == "a number by value"
+    assert agree(FULL, ALSO_THE_SAME[spelling])
+
+
+@pytest.mark.mission("D1")
+@pytest.mark.parametrize("difference", OTHERS)
+def test_everything_else_counts(difference: str) -> None:
+    assert not agree(FULL, OTHERS[difference])
+
+
+def test_substatements_are_compared_by_the_same_rules() -> None:
+    planned = {"objectType": "SubStatement", **{name: value for name, value in FULL.items() if name != "id"}}
+    one = statement(object=planned)
+    assert digest(one) == digest(statement(object={**planned, "timestamp": "2026-03-01T14:00:00.120+02:00"}))
+    assert digest(one) == digest(statement(object={**planned, "verb": {"id": f"{VERBS}completed"}}))
+    assert digest(one) != digest(statement(object={**planned, "timestamp": "2026-03-01T14:00:00Z"})), (
+        "none is set there"
+    )
+
+
+def test_a_time_without_a_zone_is_utc_and_beyond_milliseconds_nothing_counts() -> None:
+    assert instant("2026-03-01T12:00:00") == instant("2026-03-01t12:00:00z")
+    assert instant("2026-03-01T12:00:00.1234567Z") == instant("2026-03-01T12:00:00,123Z")
+
+
+def test_the_order_of_properties_does_not_count() -> None:
+    dice = random.Random(1)
+    for _ in range(20):
+        names = list(FULL)
+        dice.shuffle(names)
+        assert digest({name: FULL[name] for name in names}) == digest(FULL)

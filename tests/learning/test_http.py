@@ -1,0 +1,265 @@
+"""The statement resource: what each request is answered, in both versions of the specification."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from examples.learning.endpoint import PATH, Statements
+from examples.learning.place import opened
+from onceward.http.answer import Answer, Request
+from tests.learning.places import server_of
+from tests.learning.samples import JOHN, VERBS, statement, uuid, voiding
+from tests.learning.test_equality import FULL, SAME
+
+
+class Client:
+    """Asks the resource as a learning record provider does."""
+
+    def __init__(self, resource: Statements) -> None:
+        self._resource = resource
+
+    def ask(
+        self,
+        method: str,
+        body: Any = None,
+        *,
+        version: str | None = "1.0.3",
+        who: str = "lms:secret",
+        media: str = "application/json",
+        path: str = PATH,
+        **query: Any,
+    ) -> Answer:
+        headers = {"Authorization": f"Basic {b64encode(who.encode()).decode()}", "Content-Type": media}
+        if version is not None:
+            headers["X-Experience-API-Version"] = version
+        sent = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        return self._resource.respond(Request(method, headers, sent, path=path, query=urlencode(query)))
+
+    def put(self, told: dict[str, Any], **more: Any) -> int:
+        return self.ask("PUT", told, statementId=told["id"], **more).status
+
+    def get(self, **query: Any) -> Any:
+        answer = self.ask("GET", **query)
+        assert answer.status == 200, answer
+        return json.loads(answer.body)
+
+    def ids(self, **query: Any) -> list[str]:
+        return [one["id"] for one in self.get(**query)["statements"]]
+
+
+@pytest.fixture(params=["duckdb", "postgres"])
+def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
+    with opened(tmp_path, server_of(request)) as place:
+        yield Client(Statements(place.learning, {"lms": "secret"}))
+
+
+def headers(answer: Answer) -> dict[str, str]:
+    return dict(answer.headers)
+
+
+@pytest.mark.mission("D1")
+def test_put_stores_once_and_answers_204_each_time(client: Client) -> None:
+    assert [client.put(statement()) for _ in range(3)] == [204, 204, 204]
+    assert client.ids() == [uuid("s1")]
+
+
+@pytest.mark.mission("D1")
+def test_another_statement_under_the_same_id_is_a_conflict_and_changes_nothing(client: Client) -> None:
+    client.put(statement())
+    before = client.get(statementId=uuid("s1"))
+    other = client.ask("PUT", statement(result={"success": True}), statementId=uuid("s1"))
+    assert other.status == 409
+    assert uuid("s1") in json.loads(other.body)["detail"]
+    assert client.get(statementId=uuid("s1")) == before
+
+
+@pytest.mark.mission("D1")
+def test_the_same_statement_spelt_in_five_ways_is_stored_once(client: Client) -> None:
+    assert client.put(FULL) == 204
+    before = client.get(statementId=FULL["id"])
+    assert [client.put(one) for one in SAME.values()] == [204] * 5
+    assert client.get(statementId=FULL["id"]) == before, "the first one stays, to the letter"
+    assert client.ids() == [FULL["id"]]
+
+
+def test_a_statement_that_was_fetched_may_be_sent_back(client: Client) -> None:
+    """With all that the server has set, its timestamp included."""
+    client.put(statement())
+    assert client.put(client.get(statementId=uuid("s1"))) == 204
+
+
+def test_post_answers_the_ids_in_order_and_gives_ids_to_those_without(client: Client) -> None:
+    nameless = {name: value for name, value in statement().items() if name != "id"}
+    answer = client.ask("POST", [statement("a"), nameless, statement("b")])
+    first, new, last = json.loads(answer.body)
+    assert (answer.status, first, last) == (200, uuid("a"), uuid("b"))
+    assert client.get(statementId=new)["actor"] == JOHN
+    assert json.loads(client.ask("POST", statement("c")).body) == [uuid("c")]
+    assert client.ask("POST", []).status == 200
+
+
+@pytest.mark.mission("D1")
+def test_a_batch_goes_in_whole_or_not_at_all(client: Client) -> None:
+    client.put(statement("b"))
+    conflict = [statement("a"), statement("b", result={"success": True}), statement("c")]
+    assert client.ask("POST", conflict).status == 409
+    invalid = [statement("a"), statement("c") | {"verb": "completed"}]
+    assert client.ask("POST", invalid).status == 400
+    twice = [statement("a"), statement("a")]
+    assert client.ask("POST", twice).status == 400
+    assert client.ids() == [uuid("b")]
+    assert client.ask("POST", [statement("a"), statement("b")]).status == 200, "one known, one new"
+    assert sorted(client.ids()) == sorted([uuid("a"), uuid("b")])
+
+
+def test_what_the_server_sets_is_set_and_what_was_sent_comes_back(client: Client) -> None:
+    client.put(FULL | {"authority": JOHN, "stored": "2001-01-01T00:00:00Z"})
+    told = client.get(statementId=FULL["id"])
+    assert told["authority"]["account"]["name"] == "lms", "who was authenticated, not who was claimed"
+    assert told["stored"] > "2026"
+    assert told["version"] == "1.0.0"
+    assert told["context"]["contextActivities"]["parent"][0]["id"] == "https://example.com/p", "a list of one"
+    same = ("actor", "verb", "object", "result", "timestamp")
+    assert {name: told[name] for name in same} == {name: FULL[name] for name in same}
+
+
+def test_a_timestamp_is_set_if_none_was_given(client: Client) -> None:
+    client.put(statement())
+    told = client.get(statementId=uuid("s1"))
+    assert told["timestamp"] == told["stored"]
+
+
+def test_voiding_hides_a_statement_from_all_who_do_not_ask_for_voided_ones(client: Client) -> None:
+    client.put(statement("s1"))
+    client.put(statement("s2"))
+    client.put(voiding("v", "s1"))
+    assert client.ask("GET", statementId=uuid("s1")).status == 404
+    assert client.get(voidedStatementId=uuid("s1"))["id"] == uuid("s1")
+    assert client.ask("GET", voidedStatementId=uuid("s2")).status == 404
+    assert sorted(client.ids()) == sorted([uuid("s2"), uuid("v")])
+    assert client.put(statement("s1")) == 204, "still the same statement"
+    assert client.put(statement("s1", result={"success": True})) == 409
+    assert client.put(voiding("v", "s1")) == 204
+    client.put(voiding("w", "v"))
+    assert client.get(statementId=uuid("v"))["id"] == uuid("v"), "what voids cannot be voided"
+
+
+def test_a_statement_may_be_voided_before_it_comes(client: Client) -> None:
+    client.put(voiding("v", "s1"))
+    client.put(statement("s1"))
+    assert client.ids() == [uuid("v")]
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered"), [("1.0.3", "1.0.3"), ("1.0", "1.0.3"), ("1.0.9", "1.0.3"), ("2.0.0", "2.0.0")]
+)
+def test_both_versions_are_answered_in_their_own_words(client: Client, asked: str, answered: str) -> None:
+    answer = client.ask("GET", version=asked)
+    assert (answer.status, headers(answer)["x-experience-api-version"]) == (200, answered)
+
+
+@pytest.mark.parametrize("version", [None, "", "0.95", "1.1.0", "3.0.0", "abc"])
+def test_other_versions_are_refused(client: Client, version: str | None) -> None:
+    answer = client.ask("PUT", statement(), statementId=uuid("s1"), version=version)
+    assert answer.status == 400
+    assert "x-experience-api-version" in headers(answer)
+    assert client.ids() == []
+
+
+@pytest.mark.parametrize("who", ["lms:wrong", "somebody:secret", "lms:", ":", ""])
+def test_whoever_is_not_known_is_asked_for_a_password_and_nothing_is_stored(client: Client, who: str) -> None:
+    answer = client.ask("PUT", statement(), statementId=uuid("s1"), who=who)
+    assert answer.status == 401
+    assert headers(answer)["www-authenticate"].startswith("Basic")
+    assert client.ids() == []
+
+
+def test_about_is_for_everybody(client: Client) -> None:
+    answer = client.ask("GET", path="/xAPI/about", who="", version=None)
+    assert json.loads(answer.body) == {"version": ["1.0.3", "2.0.0"]}
+
+
+def test_invalid_requests_are_refused_with_the_reason(client: Client) -> None:
+    told = statement()
+    for answer, reason in (
+        (client.ask("PUT", told | {"verb": "completed"}, statementId=told["id"]), "$.verb"),
+        (client.ask("PUT", told, statementId=uuid("other")), "the statement's own id"),
+        (client.ask("PUT", told), "no UUID"),
+        (client.ask("PUT", told, statementId="7"), "no UUID"),
+        (client.ask("PUT", told, statementId=told["id"], colour="red"), "colour"),
+        (client.ask("PUT", b"{", statementId=told["id"]), "truncated"),
+        (client.ask("PUT", b"[" * 100_000, statementId=told["id"]), ""),
+        (client.ask("PUT", told, statementId=told["id"], media="multipart/mixed"), "attachments"),
+        (client.ask("POST", [told, "text"]), "Expected `object`"),
+        (client.ask("GET", statementId=told["id"], verb=f"{VERBS}x"), "verb"),
+        (client.ask("GET", colour="red"), "colour"),
+        (client.ask("GET", format="canonical"), "canonical"),
+        (client.ask("GET", agent="{"), "truncated"),
+        (client.ask("GET", agent='{"name": "John"}'), "exactly one"),
+        (client.ask("GET", since="yesterday"), "isoformat"),
+        (client.ask("GET", limit="-1"), "limit"),
+        (client.ask("GET", registration="7"), "match"),
+    ):
+        assert answer.status == 400, answer
+        assert reason in json.loads(answer.body)["detail"]
+    assert client.ask("DELETE").status == 405
+    assert client.ask("GET", path="/xAPI/elsewhere").status == 404
+    assert client.ask("GET", statementId=told["id"]).status == 404
+    assert client.ids() == []
+
+
+def test_a_single_statement_says_when_it_was_stored(client: Client) -> None:
+    client.put(statement())
+    answer = client.ask("GET", statementId=uuid("s1"))
+    assert headers(answer)["last-modified"].endswith("GMT")
+    head = client.ask("HEAD", statementId=uuid("s1"))
+    assert (head.status, head.body, headers(head)["last-modified"]) == (200, b"", headers(answer)["last-modified"])
+
+
+def test_filters_find_what_they_say(client: Client) -> None:
+    mary = {"account": {"homePage": "https://lms.example.com", "name": "mary"}}
+    registration = uuid("r")
+    client.put(statement("a", context={"registration": registration.upper()}))
+    client.put(statement("b", mary, verb={"id": f"{VERBS}passed"}))
+    client.put(statement("c", object={"id": "https://example.com/other"}))
+    a, b, c = map(uuid, "abc")
+    assert client.ids() == [c, b, a], "the newest first"
+    assert client.ids(ascending="true") == [a, b, c]
+    assert client.ids(agent=json.dumps(mary)) == [b]
+    assert client.ids(agent=json.dumps({"mbox": "mailto:john@EXAMPLE.com"})) == [c, a]
+    assert client.ids(verb=f"{VERBS}passed") == [b]
+    assert client.ids(activity="https://example.com/other") == [c]
+    assert client.ids(registration=registration) == [a]
+    middle = client.get(statementId=b)["stored"]
+    assert client.ids(since=middle) == [c]
+    assert client.ids(until=middle) == [b, a]
+    assert client.ids(since=middle, verb=f"{VERBS}passed") == []
+
+
+def test_pages_lead_to_all_of_them(client: Client) -> None:
+    names = [uuid(f"s{n}") for n in range(7)]
+    assert client.ask("POST", [statement(f"s{n}") for n in range(7)]).status == 200
+    seen: list[str] = []
+    query: dict[str, str] = {"limit": "3"}
+    while True:
+        page = client.get(**query)
+        seen += [one["id"] for one in page["statements"]]
+        if not page["more"]:
+            break
+        query = dict(part.split("=") for part in page["more"].partition("?")[2].split("&"))
+        query = {name: _unquoted(value) for name, value in query.items()}
+    assert sorted(seen) == sorted(names)
+    assert len(seen) == 7
+
+
+def _unquoted(text: str) -> str:
+    from urllib.parse import unquote_plus
+
+    return unquote_plus(text)

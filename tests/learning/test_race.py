@@ -1,0 +1,88 @@
+"""Eight different statements under one id, at the same time, over real HTTP: one is stored, the others are told so."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from examples.learning.endpoint import PATH
+from tests.learning.places import server_of
+from tests.learning.samples import statement, uuid
+
+ROOT = Path(__file__).resolve().parents[2]
+ROUNDS = 30
+AT_ONCE = 8
+HEADERS = {
+    "Authorization": f"Basic {b64encode(b'learner:secret').decode()}",
+    "X-Experience-API-Version": "2.0.0",
+    "Content-Type": "application/json",
+}
+
+
+@contextmanager
+def serving(folder: Path, server: str) -> Iterator[str]:
+    command = [sys.executable, "-m", "examples.learning", "serve", "--port", "0", "--folder", str(folder), "--leashed"]
+    with subprocess.Popen(
+        [*command, "--warehouse", server], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            yield urlsplit(process.stdout.readline().strip()).netloc
+        finally:
+            process.kill()
+
+
+@pytest.fixture(params=["duckdb", "postgres"])
+def addresses(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[str]]:
+    """One server on files; two of them on PostgreSQL."""
+    server = server_of(request)
+    with ExitStack() as stack:
+        yield [stack.enter_context(serving(tmp_path, server)) for _ in range(2 if server else 1)]
+
+
+def ask(address: str, method: str, told: dict[str, Any] | None = None, *, id: str) -> tuple[int, bytes]:
+    connection = HTTPConnection(address, timeout=60)
+    try:
+        body = None if told is None else json.dumps(told)
+        connection.request(method, f"{PATH}?statementId={id}", body, HEADERS)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+@pytest.mark.mission("D1")
+def test_of_eight_different_statements_under_one_id_one_is_stored_in_each_of_30_rounds(addresses: list[str]) -> None:
+    together = threading.Barrier(AT_ONCE)
+
+    def put(place: int, id: str, told: dict[str, Any]) -> int:
+        together.wait()
+        return ask(addresses[place % len(addresses)], "PUT", told, id=id)[0]
+
+    with ThreadPoolExecutor(AT_ONCE) as crew:
+        for number in range(ROUNDS):
+            id = uuid(f"round {number}")
+            versions = [statement(f"round {number}", result={"response": str(n)}) for n in range(AT_ONCE)]
+            statuses = list(crew.map(put, range(AT_ONCE), [id] * AT_ONCE, versions))
+            assert Counter(statuses) == {204: 1, 409: AT_ONCE - 1}, f"round {number}"
+            winner = versions[statuses.index(204)]
+            for address in addresses:
+                assert json.loads(ask(address, "GET", id=id)[1])["result"] == winner["result"], "who was told so is it"
+            assert put_again(addresses[0], id, winner) == 204
+
+
+def put_again(address: str, id: str, told: dict[str, Any]) -> int:
+    return ask(address, "PUT", told, id=id)[0]

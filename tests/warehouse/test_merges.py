@@ -1,0 +1,168 @@
+"""Merging rows that may have come before: the same once more, or another one under the key of the first."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onceward import ConfigurationError, InvalidKey, PayloadMismatch, SourceError
+from onceward.warehouse import ComparesRows, Merged, Table, open_warehouse
+from tests.servers.postgres import Postgres, execute
+
+FACTS = Table(
+    name="facts",
+    columns={"id": "text", "digest": "text", "at": "integer", "said": "json", "seen": "time"},
+    key=("id",),
+    same_by=("digest", "at"),
+)
+
+
+@pytest.fixture(params=["duckdb", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "duckdb":
+        return f"duckdb:///{tmp_path}/house.duckdb"
+    server: Postgres = request.getfixturevalue("postgres")
+    schema: str = request.getfixturevalue("schema")
+    for table in ("facts", "pairs", "onceward_loads"):
+        execute(f"DROP TABLE IF EXISTS {schema}.{table}", url=server.url)
+    return f"{server.url}?schema={schema}"
+
+
+@pytest.fixture
+def house(url: str) -> Iterator[ComparesRows]:
+    house = opened(url)
+    house.prepare(FACTS)
+    yield house
+    house.close()
+
+
+def opened(url: str) -> ComparesRows:
+    house = open_warehouse(url)
+    assert isinstance(house, ComparesRows)
+    return house
+
+
+def fact(id: str, digest: str, **more: Any) -> dict[str, Any]:
+    return {"id": id, "digest": digest, **more}
+
+
+def told(house: ComparesRows) -> dict[str, str]:
+    return dict(house.query("SELECT id, digest FROM facts"))
+
+
+@pytest.mark.mission("D1")
+def test_a_verdict_for_each_row_in_their_order(house: ComparesRows) -> None:
+    assert house.merge(FACTS, [fact("a", "1"), fact("b", "1")]) == Merged(("inserted", "inserted"))
+    rows = [fact("c", "1"), fact("a", "1", said={"other": 1}), fact("b", "2")]
+    assert house.merge(FACTS, rows) == Merged(("inserted", "same", "different"))
+    assert told(house) == {"a": "1", "b": "1", "c": "1"}
+    assert house.query("SELECT said FROM facts WHERE id = ?", ["a"]) == [(None,)], "the first one stays"
+
+
+def test_a_missing_value_agrees_with_any(house: ComparesRows) -> None:
+    house.merge(FACTS, [fact("a", "1", at=7), fact("b", "1")])
+    rows = [fact("a", "1"), fact("a", "1", at=8), fact("b", "1", at=9), fact("b", "2")]
+    assert house.merge(FACTS, rows).verdicts == ("same", "different", "same", "different")
+
+
+def test_rows_of_one_key_in_one_batch_are_compared_with_what_is_stored(house: ComparesRows) -> None:
+    house.merge(FACTS, [fact("a", "1")])
+    rows = [fact("a", "2"), fact("a", "1"), fact("b", "1"), fact("b", "2"), fact("b", "1"), fact("a", "2")]
+    verdicts = ("different", "same", "inserted", "different", "same", "different")
+    assert house.merge(FACTS, rows).verdicts == verdicts
+    assert told(house) == {"a": "1", "b": "1"}
+
+
+@pytest.mark.mission("D1")
+def test_whole_means_all_of_it_or_nothing(house: ComparesRows) -> None:
+    house.merge(FACTS, [fact("a", "1")], whole=True)
+    with pytest.raises(PayloadMismatch, match=r"facts has another row under a: nothing was put in \[key a\]"):
+        house.merge(FACTS, [fact("b", "1"), fact("a", "2"), fact("c", "1")], whole=True)
+    assert told(house) == {"a": "1"}
+    assert house.merge(FACTS, [fact("b", "1"), fact("a", "1")], whole=True).inserted == 1, "and it can be used again"
+
+
+def test_many_that_differ_are_not_all_named(house: ComparesRows) -> None:
+    house.merge(FACTS, [fact(str(n), "1") for n in range(9)])
+    with pytest.raises(PayloadMismatch, match=r"0; 1; 2; 3; 4 and 4 more"):
+        house.merge(FACTS, [fact(str(n), "2") for n in range(9)], whole=True)
+
+
+def test_a_row_that_cannot_be_read_stops_the_merge_before_anything_is_written(house: ComparesRows) -> None:
+    with pytest.raises(InvalidKey, match="row 2: digest is no text"):
+        house.merge(FACTS, [fact("a", "1"), {"id": "b", "digest": 7}])
+    with pytest.raises(InvalidKey, match="row 1 has no id"):
+        house.merge(FACTS, [{"digest": "1"}])
+    assert told(house) == {}
+    assert house.merge(FACTS, []) == Merged(())
+
+
+def test_a_key_of_several_columns_with_a_time_among_them(house: ComparesRows) -> None:
+    pairs = Table(
+        name="pairs",
+        columns={"who": "text", "seen": "time", "digest": "text"},
+        key=("who", "seen"),
+        same_by=("digest",),
+    )
+    house.prepare(pairs)
+    row = {"who": "anna", "seen": "2026-03-01T12:00:00Z", "digest": "1"}
+    again = row | {"seen": "2026-03-01T13:00:00+01:00"}
+    assert house.merge(pairs, [row, again]).verdicts == ("inserted", "same")
+    assert house.merge(pairs, [again | {"digest": "2"}]).verdicts == ("different",)
+
+
+def test_what_is_there_is_found_by_one_question(house: ComparesRows) -> None:
+    house.merge(FACTS, [fact("a", "1", at=7), fact("b", "2")])
+    assert house.found(FACTS, ["b", "a", "x"], ("digest", "at")) == {"b": ("2", None), "a": ("1", 7)}
+    assert house.known(FACTS, ["b", "x"]) == {"b"}
+    with pytest.raises(ConfigurationError, match="'said' cannot be looked up"):
+        house.found(FACTS, ["a"], ("said",))
+
+
+def test_a_constraint_of_the_owner_refuses_the_whole_merge(house: ComparesRows) -> None:
+    strict = Table(name="strict", columns={"id": "text", "digest": "text"}, key=("id",), same_by=("digest",))
+    if house.name.startswith("duckdb"):
+        house.query("CREATE TABLE strict (id VARCHAR PRIMARY KEY, digest VARCHAR CHECK (digest <> 'no'))")
+    else:
+        pytest.skip("the constraint of a load is shown on PostgreSQL, too; this is the same way")
+    house.prepare(strict)
+    with pytest.raises(SourceError, match="strict refuses a row"):
+        house.merge(strict, [fact("a", "1"), fact("b", "no")])
+    assert house.query("SELECT count(*) FROM strict") == [(0,)]
+
+
+def test_a_table_says_what_makes_a_row_the_same(house: ComparesRows) -> None:
+    plain = Table(name="facts", columns={"id": "text"}, key=("id",))
+    with pytest.raises(ConfigurationError, match="does not say what makes a row the same"):
+        house.merge(plain, [{"id": "a"}])
+    with pytest.raises(ConfigurationError, match="replaced rows may differ"):
+        Table(name="t", columns={"id": "text", "d": "text"}, key=("id",), on_match="replace", same_by=("d",))
+    with pytest.raises(ConfigurationError, match="has no column 'digest'"):
+        Table(name="t", columns={"id": "text"}, key=("id",), same_by=("digest",))
+
+
+@pytest.mark.mission("D1")
+def test_of_eight_at_once_one_is_put_in_and_the_others_are_told(house: ComparesRows, url: str) -> None:
+    """On DuckDB as threads of one process, on PostgreSQL each with a connection of its own."""
+    houses = [house] * 8 if url.startswith("duckdb") else [house, *(opened(url) for _ in range(7))]
+    for number in range(20):
+        together = threading.Barrier(8)
+        verdicts: list[str] = []
+
+        def put(mine: ComparesRows, digest: str, id: str = str(number), together: threading.Barrier = together) -> None:
+            together.wait()
+            verdicts.extend(mine.merge(FACTS, [fact(id, digest)]).verdicts)  # noqa: B023 (ends within the round)
+
+        crew = [threading.Thread(target=put, args=(mine, str(n))) for n, mine in enumerate(houses)]
+        for one in crew:
+            one.start()
+        for one in crew:
+            one.join()
+        assert sorted(verdicts) == ["different"] * 7 + ["inserted"], f"round {number}"
+    for other in houses[1:]:
+        if other is not house:
+            other.close()
