@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 
+from onceward.errors import OncewardError
 from onceward.model.readable import escape
 
 from .events import Bus, Event
 
 logger = logging.getLogger("onceward")
+raised = logging.getLogger("onceward.raised")
+"""Of its own, because a traceback may quote what was delivered: whoever minds that turns it off."""
 
 
 def log(event: Event) -> None:
@@ -34,6 +37,12 @@ def log(event: Event) -> None:
         f": {details}" if details else "",
         extra={f"onceward_{name}": getattr(event, name) for name in event.__struct_fields__},
     )
+
+
+def log_raised(error: object, key: str) -> None:
+    """What the work raised, where no caller gets it: a sender must not, and a queue has none. Ours are events."""
+    if isinstance(error, Exception) and not isinstance(error, OncewardError):
+        raised.warning("%s: the work raised", escape(key), exc_info=error)
 
 
 def _complain(event: Event, error: Exception) -> None:
