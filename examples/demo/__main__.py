@@ -13,10 +13,9 @@ import time
 
 from examples.demo.ending import ending, opening
 from examples.demo.systems import SYSTEMS, Listed
-from onceward import Once
-from onceward.errors import OncewardError, StoreNotSetUp
+from onceward.errors import OncewardError
 from onceward.testing.storm import Plan, Run, Trouble, storm
-from onceward.testing.storm.program import INTERRUPTED, ended_like_ctrl_c
+from onceward.testing.storm.program import INTERRUPTED, ended_like_ctrl_c, store_away
 from onceward.testing.storm.report import report
 from onceward.testing.storm.scoreboard import Scoreboard
 
@@ -69,9 +68,9 @@ def main(arguments: list[str]) -> int:
     if not systems:
         print("there is no system to run", file=sys.stderr)
         return 1
-    trouble = unusable(chosen.store) if chosen.store else None
-    if trouble is not None:
-        print(f"this store cannot be used: {trouble}", file=sys.stderr)
+    away = store_away(chosen.store)
+    if away is not None:
+        print(f"there is no storm: {away}", file=sys.stderr)
         return 1
     plans = {listed: planned(chosen, listed, len(systems)) for listed in systems}
     plan = plans[systems[0]]
@@ -86,18 +85,6 @@ def main(arguments: list[str]) -> int:
     print(ending(runs, plan, time.monotonic() - started, board.paint))
     left_out = bool(missing) and bool(chosen.system or os.environ.get("CI"))
     return 0 if not gave_up and not left_out and all(run.audit.passed for run in runs) else 1
-
-
-def unusable(store: str) -> str | None:
-    """Why no system could run there. That tables are missing is no reason: each makes its own."""
-    try:
-        with Once(store) as once:
-            once.read("demo")
-    except StoreNotSetUp:
-        return None
-    except OncewardError as error:
-        return str(error)
-    return None
 
 
 def run_all(plans: dict[Listed, Plan], board: Scoreboard) -> tuple[list[Run], bool]:

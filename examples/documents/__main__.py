@@ -23,7 +23,7 @@ from examples.documents.models import Models
 from examples.documents.pipeline import Documents
 from examples.documents.samples import lines, pdf
 from examples.documents.stand_in import stand_in
-from onceward import ConfigurationError, Once, content_key
+from onceward import Once, OncewardError, content_key
 from onceward.objects import open_objects
 from onceward.testing import storm
 from onceward.warehouse import open_warehouse
@@ -121,7 +121,7 @@ class Server(ThreadingMixIn, WSGIServer):
 if __name__ == "__main__":
     try:
         sys.exit(main(sys.argv[1:]))
-    except ConfigurationError as error:
+    except (OncewardError, FileNotFoundError) as error:
         sys.exit(f"python -m examples.documents: {error}")
     except KeyboardInterrupt:
         sys.exit(130)

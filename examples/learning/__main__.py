@@ -19,6 +19,7 @@ from msgspec import json
 from examples.learning.consumer import read, stored
 from examples.learning.place import opened
 from examples.learning.tables import ENRICHED
+from onceward.errors import OncewardError
 from onceward.queues import Message
 
 FILES = Path(__file__).with_name("files")
@@ -67,6 +68,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     consume.add_argument("--size", type=int, required=True, help="how many there are in all, for the bar")
     consume.add_argument("--largest", type=int, default=2_000, help="statements in one merge, default %(default)s")
     consume.add_argument("--ack-deadline", type=float, default=30.0, help="seconds, default %(default)s")
+    words.add_parser("storm", help="duplicates, disorder and kills, then an audit", add_help=False)
     bring = words.add_parser("import", help="a CSV file of users")
     bring.add_argument("file", type=Path)
     for one in (serve, consume, bring):
@@ -109,4 +111,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except OncewardError as error:
+        sys.exit(f"python -m examples.learning: {error}")

@@ -60,7 +60,7 @@ def test_a_store_that_cannot_be_reached_is_a_line_before_anything_is_run(capfd: 
     assert demo.main(["--system", "fleet", "--store", "redis://127.0.0.1:1"]) == 1
     out, err = capfd.readouterr()
     assert out == ""
-    assert err.startswith("this store cannot be used: redis://127.0.0.1:1")
+    assert err.startswith("there is no storm: redis://127.0.0.1:1")
     assert err.count("\n") == 1
 
 
