@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 from uuid import UUID, uuid5
 
 import msgspec
@@ -13,7 +14,7 @@ from onceward import Mismatch, Once, Outcome, PayloadMismatch
 from onceward.queues import Batch, Consumer, Message, Queue
 
 NAMELESS = UUID("5f0f2e0a-2f0b-4d0c-9d57-0f3d5a4b7c11")
-"""Under which statements without an id are named after their messages: a redelivery has the same name."""
+"""Of statements that have no name but that of their message."""
 
 Told = list[Incoming]
 
@@ -28,11 +29,18 @@ def read(message: Message) -> Told:
     """Raises `Invalid`: then the message is set aside, for a person to look at."""
     told = msgspec.json.decode(message.body)
     many = told if isinstance(told, list) else [told]
-    if not message.id and not all(isinstance(one, dict) and one.get("id") for one in many):
+    return [incoming(one, id=_named(one, message, place)) for place, one in enumerate(many)]
+
+
+def _named(told: Any, message: Message, place: int) -> str | None:
+    """For a statement without an id: after its message, so that a redelivery has the same name."""
+    if isinstance(told, dict) and told.get("id"):
+        return None
+    if not message.id:
         raise Invalid(
             "neither the statement nor its message has an id: a redelivery could not be told from another one"
         )
-    return [incoming(one, id=str(uuid5(NAMELESS, f"{message.id}/{place}"))) for place, one in enumerate(many)]
+    return str(uuid5(NAMELESS, f"{message.id}/{place}"))
 
 
 def stored(learning: Learning, events: Sequence[Told]) -> list[Outcome[None] | None]:

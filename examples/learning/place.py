@@ -16,6 +16,10 @@ from onceward.identity import People
 from onceward.warehouse import ComparesRows, open_warehouse
 
 
+MEMORY = "192MB"
+"""Of DuckDB, however large its file is. Left alone, it takes most of the machine."""
+
+
 class Place(Struct, frozen=True):
     """Open, for as long as the block lasts."""
 
@@ -34,6 +38,8 @@ def opened(folder: Path, server: str = "", kind: type[Learning] = Learning) -> I
     warehouse = open_warehouse(house)
     if not isinstance(warehouse, ComparesRows):
         raise ConfigurationError(f"{warehouse.name} cannot compare statements", hint="use DuckDB or PostgreSQL")
+    if not server:
+        warehouse.query(f"SET memory_limit = '{MEMORY}'")
     try:
         with People(users, fields=IDENTIFIERS) as people, Once(store, app="learning") as once:
             yield Place(kind(people, warehouse), once)
