@@ -39,4 +39,4 @@ def main(*, quick: bool, as_json: bool) -> int:
 
 def is_steady(found: Figures) -> bool:
     """Whether the second half of the way took no more memory than the first had."""
-    return len(found.peak_mib) < 4 or found.peak_mib[-1] <= STEADY * found.peak_mib[1]  # noqa: PLR2004 (quarters)
+    return len(found.peak_mib) < 4 or found.peak_mib[-1] <= STEADY * found.peak_mib[1]
