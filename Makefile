@@ -3,6 +3,9 @@
 
 PYTHON ?= python3
 ARGS ?=
+SYSTEM =
+SECONDS =
+STORE =
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -22,8 +25,10 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' Makefile
 
-demo: $(RUNTIME) ## workers killed at random, then the audit of what they really wrote (ARGS=--quick, --unguarded)
-	$(PY) -m examples.demo $(ARGS)
+demo: $(RUNTIME) ## five systems, their workers killed at random; then audits (ARGS=--quick, --unguarded; SYSTEM=fleet SECONDS=20 STORE=…)
+	$(if $(STORE),$(install-drivers))
+	@$(PY) -m examples.demo $(if $(SYSTEM),--system $(SYSTEM)) $(if $(SECONDS),--seconds $(SECONDS)) \
+	    $(if $(STORE),--store '$(STORE)') $(ARGS)
 
 test: $(DEV) ## lint, types, then the tests (ARGS goes to pytest)
 	$(run-lint)
@@ -47,6 +52,10 @@ clean: ## remove .venv, caches and builds
 	find . -path ./.git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # Recipes shared by several targets, not prerequisites of `test`: so `make -j` keeps their order.
+define install-drivers
+$(INSTALL) --editable '.[demo,postgres,redis]' 'psycopg[binary]'
+endef
+
 define run-lint
 $(PY) -m ruff check .
 $(PY) -m ruff format --check .
@@ -73,8 +82,9 @@ $(UV): $(PY)
 	$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv
 	@touch $@
 
+# The package, and what the systems of the demo use beside it.
 $(RUNTIME): $(UV) pyproject.toml constraints.txt
-	$(INSTALL) --editable .
+	$(INSTALL) --editable '.[demo]'
 	@touch $@
 
 # Waits for the runtime, so that `make -j demo test` never installs twice at the same time.

@@ -1,7 +1,7 @@
 """The long, random tests: `python -m tests.soak [--small] [--minutes N] [--into FOLDER]`.
 
 New random examples by the thousand for every property, random histories for every store, kills at every call and again
-in the recovery, every order of a race, the demo again and again with other seeds, and recorded histories of real runs.
+in the recovery, every order of a race, storms again and again with other seeds, and recorded histories of real runs.
 The report has the commit, the command and the figures of this very run.
 """
 
@@ -26,8 +26,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from examples.demo.crew import Trouble
-from examples.demo.run import Plan, run
+from examples.demo.systems import SYSTEMS
+from onceward.testing.storm import Plan, Trouble, storm
 from tests.chaos.barrage import barrage
 from tests.chaos.calendar import AUTUMN, YEAR, complaints, in_words, simulated
 from tests.chaos.saga_lives import SCENES, theatre, verified
@@ -39,11 +39,12 @@ from tests.evidence.schedules import BOUND, explore
 from tests.imports.large import large
 from tests.learning.large import large as backlog
 from tests.proof import report as model
+from tests.servers.postgres import Postgres, find_binaries
 
 ROOT = Path(__file__).resolve().parents[1]
 EVIDENCE = ROOT / "docs" / "evidence"
 A_TEST = 6 * 3600  # seconds: five thousand examples take their time
-SEED = 1_000  # first of the demo's; the usual runs have small ones
+SEED = 1_000  # first of a storm's; the usual runs have small ones
 MOST_ORDERS = 5_000  # of one race, about ten minutes
 THREE_ENDINGS = 3  # one for each of the three that race
 
@@ -60,6 +61,9 @@ ON_A_SERVER = ("-k", "valkey", "tests/integration", "tests/unit", "tests/endpoin
 QUEUES = ("tests/queues/test_storm.py", "tests/queues/test_cloud.py")
 COUNTERS = ("tests/chaos/test_counters.py",)
 ON_POSTGRESQL = ("-k", "random_histories or crew", "tests/conformance/test_postgres.py", "tests/chaos")
+
+
+SCORED = ("delivered", "acknowledged", "executed", "replayed", "stale", "killed", "redelivered", "taken_over")
 
 
 class Section(NamedTuple):
@@ -119,44 +123,47 @@ def modelled(*, deep: bool) -> Section:
     return Section("The protocol as a model", command, done.holds, figures)
 
 
-def demos(plan: Plan, minutes: float) -> Section:
-    """The demo with one seed after another, until the time is over."""
+def storms(system: str, plan: Plan, minutes: float, store: str = "") -> Section:
+    """The storm of a system with one seed after another, until the time is over."""
     total: Counter[str] = Counter()
     ends = time.monotonic() + minutes * 60
     seed = plan.seed
     passed = True
     while passed and (seed == plan.seed or time.monotonic() < ends):
         try:
-            done = run(plan._replace(seed=seed))
+            done = storm(system, replace(plan, seed=seed, store=store))
         except Trouble as trouble:
             print(f"seed {seed}: {trouble}", file=sys.stderr)
             passed = False
             break
         passed = done.audit.passed
-        print(f"  demo, seed {seed}: {done.audit}", flush=True)
-        total.update(done.counts)
-        total.update(orders=done.audit.orders, rows=done.audit.rows, duplicates=done.audit.duplicates)
-        total.update(lost=done.audit.lost, wrong=done.audit.wrong, silent=done.audit.orders - done.counts["executed"])
+        print(f"  {system}, seed {seed}: {done.audit}", flush=True)
+        total.update({name: getattr(done.score, name) for name in SCORED}, **done.audit.counted)
+        total.update(events=done.events, expected=done.audit.expected, effects=done.audit.effects)
+        total.update({name: len(getattr(done.audit, name)) for name in ("duplicates", "lost", "wrong")})
         seed += 1
-    command = f"python -m examples.demo --deliveries {plan.deliveries} --workers {plan.workers} --kills {plan.kills}"
+    name = system.partition(":")[0]
+    where = f"on {store.partition(':')[0]}" if store else "embedded"
+    seeds = f"{plan.seed}" + (f" … {seed - 1}" if seed > plan.seed + 1 else "")
+    size = f"{plan.deliveries} deliveries" if plan.deliveries else f"{plan.seconds:g} s"
     return Section(
-        "Workers killed at random",
-        f"{command} --seed {plan.seed}" + (f" … {seed - 1}" if seed > plan.seed + 1 else ""),
+        f"Storm of {name}, {where}",
+        f"onceward.testing.storm {system}: {size}, {plan.workers} workers, seeds {seeds}",
         passed,
-        [
-            ("runs", seed - plan.seed),
-            ("deliveries acknowledged", total["acknowledged"]),
-            ("kills", total["kills"]),
-            ("redelivered after a kill", total["redelivered"]),
-            ("taken over", total["taken over"]),
-            ("charged by a worker that died before it could say so", total["silent"]),
-            ("orders", total["orders"]),
-            ("rows", total["rows"]),
-            ("duplicates", total["duplicates"]),
-            ("lost", total["lost"]),
-            ("wrong amounts", total["wrong"]),
-        ],
+        [("runs", seed - plan.seed), *((name.replace("_", " "), number) for name, number in total.items())],
     )
+
+
+def stormed(system: str, plan: Plan, minutes: float, server: bool) -> Section:
+    """The storm of a system on its embedded store, or on a PostgreSQL of this run."""
+    if not server:
+        return storms(system, plan, minutes)
+    postgres = Postgres(find_binaries())
+    try:
+        postgres.start()
+        return storms(system, plan, minutes, postgres.url)
+    finally:
+        postgres.remove()
 
 
 def kills(*, small: bool, minutes: float) -> Section:
@@ -308,7 +315,8 @@ class Chosen(argparse.Namespace):
 def parts(small: bool, minutes: float) -> dict[str, Callable[[], Section]]:
     """Every part of a soak, by its name."""
     profile = "ci" if small else "soak"
-    plan = Plan(600, 3, 6, SEED) if small else Plan(20_000, 4, 120, SEED)
+    plan = Plan(deliveries=300, workers=3, seed=SEED) if small else Plan(deliveries=20_000, kills=120, seed=SEED)
+    of_a_system = Plan(deliveries=100, workers=2, kills=2, seed=SEED) if small else Plan(seconds=60, seed=SEED)
     suites = {
         "Properties": PROPERTIES,
         "Random histories of every store": HISTORIES,
@@ -329,19 +337,26 @@ def parts(small: bool, minutes: float) -> dict[str, Callable[[], Section]]:
         "A large import": partial(large_import, small=small),
         "A backlog of statements": partial(statements, small=small),
         "The protocol as a model": partial(modelled, deep=not small),
-        "Workers killed at random": partial(demos, plan, 0 if small else minutes),
+        "Workers killed at random": partial(storms, "tests.chaos.orders:SYSTEM", plan, 0 if small else minutes),
+        **{
+            f"Storm of {listed.name}, {where}": partial(
+                stormed, listed.place, of_a_system, 0 if small else minutes / 2, server
+            )
+            for listed in SYSTEMS
+            for where, server in (("embedded", False), ("on a server", True))
+        },
         "Recorded histories": partial(recorded_histories, small=small, minutes=minutes / 4),
     }
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description="The long, random tests.")
-    parser.add_argument("--small", action="store_true", help="to see that it works: few examples, one quick demo")
+    parser.add_argument("--small", action="store_true", help="to see that it works: few examples, one quick storm")
     parser.add_argument(
         "--minutes",
         type=float,
         default=20.0,
-        help="of demos, default 20; half as many of kills, a quarter of histories",
+        help="of storms, default 20; half as many of kills and of each system's storm, a quarter of histories",
     )
     parser.add_argument("--only", default="", help="parts whose names contain this; the report names what was run")
     parser.add_argument(

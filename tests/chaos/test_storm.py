@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice, pairwise
 from pathlib import Path
 
@@ -101,8 +101,8 @@ def test_the_same_traffic_without_onceward_fails_the_audit_which_names_the_dupli
 
 
 def test_a_storm_of_some_time_takes_new_events_until_it_is_over_and_finishes_what_is_out() -> None:
-    run = storm(ORDERS, Plan(seconds=1.5, workers=2, kills=1))
-    assert run.score.seconds >= 1.5
+    run = storm(ORDERS, Plan(seconds=1, workers=2, kills=1))
+    assert run.score.seconds >= 1
     assert run.events > 0
     assert run.audit.passed, run
 
@@ -116,8 +116,13 @@ def test_an_audit_passes_only_without_findings() -> None:
 def test_an_audit_counts_what_was_found_by_the_events_that_were_meant() -> None:
     audit = Audit.of([Event("a"), Event("b"), Event("c")], ["a", "c", "c", "x"], counted={"calls": 9})
     assert (audit.expected, audit.effects) == (3, 4)
-    assert (audit.duplicates, audit.lost, audit.wrong) == (["c"], ["b"], ["x: an effect that nobody meant"])
+    assert (audit.duplicates, audit.lost, audit.wrong) == (["c"], ["b"], ["x: nobody meant this"])
     assert audit.counted == {"calls": 9}
+    both = audit + Audit.of([Event("a"), Event("b")], ["a", "a"], what="charge", wrong=["late"])
+    assert (both.expected, both.effects) == (5, 6)
+    assert both.duplicates == ["c", "charge of a"]
+    assert both.lost == ["b", "charge of b"]
+    assert both.wrong == ["x: nobody meant this", "late"]
 
 
 def test_an_outcome_means_for_a_delivery_what_it_means_for_a_consumer() -> None:
@@ -139,15 +144,47 @@ def test_an_outcome_means_for_a_delivery_what_it_means_for_a_consumer() -> None:
 
 
 def test_a_worker_that_ends_by_itself_is_trouble_with_its_last_words() -> None:
+    before = family(os.getpid())
     with pytest.raises(Trouble, match=r"status 3 while it had order-10(.|\n)*I have had enough"):
         storm("tests.chaos.orders:IMPATIENT", Plan(deliveries=100, workers=2, kills=0))
-    assert workers() == []
+    assert family(os.getpid()) == before
+
+
+def test_a_system_that_cannot_be_imported_is_said_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "only_here.py").write_text(ONLY_HERE)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(Trouble, match=r"cannot be imported in a process of its own(.|\n)*not in a worker"):
+        storm("only_here:SYSTEM", Plan(deliveries=10))
+
+
+ONLY_HERE = """
+import sys
+from tests.chaos.orders import SYSTEM
+if "onceward.testing.storm.nursery" in sys.orig_argv:
+    raise ImportError("not in a worker")
+"""
+
+
+def test_a_system_with_threads_is_not_forked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "busy.py").write_text(BUSY)
+    monkeypatch.syspath_prepend(tmp_path)
+    run = storm("busy:SYSTEM", Plan(deliveries=60, workers=2, kills=1))
+    assert run.audit.passed
+    assert run.score.killed == 1
+
+
+BUSY = """
+import threading
+from tests.chaos.orders import SYSTEM
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+"""
 
 
 def test_work_that_never_succeeds_is_given_up_with_its_reason() -> None:
+    before = family(os.getpid())
     with pytest.raises(Trouble, match=r"no delivery was acknowledged for 1 s; left: order-\d(.|\n)*cannot be done"):
         storm("tests.chaos.orders:HOPELESS", Plan(deliveries=20, workers=1, kills=0, patience=1))
-    assert workers() == []
+    assert family(os.getpid()) == before
 
 
 def test_what_a_handler_prints_and_reads_does_not_meddle_with_the_storm(tmp_path: Path) -> None:
@@ -159,64 +196,78 @@ def test_what_a_handler_prints_and_reads_does_not_meddle_with_the_storm(tmp_path
 
 @pytest.fixture
 def supervisor(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A storm under way, with two workers."""
+    """A storm of two workers."""
     code = f"import sys; from onceward.testing.storm import main; sys.exit(main({ORDERS!r}, sys.argv[1:]))"
     with subprocess.Popen(
         [sys.executable, "-c", code, "--seconds", "100", "--workers", "2", "--folder", str(tmp_path)],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        stdout=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
         try:
-            assert process.stdout is not None
-            assert "delivered" in process.stdout.readline()
             yield process
         finally:
             process.kill()
 
 
+def under_way(supervisor: subprocess.Popen[str]) -> list[int]:
+    """The nursery and both workers, once they are there."""
+    await_that(lambda: len(family(supervisor.pid)) == 3, "they start")
+    return family(supervisor.pid)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_leaves_no_process_behind(supervisor: subprocess.Popen[str], number: signal.Signals) -> None:
-    begun = workers(supervisor.pid)
-    assert len(begun) == 2
+    begun = under_way(supervisor)
     supervisor.send_signal(number)
     _, said = supervisor.communicate(timeout=TOO_LONG)
     assert supervisor.returncode == 130
     assert "interrupted: nothing was audited" in said
-    assert not [pid for pid in begun if Path(f"/proc/{pid}").exists()]
+    assert not [pid for pid in begun if is_alive(pid)]
+
+
+def test_ctrl_c_while_workers_are_started_leaves_no_process_behind(supervisor: subprocess.Popen[str]) -> None:
+    await_that(lambda: bool(family(supervisor.pid)), "the nursery is begun")
+    begun = family(supervisor.pid)
+    supervisor.send_signal(signal.SIGINT)
+    supervisor.communicate(timeout=TOO_LONG)
+    assert not [pid for pid in begun if is_alive(pid)]
 
 
 def test_workers_end_when_their_supervisor_is_killed(supervisor: subprocess.Popen[str]) -> None:
-    begun = workers(supervisor.pid)
-    assert len(begun) == 2
+    begun = under_way(supervisor)
     supervisor.kill()
+    await_that(lambda: not any(is_alive(pid) for pid in begun), "nobody outlives the supervisor")
+
+
+def await_that(condition: Callable[[], bool], what: str) -> None:
     patience = time.monotonic() + TOO_LONG
-    while any(is_alive(pid) for pid in begun):
-        assert time.monotonic() < patience, "a worker outlives its supervisor"
-        time.sleep(0.05)
+    while not condition():
+        assert time.monotonic() < patience, what
+        time.sleep(0.01)
 
 
-def workers(of: int = os.getpid()) -> list[int]:
-    """The worker processes of a supervisor."""
-    return [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/stat") if is_worker(path, of)]
-
-
-def is_worker(status: Path, of: int) -> bool:
-    try:
-        parent = int(status.read_text(errors="replace").rpartition(")")[2].split()[1])
-        return parent == of and b"onceward.testing.storm.worker" in (status.parent / "cmdline").read_bytes()
-    except OSError:
-        return False
+def family(of: int) -> list[int]:
+    """Children and children's children that are alive."""
+    parents = dict(map(stat, Path("/proc").glob("[0-9]*/stat")))
+    found = [pid for pid, (parent, state) in parents.items() if parent == of and state != "Z"]
+    return [*found, *(pid for child in found for pid in family(child))]
 
 
 def is_alive(pid: int) -> bool:
+    _, (_, state) = stat(Path(f"/proc/{pid}/stat"))
+    return state not in ("", "Z")  # nobody may be there to bury it
+
+
+def stat(path: Path) -> tuple[int, tuple[int, str]]:
+    """A process, its parent and its state; no state if it is gone."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+        state, parent = path.read_text(errors="replace").rpartition(")")[2].split()[:2]
     except OSError:
-        return False
-    return state != "Z"  # nobody may be there to bury it
+        state, parent = "", "0"
+    return int(path.parent.name), (int(parent), state)
 
 
 # ── The command ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -235,6 +286,11 @@ def test_the_command_says_what_was_counted_and_fails_if_the_audit_does(capsys: p
     said = capsys.readouterr().out
     assert "orders FAILED" in said
     assert "  duplicate: order-" in said
+
+
+def test_the_command_says_so_if_a_system_cannot_be_opened(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("examples.submissions.storm:SYSTEM", ["--store", "nosuch://place"]) == 1
+    assert "nosuch" in capsys.readouterr().err
 
 
 def test_the_command_tells_why_it_could_not_finish(capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,7 +37,7 @@ class Event(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """What a worker says about one delivery. An `attempt` above 1: taken over from a worker that died."""
+    """What a worker says about one delivery. An `attempt` above 1: somebody tried before, and died or failed."""
 
     said: Said
     attempt: int = 0
@@ -94,20 +94,35 @@ class Audit(Struct, frozen=True):
         events: Iterable[Event],
         found: Iterable[str],
         *,
+        what: str = "",
         wrong: Sequence[str] = (),
         counted: dict[str, int] | None = None,
     ) -> Audit:
-        """Each of these events should have had one effect; `found` has the event's id for every effect there is."""
+        """Each of these events should have had one effect; `found` has the event's id for every effect there is.
+
+        Audits of several kinds of effects are added up; then `what` each of them is goes in front of the ids.
+        """
         expected = [event.id for event in events]
         effects = Counter(found)
-        strays = [f"{name}: an effect that nobody meant" for name in effects.keys() - set(expected)]
+        kind = f"{what} of " if what else ""
+        strays = sorted(effects.keys() - set(expected))
         return cls(
             expected=len(expected),
             effects=effects.total(),
-            duplicates=[name for name in expected if effects[name] > 1],
-            lost=[name for name in expected if not effects[name]],
-            wrong=[*wrong, *sorted(strays)],
+            duplicates=[kind + name for name in expected if effects[name] > 1],
+            lost=[kind + name for name in expected if not effects[name]],
+            wrong=[*wrong, *(f"{kind}{name}: nobody meant this" for name in strays)],
             counted=counted or {},
+        )
+
+    def __add__(self, other: Audit) -> Audit:
+        return Audit(
+            expected=self.expected + other.expected,
+            effects=self.effects + other.effects,
+            duplicates=[*self.duplicates, *other.duplicates],
+            lost=[*self.lost, *other.lost],
+            wrong=[*self.wrong, *other.wrong],
+            counted={**self.counted, **other.counted},
         )
 
     @property

@@ -14,7 +14,7 @@ from . import wire
 from .backlog import Backlog
 from .contract import ACKNOWLEDGED, Answer, Setting
 from .plan import Kill, Plan, planned_kills
-from .process import FAREWELL, Worker
+from .process import FAREWELL, Nursery, Worker
 from .score import Score
 from .traffic import Delivery
 
@@ -43,15 +43,15 @@ class Crew:
         self._dice = random.Random(f"{plan.seed} crew")
         self._selector = selectors.DefaultSelector()
         self._workers: list[Worker] = []
+        self._orphans: set[str] = set()  # events that a worker had in hand when it was killed
         self._log_path = Path(setting.folder) / "workers.log"
         self._started = self._last = time.monotonic()
 
     def run(self, show: Callable[[Score], None]) -> None:
         """Until every delivery is acknowledged. Raises `Trouble`; leaves no process behind in any case."""
-        with self._log_path.open("ab") as self._log:
+        with self._log_path.open("ab") as log, Nursery(self._system, log) as self._nursery:
             try:
-                for place in range(self._plan.workers):
-                    self._start(place)
+                self._assemble(show)
                 while not self._backlog.empty:
                     self._step()
                     show(self.score)
@@ -62,18 +62,39 @@ class Crew:
                     worker.bury()
                 self._selector.close()
 
+    def _assemble(self, show: Callable[[Score], None]) -> None:
+        """The time begins when all are there: starting may take longer than the run."""
+        if not self._nursery.open(self._plan.patience):
+            raise Trouble(f"{self._system} cannot be imported in a process of its own{self._tail()}")
+        for place in range(self._plan.workers):
+            self._start(place)
+        while not all(worker.ready for worker in self._workers):
+            self._listen(LOOK)
+            show(self.score)
+            if time.monotonic() - self._last > self._plan.patience:
+                raise Trouble(f"the workers have not started for {self._plan.patience:g} s{self._tail()}")
+        self._started = self._last = time.monotonic()
+
     def _step(self) -> None:
         now = time.monotonic()
         self._tell_time(now)
+        self._plan_kills(now)
+        if self._enough_left or not self._holds_back(now):
+            self._hand_out(now)
+        self._kill(now)
+        self._listen(self._until_next_kill(now))
+        if now - self._last > self._plan.patience:
+            raise Trouble(f"no delivery was acknowledged for {self._plan.patience:g} s{self._who_is_left()}")
+
+    def _hand_out(self, now: float) -> None:
         for worker in self._workers:
             if worker.ready and worker.in_hand is None and (delivery := self._backlog.take(now)) is not None:
                 worker.hand(delivery)
                 self.score.delivered += 1
-        self._kill(now)
-        for key, _ in self._selector.select(self._until_next_kill(now)):
+
+    def _listen(self, patience: float) -> None:
+        for key, _ in self._selector.select(patience):
             self._hear(key.data)
-        if now - self._last > self._plan.patience:
-            raise Trouble(f"no delivery was acknowledged for {self._plan.patience:g} s{self._who_is_left()}")
 
     def _tell_time(self, now: float) -> None:
         self.score.seconds = now - self._started
@@ -91,16 +112,29 @@ class Crew:
 
     def _start(self, place: int) -> None:
         lease = round(self._dice.uniform(*LEASES), 2)
-        worker = Worker(self._system, replace(self._setting, lease=lease), self._log)
+        worker = self._nursery.start(replace(self._setting, lease=lease))
         self._workers[place : place + 1] = [worker]
         self._selector.register(worker.outbox, selectors.EVENT_READ, place)
 
-    def _kill(self, now: float) -> None:
+    def _plan_kills(self, now: float) -> None:
         while self._kills and self._kills[-1].after <= self.score.progress:
             kill = self._kills.pop()
             self._due.append((now + kill.delay, kill))
+
+    @property
+    def _enough_left(self) -> bool:
+        """Whoever kills faster than workers start sees nothing but workers that start."""
+        alive = sum(worker.ready and not worker.killed for worker in self._workers)
+        return 2 * alive > len(self._workers)
+
+    def _holds_back(self, now: float) -> bool:
+        """A kill is due and has to wait. If deliveries are counted, they wait with it: all kills fall into the run."""
+        return self._plan.seconds is None and any(at <= now for at, _ in self._due)
+
+    def _kill(self, now: float) -> None:
         for at, kill in [due for due in self._due if due[0] <= now]:
-            if (victim := self._victim(kill.victim)) is not None:
+            victim = self._victim(kill.victim) if self._enough_left else None
+            if victim is not None:
                 self._due.remove((at, kill))
                 victim.kill()
                 self.score.killed += 1
@@ -126,7 +160,7 @@ class Crew:
             self._settle(delivery, answered.answer)
 
     def _settle(self, delivery: Delivery, answer: Answer) -> None:
-        self.score.count(answer)
+        self.score.count(answer, orphaned=delivery.event.id in self._orphans)
         if answer.said in ACKNOWLEDGED:
             self._backlog.acknowledge(delivery)
             self._last = time.monotonic()
@@ -146,6 +180,7 @@ class Crew:
             raise Trouble(f"a worker ended by itself, with status {status}{holding}{self._tail()}")
         if worker.in_hand is not None:
             self.score.redelivered += 1
+            self._orphans.add(worker.in_hand.event.id)
             self._return(worker.in_hand)
         self._start(place)
 

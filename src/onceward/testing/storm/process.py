@@ -1,40 +1,160 @@
-"""A worker process as the supervisor sees it."""
+"""Worker processes as the supervisor sees them, and the two ways to start one: forked by a nursery, or Python anew."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import socket
 import subprocess
 import sys
-from typing import IO
+from collections.abc import Sequence
+from typing import IO, Protocol, Self
 
 from . import wire
 from .contract import Setting
 from .traffic import Delivery
 
 FAREWELL = 10.0  # seconds for a worker that has nothing to do any more to end by itself
+PROMPT = 5.0  # seconds for one that was killed
+
+
+class Life(Protocol):
+    """A process that was started."""
+
+    def kill(self) -> None:
+        """By SIGKILL."""
+        ...
+
+    def end(self, patience: float) -> int:
+        """Its exit status, when it has ended; it is killed if it has not by then. May be asked again."""
+        ...
+
+
+class Fresh:
+    """A Python of its own."""
+
+    def __init__(self, system: str, inbox: int, outbox: int, log: IO[bytes]) -> None:
+        self._process = subprocess.Popen(  # noqa: S603 (our own worker)
+            [sys.executable, "-m", "onceward.testing.storm.worker", system],
+            env=environment(),
+            stdin=inbox,
+            stdout=outbox,
+            stderr=log,
+            start_new_session=True,  # as the nursery
+        )
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def end(self, patience: float) -> int:
+        try:
+            return self._process.wait(patience)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return self._process.wait()
+
+
+class Forked:
+    """A child of the nursery."""
+
+    def __init__(self, number: int, home: Nursery) -> None:
+        self._number = number
+        self._home = home
+        self._status: int | None = None
+
+    def kill(self) -> None:
+        if self._status is None:
+            os.kill(self._number, signal.SIGKILL)
+
+    def end(self, patience: float) -> int:
+        if self._status is None:
+            self._status = self._home.bury(self._number, patience)
+        return self._status
+
+
+class Nursery:
+    """The process that forks workers, if it can; else each of them is started anew. A context manager."""
+
+    def __init__(self, system: str, log: IO[bytes]) -> None:
+        self._system = system
+        self._log = log
+        self._line, self._theirs = socket.socketpair()
+        self._asked = False  # and not answered yet: an interrupt came in between
+        self._forks = False
+
+    def __enter__(self) -> Self:
+        with self._theirs:
+            self._process = subprocess.Popen(  # noqa: S603 (our own nursery)
+                [sys.executable, "-m", "onceward.testing.storm.nursery", self._system, str(self._theirs.fileno())],
+                env=environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+                pass_fds=[self._theirs.fileno()],
+                start_new_session=True,  # a Ctrl-C is for the supervisor, which then ends the others
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Whoever is left of the whole family ends here."""
+        self._line.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def open(self, patience: float) -> bool:
+        """Wait until it has imported the system. False: it could not, and the log says why."""
+        self._line.settimeout(patience)
+        try:
+            said = self._line.recv(wire.LARGEST)
+        except TimeoutError:
+            return False
+        self._forks = said == wire.START and sys.platform != "darwin"  # there, not even unused libraries may fork
+        return bool(said)
+
+    def start(self, setting: Setting) -> Worker:
+        """A worker that is about to open everything."""
+        their_inbox, our_outbox = os.pipe()
+        our_inbox, their_outbox = os.pipe()
+        try:
+            life: Life = (
+                Forked(int(self.ask(wire.START, [their_inbox, their_outbox])), self)
+                if self._forks
+                else Fresh(self._system, their_inbox, their_outbox, self._log)
+            )
+        finally:
+            os.close(their_inbox)
+            os.close(their_outbox)
+        return Worker(life, os.fdopen(our_outbox, "wb"), our_inbox, setting)
+
+    def bury(self, number: int, patience: float) -> int:
+        """The exit status of a worker. After an interrupt nobody asks: all of them are ended together."""
+        if self._asked:
+            return -signal.SIGKILL
+        self._line.settimeout(patience + PROMPT)
+        return int(self.ask(b"%s %d %f" % (wire.BURY, number, patience)))
+
+    def ask(self, request: bytes, pipes: Sequence[int] = ()) -> bytes:
+        self._asked = True
+        socket.send_fds(self._line, [request], pipes)
+        answer = self._line.recv(wire.LARGEST)
+        self._asked = False
+        return answer
 
 
 class Worker:
     """One process, and the delivery that it has in hand."""
 
-    def __init__(self, system: str, setting: Setting, log: IO[bytes]) -> None:
-        self.process = subprocess.Popen(  # noqa: S603 (our own worker)
-            [sys.executable, "-m", "onceward.testing.storm.worker", system],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},  # what we can import, it can
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            start_new_session=True,  # a Ctrl-C is for the supervisor, which then ends the others
-        )
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self._inbox = self.process.stdin
-        self.outbox = self.process.stdout
+    def __init__(self, life: Life, inbox: IO[bytes], outbox: int, setting: Setting) -> None:
+        self._life = life
+        self._inbox = inbox
+        self.outbox = outbox
         self.in_hand: Delivery | None = None
         self.ready = False
         self.killed = False
         self._heard = b""
+        self._buried: int | None = None
         self._write(wire.line(setting))
 
     def hand(self, delivery: Delivery) -> None:
@@ -48,7 +168,7 @@ class Worker:
 
     def hear(self) -> list[wire.Answered] | None:
         """What it answered since; None if it is gone."""
-        piece = os.read(self.outbox.fileno(), 65536)
+        piece = os.read(self.outbox, 65536)
         if not piece:
             return None
         *lines, self._heard = (self._heard + piece).split(b"\n")
@@ -56,20 +176,22 @@ class Worker:
 
     def kill(self) -> None:
         self.killed = True
-        self.process.kill()
+        self._life.kill()
 
     def dismiss(self) -> None:
         """Nothing comes any more: it ends by itself."""
         with contextlib.suppress(BrokenPipeError):
             self._inbox.close()
 
-    def bury(self, patience: float | None = None) -> int:
-        """Waits for its end, and kills it if that takes too long. Its exit status."""
-        self.dismiss()
-        try:
-            return self.process.wait(patience)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            return self.process.wait()
-        finally:
-            self.outbox.close()
+    def bury(self, patience: float = PROMPT) -> int:
+        """Its exit status."""
+        if self._buried is None:
+            self.dismiss()
+            self._buried = self._life.end(patience)
+            os.close(self.outbox)
+        return self._buried
+
+
+def environment() -> dict[str, str]:
+    """What we can import, our workers can."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

@@ -11,6 +11,8 @@ from types import FrameType
 
 from msgspec.structs import replace
 
+from onceward.errors import OncewardError
+
 from .contract import System
 from .crew import Trouble
 from .finding import find_system
@@ -32,7 +34,7 @@ def main(system: str, arguments: Sequence[str], plan: Plan | None = None) -> int
     try:
         with ended_like_ctrl_c():
             run = storm(system, wanted, lambda score: board.show(found.name, score))
-    except Trouble as trouble:
+    except (Trouble, OncewardError) as trouble:
         board.give_up(found.name, str(trouble))
         print(f"the storm could not be finished: {trouble}", file=sys.stderr)
         return 1
@@ -83,8 +85,8 @@ def _parsed(system: System, arguments: Sequence[str], plan: Plan) -> Plan:
     chosen = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
     if chosen.pop("unguarded"):
         chosen["guarded"] = False
-    if "deliveries" in chosen:
-        chosen.setdefault("seconds", None)
+    if "deliveries" in chosen or "seconds" in chosen:
+        chosen = {"deliveries": None, "seconds": None, **chosen}
     return replace(plan, **chosen)
 
 

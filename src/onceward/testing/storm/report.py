@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 
 from .paint import BOLD, DIM, GREEN, RED, Paint
 from .run import Run
 
-NAMED = 5  # of each kind; the rest is counted
+NAMED = 3  # of each kind; the rest is counted
+WIDTH = 96  # columns
 
 
 def report(run: Run, paint: Paint) -> Iterator[str]:
@@ -25,11 +27,19 @@ def report(run: Run, paint: Paint) -> Iterator[str]:
         *_findings("wrong", audit.wrong),
     ):
         yield paint(f"  {line}", RED)
-    for effect in run.effects:
-        yield f"  {effect.name}: {paint(effect.promise, DIM)}"
+    for effect in run.effects if run.plan.guarded else ():
+        yield from _wrapped(f"{effect.name}: {effect.promise}", paint)
     if audit.counted:
-        counted = ", ".join(f"{number} {what}" for what, number in audit.counted.items())
-        yield f"  counted, not promised: {counted}"
+        counted = ", ".join(f"{what} {number}" for what, number in audit.counted.items() if number)
+        yield from _wrapped(f"counted, not promised: {counted or 'nothing'}", paint)
+
+
+def _wrapped(text: str, paint: Paint) -> Iterator[str]:
+    """What is in front of the colon stands out."""
+    first, *rest = textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ")
+    name, colon, promise = first.partition(": ")
+    yield name + colon + paint(promise, DIM)
+    yield from (paint(line, DIM) for line in rest)
 
 
 def _findings(kind: str, found: Sequence[str]) -> Iterator[str]:

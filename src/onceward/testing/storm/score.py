@@ -30,9 +30,10 @@ class Score(Struct):
     complaint: str = ""
     """The last reason for a delivery that failed."""
 
-    def count(self, answer: Answer) -> None:
+    def count(self, answer: Answer, *, orphaned: bool) -> None:
+        """`orphaned`: a worker was killed with that event in hand. A second attempt may also follow a failure."""
         setattr(self, answer.said, getattr(self, answer.said) + 1)
         self.acknowledged += answer.said in ACKNOWLEDGED
-        self.taken_over += answer.said == "executed" and answer.attempt > 1
+        self.taken_over += orphaned and answer.said == "executed" and answer.attempt > 1
         if answer.said == "failed":
             self.complaint = answer.why

@@ -155,5 +155,12 @@ class Scoreboard:
             return ""
         full = int(BAR * score.progress)
         bar = self.paint("█" * full, GREEN) + self.paint("░" * (BAR - full), DIM)
-        speed = score.acknowledged / max(score.seconds, 0.001)
-        return f"{INDENT}{bar} {score.progress:4.0%} {self.paint(f'of {row.name}, {speed:.0f} deliveries/s', DIM)}"
+        return f"{INDENT}{bar} {score.progress:4.0%} {self.paint(f'{row.name}: {_phase(score)}', DIM)}"
+
+
+def _phase(score: Score) -> str:
+    if not score.delivered:
+        return "workers are starting"
+    if score.progress >= 1:
+        return "what is still out is finished"
+    return f"{score.acknowledged / max(score.seconds, 0.001):.0f} deliveries/s"

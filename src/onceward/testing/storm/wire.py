@@ -10,6 +10,13 @@ from .traffic import Delivery
 READY = 0  # the number of the answer that a worker gives unasked, once it has opened everything
 
 
+START, BURY = b"start", b"bury"
+"""What a nursery is asked. The first is also its greeting."""
+THREADS = b"threads"
+"""The other greeting: it must not fork."""
+LARGEST = 100  # bytes of such a message
+
+
 class Answered(Struct, frozen=True):
     """An answer, and the number of the delivery that it is about."""
 

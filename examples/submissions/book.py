@@ -1,0 +1,88 @@
+"""The table of quotes: in the database of the records, if that is one, so that both commit in one transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from examples.submissions.rules import Quote, Submission
+from onceward import current_async_claim, current_claim
+
+COLUMNS = "risk TEXT, decision TEXT, premium TEXT, charge TEXT"
+WAIT = 10.0  # seconds for SQLite's one writer
+
+
+class Book:
+    """`joined`: rows and records share a database. Elsewhere a row has its risk as primary key, and is written over."""
+
+    def __init__(self, store: str, folder: str | Path, *, name: str = "quotes", joined: bool | None = None) -> None:
+        kind, _, place = store.partition("://")
+        self._postgres = store.partition("?")[0] if kind.startswith("postgres") else ""
+        on_sqlite = kind == "sqlite"
+        self._path = place.partition("?")[0].removeprefix("/") if on_sqlite else str(Path(folder) / "quotes.db")
+        self.joined = bool(self._postgres or on_sqlite) if joined is None else joined
+        self._name = name
+        mark = "%s" if self._postgres else "?"
+        self._look = f"SELECT 1 FROM {name} WHERE risk = {mark}"  # noqa: S608 (a name of ours)
+        self._insert = f"INSERT INTO {name} VALUES ({mark}, {mark}, {mark}, {mark})"  # noqa: S608
+        if not (self._postgres or on_sqlite):
+            self._insert += " ON CONFLICT DO NOTHING"
+
+    def create(self) -> None:
+        unique = ", PRIMARY KEY (risk)" if "CONFLICT" in self._insert else ""
+        with self._transaction() as connection:
+            connection.execute(f"CREATE TABLE IF NOT EXISTS {self._name} ({COLUMNS}{unique})")
+
+    def drop(self) -> None:
+        with self._transaction() as connection:
+            connection.execute(f"DROP TABLE {self._name}")
+
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        with self._transaction() as connection:
+            return list(connection.execute(f"SELECT * FROM {self._name}"))  # noqa: S608 (a name of ours)
+
+    def knows(self, submission: Submission) -> bool:
+        """As one looks who does not have Onceward."""
+        with self._transaction() as connection:
+            return bool(connection.execute(self._look, (submission.risk,)).fetchall())
+
+    def write(self, submission: Submission, quote: Quote) -> None:
+        """For threads."""
+        with self._transaction() as connection:
+            connection.execute(self._insert, _row(submission, quote))
+            if self.joined:
+                current_claim().complete_in(connection, quote)
+
+    async def write_async(self, submission: Submission, quote: Quote) -> None:
+        """For tasks. SQLite has one writer and no event loop: many tasks want PostgreSQL."""
+        if not self._postgres:
+            with self._transaction() as connection:
+                connection.execute(self._insert, _row(submission, quote))
+                if self.joined:
+                    await current_async_claim().complete_in(connection, quote)
+            return
+        import psycopg
+
+        async with await psycopg.AsyncConnection.connect(self._postgres) as connection:
+            await connection.execute(self._insert.encode(), _row(submission, quote))
+            if self.joined:
+                await current_async_claim().complete_in(connection, quote)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Any]:
+        if self._postgres:
+            import psycopg
+
+            with psycopg.connect(self._postgres) as connection:
+                yield connection
+        else:
+            with closing(sqlite3.connect(self._path, timeout=WAIT, isolation_level=None)) as file, file:
+                file.execute("BEGIN IMMEDIATE")
+                yield file
+
+
+def _row(submission: Submission, quote: Quote) -> tuple[str, str, str, str]:
+    return submission.risk, quote.decision, str(quote.premium), quote.charge

@@ -1,0 +1,78 @@
+"""Two ways in: `POST /submissions` in threads, and a queue's messages in tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from socketserver import ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIServer
+
+import msgspec
+
+from examples.submissions.desk import Desk
+from examples.submissions.rules import Quote, Submission
+from onceward import Executed, Failed, Outcome, Replayed
+from onceward.http.wsgi import IdempotencyMiddleware
+from onceward.queues import Consumer, Queue
+
+Start = Callable[[str, list[tuple[str, str]]], object]
+PATH = "/submissions"
+
+
+class Threads(ThreadingMixIn, WSGIServer):
+    """A thread for each request."""
+
+    daemon_threads = True
+
+
+def consumer(desk: Desk, queue: Queue, **choices: Any) -> Consumer:
+    """What is done is acknowledged, what fails comes again: `asyncio.run(consumer(…).consume())`."""
+    return Consumer(desk.process_async, queue, **choices)
+
+
+def application(desk: Desk, brokers: Mapping[str, str]) -> Any:
+    """A WSGI application. `brokers` has their tokens. A broker may send an `Idempotency-Key`, and need not."""
+
+    def answer(environ: dict[str, Any], start: Start) -> Iterable[bytes]:
+        if (environ["REQUEST_METHOD"], environ["PATH_INFO"]) != ("POST", PATH):
+            return _say(start, "404 Not Found", {"error": f"there is only POST {PATH}"})
+        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        try:
+            submission = msgspec.json.decode(body, type=Submission)
+        except msgspec.DecodeError as error:
+            return _say(start, "400 Bad Request", {"error": str(error)})
+        return _say(start, *_told(desk.process.outcome(submission)))
+
+    def broker_of(environ: dict[str, Any]) -> str | None:
+        return brokers.get(environ.get("HTTP_AUTHORIZATION", ""))
+
+    return IdempotencyMiddleware(answer, desk.once, principal=broker_of, optional=[PATH], bare_keys=True)
+
+
+def with_metrics(app: Any, desk: Desk) -> Any:
+    """The same with `GET /metrics`, for Prometheus: `submission_processed_total{replay="true"}` among others."""
+    from prometheus_client import CollectorRegistry, make_wsgi_app
+
+    from onceward.observe import prometheus
+
+    registry = CollectorRegistry()
+    prometheus.export(desk.once, registry, processed="submission.processed")
+    metrics = make_wsgi_app(registry)
+    return lambda environ, start: (metrics if environ["PATH_INFO"] == "/metrics" else app)(environ, start)
+
+
+def _told(outcome: Outcome[Quote]) -> tuple[str, dict[str, Any]]:
+    match outcome:
+        case Executed() | Replayed():
+            said = {"replay": outcome.replayed, "key": outcome.key, "attempt": outcome.attempt}
+            return "200 OK", {**said, "quote": outcome.unwrap()}
+        case Failed():
+            return "503 Service Unavailable", {"error": f"{outcome.error_type}: please send it again"}
+        case _:
+            return "409 Conflict", {"error": outcome.reason}
+
+
+def _say(start: Start, status: str, answer: dict[str, Any]) -> list[bytes]:
+    body = msgspec.json.encode(answer)
+    start(status, [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
+    return [body]

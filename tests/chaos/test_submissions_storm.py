@@ -1,0 +1,32 @@
+"""The storm of examples/submissions: rows and charges are counted, on SQLite and on servers."""
+
+from __future__ import annotations
+
+import pytest
+
+from onceward.testing.storm import Plan, storm
+from tests.servers.redis import shared
+
+SUBMISSIONS = "examples.submissions.storm:SYSTEM"
+
+
+@pytest.mark.mission("B2", "B3", "B5", "B7")
+def test_each_submission_has_one_row_and_one_charge_through_kills_and_lost_answers() -> None:
+    run = storm(SUBMISSIONS, Plan(deliveries=120, workers=3, kills=3))
+    assert run.audit.passed, run.audit
+    assert run.audit.effects == run.audit.expected > run.events, "rows and charges"
+    assert run.audit.counted["of them repeated"] > 0, "answers got lost on the way"
+    assert run.score.killed == 3
+
+
+@pytest.mark.mission("B4")
+def test_and_so_it_is_on_a_server_that_does_not_hold_the_rows() -> None:
+    """The soak has it on PostgreSQL, too."""
+    run = storm(SUBMISSIONS, Plan(deliveries=80, workers=2, kills=3, store=shared().url()))
+    assert run.audit.passed, run.audit
+
+
+def test_written_by_hand_it_charges_twice_and_the_audit_says_so() -> None:
+    run = storm(SUBMISSIONS, Plan(deliveries=80, workers=3, kills=0, together=1.0, guarded=False))
+    assert any(name.startswith("charge of") for name in run.audit.duplicates), run.audit
+    assert any(name.startswith("row of") for name in run.audit.duplicates), run.audit

@@ -1,0 +1,347 @@
+"""examples/submissions: mission B end to end, the same tests on every store, with a real server for the paid calls."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+from wsgiref.simple_server import make_server
+
+import httpx
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from examples.submissions.__main__ import Quiet, emptied, main
+from examples.submissions.book import Book
+from examples.submissions.bureau import Bureau, bureau, score_of
+from examples.submissions.desk import Desk
+from examples.submissions.intake import PATH, Threads, application, with_metrics
+from examples.submissions.rules import CENT, RATES, Submission
+from onceward import MemoryStore, Once, PayloadMismatch
+from onceward.observe import prometheus
+from onceward.queues import MemoryQueue
+from onceward.testing import FakeClock
+from tests.servers.postgres import Postgres, new_database
+from tests.servers.redis import shared
+
+TOO_LONG = 30.0
+NUMBERS = count(time.time_ns())  # of tests: what one leaves on a server is not another's
+OFFER: dict[str, Any] = {
+    "company": "Acme",
+    "industry": "marine",
+    "begins": "2026-05-01",
+    "locations": [{"city": "Köln", "value": "1500000.50"}, {"city": "Oslo", "value": "250000"}],
+}
+
+
+def submission(number: int = 1, *, broker: str = "north", **content: Any) -> Submission:
+    """The offer in its `number`-th envelope: nothing of the delivery is the same, nor is the order of the fields."""
+    noted = datetime(2026, 1, number, 9, 30, tzinfo=UTC)
+    offer = {**OFFER, **content}
+    made = {
+        **dict(reversed(offer.items())),
+        "locations": [{"geocoded_at": noted, **location} for location in offer["locations"]],
+        "envelope": {
+            "broker": broker,
+            "reference": f"r-{number}",
+            "sent_at": noted,
+            "correlation_id": f"c-{number}",
+            "retry_count": number,
+        },
+    }
+    return msgspec.convert(msgspec.to_builtins(made), Submission)
+
+
+class World(NamedTuple):
+    """A desk, its paid remote, and how to open another desk beside, as another process would."""
+
+    desk: Desk
+    remote: Bureau
+    another: Callable[..., Desk]
+
+
+@pytest.fixture(scope="module")
+def database(postgres: Postgres) -> str:
+    return new_database(postgres, "submissions")
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis", "postgresql"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "redis":
+        return shared().url()
+    if request.param == "postgresql":
+        return str(request.getfixturevalue("database"))
+    return f"sqlite:///{tmp_path}/submissions.db" if request.param == "sqlite" else "memory://"
+
+
+@pytest.fixture
+def world(store: str, tmp_path: Path) -> Iterator[World]:
+    memory = MemoryStore()
+    name = next(NUMBERS)
+    desks: list[Desk] = []
+
+    def another(**choices: Any) -> Desk:
+        place = memory if store == "memory://" else store
+        book = Book(store, tmp_path, name=f"quotes_{name}")
+        desks.append(Desk(place, remote.url, book, app=f"insurer {name}", **choices))
+        return desks[-1]
+
+    with bureau(calm=True) as remote:
+        desk = another()
+        desk.once.migrate()
+        desk.book.create()
+        yield World(desk, remote, another)
+        for desk in desks:
+            desk.close()
+
+
+@pytest.mark.mission("B1", "B3")
+def test_the_same_content_is_one_submission_whoever_sends_it_and_however_often(world: World) -> None:
+    first = world.desk.process.outcome(submission(1, broker="north"))
+    second = world.desk.process.outcome(submission(2, broker="south"))
+    assert (first.replayed, second.replayed) == (False, True)
+    assert first.key == second.key
+    assert first.value == second.value
+    assert first.value is not None
+    assert first.value.premium == (Decimal("1750000.50") * RATES["marine"] * score_of("Acme") / 100).quantize(CENT)
+    assert (len(world.desk.book.rows()), len(world.remote.ledger)) == (1, 1)
+
+
+@pytest.mark.mission("B1", "B3")
+def test_the_same_company_with_other_content_is_another_submission(world: World) -> None:
+    other = [{"city": "Köln", "value": "1500000.51"}]
+    for offer in (submission(), submission(locations=other), submission(begins="2026-05-02")):
+        assert world.desk.process.outcome(offer).executed
+    assert len(world.remote.ledger) == 3
+
+
+KEY = """
+    import random
+    from examples.submissions.desk import Desk
+    from examples.submissions.book import Book
+    from examples.submissions.storm import SYSTEM, delivered
+
+    offer = next(SYSTEM.events(random.Random(1)))
+    desk = Desk("memory://", "http://nobody", Book("memory://", "."))
+    print(desk.process.key(delivered(offer)).id.hex(), desk.process_async.key(delivered(offer)).id.hex())
+"""
+
+
+@pytest.mark.mission("B1")
+def test_the_key_is_the_same_in_every_process() -> None:
+    keys = set()
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+        command = [sys.executable, "-c", textwrap.dedent(KEY)]
+        done = subprocess.run(command, env=environment, capture_output=True, check=True, text=True, timeout=TOO_LONG)
+        keys.update(done.stdout.split())
+    assert len(keys) == 1
+
+
+@pytest.mark.mission("B2", "B7")
+def test_ten_threads_at_once_ask_the_bureau_once(world: World) -> None:
+    together = threading.Barrier(10)
+    desks = [world.desk, world.another()]
+
+    def come(number: int) -> str:
+        together.wait(TOO_LONG)
+        return desks[number % 2].process.outcome(submission(number + 1)).kind
+
+    with ThreadPoolExecutor(10) as pool:
+        kinds = sorted(pool.map(come, range(10)))
+    assert kinds == ["executed"] + ["replayed"] * 9
+    assert (world.remote.requests, len(world.desk.book.rows())) == (1, 1)
+
+
+@pytest.mark.mission("B2", "B7")
+def test_ten_tasks_at_once_ask_the_bureau_once_and_threads_get_the_same_answer(world: World) -> None:
+    async def story() -> list[str]:
+        outcomes = [world.desk.process_async.outcome(submission(number + 1)) for number in range(10)]
+        return sorted(outcome.kind for outcome in await asyncio.gather(*outcomes))
+
+    assert asyncio.run(story()) == ["executed"] + ["replayed"] * 9
+    assert world.desk.process.outcome(submission(11)).replayed
+    assert (world.remote.requests, len(world.desk.book.rows())) == (1, 1)
+
+
+@pytest.mark.mission("B2")
+def test_different_submissions_are_worked_on_side_by_side(world: World) -> None:
+    inside = threading.Barrier(3)
+    write = world.desk.book.write
+
+    def meet(submission: Submission, quote: Any) -> None:
+        inside.wait(TOO_LONG)  # passes only if all three are here at the same time
+        write(submission, quote)
+
+    world.desk.book.write = meet  # type: ignore[method-assign]  # so that we see who is inside
+    with ThreadPoolExecutor(3) as pool:
+        offers = [submission(begins=f"2026-06-0{day}") for day in (1, 2, 3)]
+        assert all(outcome.executed for outcome in pool.map(world.desk.process.outcome, offers))
+
+
+@pytest.mark.mission("B3", "B8")
+def test_a_declined_submission_costs_nothing_and_is_declined_once(world: World) -> None:
+    first, second = (world.desk.process.outcome(submission(number, industry="mining")) for number in (1, 2))
+    assert first.value is not None
+    assert (first.value.decision, first.value.why, second.replayed) == ("declined", "no mining", True)
+    assert (world.remote.requests, len(world.desk.book.rows())) == (0, 1)
+
+
+@pytest.mark.mission("B5")
+@pytest.mark.parametrize("colour", ["threads", "tasks"])
+def test_a_bureau_that_fails_is_asked_again_by_the_next_delivery_and_bills_once(world: World, colour: str) -> None:
+    """The first request is billed, and its answer is lost; the second is refused; the third gets the first's answer."""
+    answers = iter([(200, True), (503, False)])
+    bill = world.remote.bill
+
+    def unlucky(key: str, asked: dict[str, str]) -> tuple[int, dict[str, Any], bool]:
+        status, answer, lost = bill(key, asked)
+        ended = next(answers, (status, lost))
+        return ended[0], answer, ended[1]
+
+    world.remote.bill = unlucky  # type: ignore[method-assign]  # as often as the test wants
+    outcomes = [
+        world.desk.process.outcome(submission(number))
+        if colour == "threads"
+        else asyncio.run(outcome_of(world.desk, submission(number)))
+        for number in (1, 2, 3, 4)
+    ]
+    assert [outcome.kind for outcome in outcomes] == ["failed", "failed", "executed", "replayed"]
+    assert outcomes[2].attempt == 3
+    assert (world.remote.requests, len(world.remote.ledger), len(world.desk.book.rows())) == (3, 1, 1)
+
+
+async def outcome_of(desk: Desk, came: Submission) -> Any:
+    return await desk.process_async.outcome(came)
+
+
+@pytest.mark.mission("B4")
+def test_a_submission_is_known_for_a_day(tmp_path: Path) -> None:
+    clock = FakeClock()
+    with bureau(calm=True) as remote:
+        desk = Desk(MemoryStore(clock=clock), remote.url, Book("memory://", tmp_path))
+        desk.book.create()
+        assert desk.process.outcome(submission(1)).executed
+        clock.advance(timedelta(seconds=86_399).total_seconds())
+        assert desk.process.outcome(submission(2)).replayed
+        clock.advance(2)
+        assert desk.process.outcome(submission(3)).executed
+        desk.close()
+
+
+@pytest.mark.mission("B6")
+def test_a_clients_key_a_content_key_and_a_business_key(world: World) -> None:
+    brokers = {"Bearer a": "north", "Bearer b": "south"}
+    app = httpx.WSGITransport(application(world.desk, brokers))
+    with httpx.Client(transport=app, base_url="http://insurer") as client:
+
+        def send(came: Submission, token: str = "Bearer a") -> httpx.Response:
+            headers = {"Idempotency-Key": "order-7", "Authorization": token}
+            return client.post(PATH, content=msgspec.json.encode(came), headers=headers)
+
+        first, again = send(submission(1)), send(submission(1))
+        assert (first.json()["replay"], again.headers["Idempotency-Replayed"]) == (False, "true")
+        assert again.content == first.content, "the very answer of the first request"
+        assert send(submission(2)).status_code == 422, "the client's key stands for the very request"
+        assert send(submission(2), "Bearer b").json()["replay"], "another broker's key; but its content is known"
+        assert send(submission(2), "Bearer nobody").status_code == 401
+    ada = world.desk.assign("north", "r-1")
+    assert world.desk.assign("north", "r-1") == ada != world.desk.assign("south", "r-1")
+    assert len(world.remote.ledger) == 1
+
+
+@pytest.mark.mission("B6")
+def test_a_key_for_a_call_cannot_be_used_for_another_call(world: World) -> None:
+    world.desk.once.run("given", str, 1)
+    with pytest.raises(PayloadMismatch):
+        world.desk.once.run("given", str, 2)
+
+
+@pytest.mark.mission("B3", "B7")
+def test_a_submission_over_http_and_the_same_from_a_queue_are_one(world: World) -> None:
+    with make_server("127.0.0.1", 0, application(world.desk, {}), server_class=Threads, handler_class=Quiet) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        answer = httpx.post(url + PATH, content=msgspec.json.encode(submission(1))).json()
+        assert (answer["replay"], answer["quote"]["decision"]) == (False, "quoted")
+        queue = MemoryQueue("submissions")
+        for number in (2, 3):
+            queue.put(msgspec.json.encode(submission(number)))
+        queue.put(msgspec.json.encode(submission(4, begins="2027-01-01")))
+        asyncio.run(emptied(world.desk, queue))
+        assert httpx.post(url + PATH, content=b"{}").status_code == 400
+        assert httpx.get(url + PATH).status_code == 404
+        server.shutdown()
+    assert (len(world.remote.ledger), len(world.desk.book.rows())) == (2, 2)
+
+
+@pytest.mark.mission("B8")
+def test_the_metric_tells_replays_apart(world: World) -> None:
+    registry = CollectorRegistry()
+    stop = prometheus.export(world.desk.once, registry, processed="submission.processed", pending=False)
+    for number in (1, 2, 3):
+        world.desk.process(submission(number))
+    stop()
+    samples = [sample for metric in registry.collect() for sample in metric.samples]
+    counted = {
+        sample.labels["replay"]: sample.value for sample in samples if sample.name == "submission_processed_total"
+    }
+    assert counted == {"false": 1, "true": 2}
+
+
+@pytest.mark.mission("B8")
+def test_metrics_are_served_beside_the_submissions(world: World) -> None:
+    app = with_metrics(application(world.desk, {}), world.desk)
+    with httpx.Client(transport=httpx.WSGITransport(app), base_url="http://insurer") as client:
+        for number in (1, 2):
+            client.post(PATH, content=msgspec.json.encode(submission(number)))
+        said = client.get("/metrics").text
+    assert 'submission_processed_total{replay="true"' in said
+
+
+@pytest.mark.mission("B8")
+def test_too_many_replays_are_said_out_loud_and_so_is_none_for_weeks(tmp_path: Path) -> None:
+    clock = FakeClock()
+    memory = MemoryStore(clock=clock)
+    with bureau(calm=True) as remote:
+        desk = Desk(memory, remote.url, Book("memory://", tmp_path))
+        desk.book.create()
+        for number in range(1, 26):
+            desk.process(submission(number % 20 + 1))
+        assert "submission" in verdict(desk, memory)["replay_rate"]
+        said: dict[str, str] = {}
+        for day in range(20):
+            careless = Desk(memory, remote.url, Book("memory://", tmp_path), app="careless")
+            for month in range(4):
+                careless.process(submission(begins=f"2026-{month + 1:02}-{day + 1:02}", industry="mining"))
+            said = verdict(careless, memory, {"no_replay_executions": 50})
+            assert ("no_replay" in said) is (day >= 14), "not before it was so for two weeks"
+            clock.advance("24h")
+        assert "The key is probably wrong" in said["no_replay"]
+
+
+def verdict(desk: Desk, memory: MemoryStore, rules: dict[str, Any] | None = None) -> dict[str, str]:
+    """What the rules say, once everything that was counted is in the store."""
+    desk.once.close()
+    with Once(memory) as asking:
+        return {broken.rule: str(broken) for broken in asking.check(rules=rules)}
+
+
+def test_the_example_runs_as_its_readme_says(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    said = capsys.readouterr().out
+    assert [line.split("replay=")[1].split()[0] for line in said.splitlines()[:2]] == ["False", "True"]
+    assert "1 executed, the others replayed" in said
+    assert said.endswith("3 rows in quotes, 2 charges of the bureau\n"), "one of the three was declined"
