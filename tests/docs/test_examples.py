@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import ROOT, blocks, expected_output, files, name_of, pages, program
+from tests.servers import bigquery
 from tests.servers.postgres import new_database
 from tests.servers.redis import shared
 
@@ -31,6 +32,8 @@ def test_the_examples_of_a_page_run_and_print_what_it_says(
         environment["DATABASE_URL"] = new_database(request.getfixturevalue("postgres"), f"docs_{page.stem}")
     if "REDIS_URL" in program(page):
         environment["REDIS_URL"] = shared().url()
+    if "BIGQUERY_URL" in program(page):
+        environment["BIGQUERY_URL"] = f"bigquery://onceward-test/docs?endpoint={bigquery.shared().endpoint}"
     run = subprocess.run(
         [sys.executable, "-W", "error", "-X", "utf8", script.name],
         cwd=tmp_path,

@@ -35,6 +35,8 @@ def missing(what: str, how: str) -> None:
 class Server:
     """A child process that listens on a port. Killed, stopped and started again at will."""
 
+    patience = STARTING
+
     def __init__(self, command: Sequence[str], port: int, log: Path) -> None:
         self.port = port
         self._command = command
@@ -51,7 +53,7 @@ class Server:
             self._process = subprocess.Popen(
                 [*_with_the_parent(), *self._command], stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
-        deadline = time.monotonic() + STARTING
+        deadline = time.monotonic() + self.patience
         while not ready(self.port):
             assert self._process.poll() is None, f"{self._command[0]} ended: {self._log.read_text()[-2000:]}"
             assert time.monotonic() < deadline, f"{self._command[0]} does not answer: {self._log.read_text()[-2000:]}"

@@ -48,7 +48,7 @@ def load_in(merging: Merging, load_id: str, batch: Batch) -> Loaded:
     """Nothing is committed here."""
     before = merging.claimed(load_id, batch)
     if before is not None:
-        return _replayed(load_id, batch, *before)
+        return replayed(load_id, batch, *before)
     merging.stage(batch)
     inserted, updated = merging.merge(batch.table)
     merging.record(load_id, inserted, updated)
@@ -56,7 +56,8 @@ def load_in(merging: Merging, load_id: str, batch: Batch) -> Loaded:
     return Loaded(load_id, batch.given, batch.given - rows, inserted, updated, rows - inserted - updated)
 
 
-def _replayed(load_id: str, batch: Batch, table: str, digest: str, did: tuple[int, int, int, int]) -> Loaded:
+def replayed(load_id: str, batch: Batch, table: str, digest: str, did: tuple[int, int, int, int]) -> Loaded:
+    """What the record of this load says, if it is of this very load."""
     comparable = digest and batch.digest
     if table != batch.table.name or (comparable and digest != batch.digest):
         what = "with other rows" if table == batch.table.name else f"into {table}"

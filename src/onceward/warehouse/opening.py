@@ -23,6 +23,10 @@ def open_warehouse(url: str) -> Warehouse:
         from .postgres import PostgresWarehouse
 
         return PostgresWarehouse(url)
+    if scheme == "bigquery":
+        from .bigquery import BigQueryWarehouse
+
+        return BigQueryWarehouse(url)
     raise ConfigurationError(f"no warehouse is known for {scheme}://", hint=EXAMPLES)
 
 

@@ -1,0 +1,249 @@
+"""BigQuery as the warehouse: rows are staged by parameterised jobs, and merged in one transaction under a derived id.
+
+    look      SELECT: was this load done? Then that is the answer
+    stage     a table of this call's own, filled by jobs of at most a few megabytes
+    merge     one job: its turn, the MERGE and the record commit together, or nothing does
+    answer    SELECT: what the record says
+
+The record is the truth; the job ids save work. A job that is sent again under its id is the same job, so a lost answer
+costs nothing, and two who do the same load at once wait for one job. A job that was aborted stays so for ever: the next
+attempt has the next number.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from onceward.errors import SourceError, StoreBroken, StoreUnavailable
+
+from . import bigquery_sql as sql
+from .batch import Batch, Tuple, batch_of
+from .bigquery_jobs import Aborted, Jobs, driver
+from .bigquery_url import parse
+from .loading import LOADS, checked, refuse_other_columns, refused, replayed, wanted_keys
+from .port import Fingerprinting, Loaded
+from .table import ColumnType, Table
+
+TRIES: Final = 12
+"""At a merge in whose way others come: each time, one of those has gone on."""
+
+PAUSE: Final = 0.1  # seconds, doubled each time
+LONGEST_PAUSE: Final = 10.0
+STAGED_FOR: Final = timedelta(hours=6)
+"""BigQuery itself removes what a killed loader has left."""
+
+CHUNK: Final = 3_000_000
+"""Bytes of rows in a request: escaped they are at most three times as many, and BigQuery takes ten million."""
+
+FOUND_AS: Final = {"timestamp": "timestamp with time zone", "datetime": "timestamp"}
+"""BigQuery's names of types that mean something else elsewhere."""
+
+REFUSED: Final = ("null", "constraint", "out of range", "overflow")
+"""What is in BigQuery's message if a row, not the statement, is at fault."""
+
+
+class BigQueryWarehouse:
+    """As many loaders as you like, from as many processes. Loads into one table take turns."""
+
+    def __init__(self, url: str) -> None:
+        self._driver = driver()
+        self._place = place = parse(url)
+        self.name = place.name
+        settings: dict[str, Any] = {}
+        if place.endpoint is not None:
+            settings = {"credentials": self._driver.Anonymous(), "client_options": {"api_endpoint": place.endpoint}}
+        self.client: Any = self._driver.Client(place.project, location=place.location, **settings)
+        self._jobs = Jobs(self.client, self.name, place.timeout)
+        self._make_dataset(place.dataset)
+        self._make(place.dataset, LOADS, sql.LOADS)
+
+    def prepare(self, table: Table) -> None:
+        dataset, name = self._parts(table)
+        if dataset != self._place.dataset:
+            self._make_dataset(dataset)
+        columns = {column: sql.TYPES[kind] for column, kind in table.columns.items()}
+        found = self._make(dataset, name, columns)
+        refuse_other_columns(table, {field.name: _kind(field.field_type) for field in found})
+        self._prepare_turns(_turns(table))
+
+    def _prepare_turns(self, name: str) -> None:
+        self._make(self._place.dataset, name, sql.TURN)
+        turns = self._quoted(name)
+        if not self._jobs.rows(f"SELECT turn FROM {turns} LIMIT 1"):  # noqa: S608 (a checked name)
+            self._jobs.run(f"onceward_turn_{uuid.uuid4().hex}", sql.first_turn(turns))
+
+    def load(
+        self, load_id: str, table: Table, rows: Iterable[Mapping[str, Any]], *, fingerprint: Fingerprinting = "rows"
+    ) -> Loaded:
+        batch = checked(load_id, batch_of(table, rows), fingerprint)
+        nonce = uuid.uuid4().hex
+        before = self._answer(load_id, batch, nonce)
+        if before is not None:
+            return before
+        staging = f"onceward_staging_{nonce}"
+        self._stage(staging, batch)
+        try:
+            loaded = self._merged(load_id, batch, staging, nonce)
+        except StoreBroken as error:
+            if any(word in str(error).lower() for word in REFUSED):
+                raise refused(table, load_id, error) from error
+            raise
+        self._jobs.asked(lambda: self.client.delete_table(self._id(staging), not_found_ok=True, retry=None))
+        return loaded
+
+    def _merged(self, load_id: str, batch: Batch, staging: str, nonce: str) -> Loaded:
+        table = batch.table
+        dataset, name = self._parts(table)
+        places = sql.Places(
+            self._quoted(name, dataset), self._quoted(staging), self._quoted(LOADS), self._quoted(_turns(table))
+        )
+        script = sql.load(places, table, _record(load_id, batch, nonce))
+        job = f"onceward_load_{_digest(self.name, load_id, table.name, batch.digest)}"
+        tries = 0
+        for attempt in count():
+            try:
+                self._jobs.run(f"{job}_{attempt}", script)
+            except Aborted as error:
+                tries += error.is_ours
+                if tries == TRIES:
+                    raise StoreUnavailable(
+                        f"{self.name}: somebody else was faster, {tries} times",
+                        key=load_id,
+                        hint="the load may be repeated under the same id",
+                    ) from error
+                if error.is_ours:
+                    time.sleep(random.uniform(0, min(PAUSE * 2**tries, LONGEST_PAUSE)))  # noqa: S311 (a pause)
+                continue
+            loaded = self._answer(load_id, batch, nonce)
+            if loaded is not None:
+                return loaded  # else the record was deleted since that job: a new one
+        raise AssertionError  # there is no last number
+
+    def _answer(self, load_id: str, batch: Batch, nonce: str) -> Loaded | None:
+        found = self._jobs.rows(sql.find_load(self._quoted(LOADS)), load_id=load_id)
+        if not found:
+            return None
+        table, digest, *did, whose = found[0]
+        loaded = replayed(load_id, batch, table, digest, tuple(did))
+        return replace(loaded, replayed=False) if whose == nonce else loaded
+
+    def _stage(self, staging: str, batch: Batch) -> None:
+        columns = {column: sql.TYPES[kind] for column, kind in batch.table.columns.items()}
+        self._make(self._place.dataset, staging, columns, expires=datetime.now(UTC) + STAGED_FOR)
+        statement = sql.stage(self._quoted(staging), batch.table)
+        for number, chunk in enumerate(_chunks(batch)):
+            self._jobs.run(f"{staging}_{number}", statement, rows=chunk)
+
+    def known(self, table: Table, keys: Sequence[Any]) -> set[Any]:
+        rows, wanted = wanted_keys(table, keys)
+        dataset, name = self._parts(table)
+        statement = sql.find_known(self._quoted(name, dataset), wanted.table)
+        found = {row for chunk in _chunks(wanted) for row in self._jobs.rows(statement, rows=chunk)}
+        return {key for key, row in zip(keys, rows, strict=True) if row in found}
+
+    def close(self) -> None:
+        self.client.close()
+
+    # ── tables ──
+
+    def _make(self, dataset: str, name: str, columns: Mapping[str, str], expires: datetime | None = None) -> list[Any]:
+        """The table's columns, of which it is made if it is not there."""
+        table = self._driver.Table(
+            self._id(name, dataset), [self._driver.SchemaField(column, kind) for column, kind in columns.items()]
+        )
+        table.expires = expires
+
+        return self._jobs.asked(lambda: list(self.client.create_table(table, exists_ok=True, retry=None).schema))
+
+    def _make_dataset(self, dataset: str) -> None:
+        """Asked for first: to make one takes a right that a loader need not have."""
+        reference = f"{self._place.project}.{dataset}"
+
+        def make() -> None:
+            try:
+                self.client.get_dataset(reference, retry=None)
+            except self._driver.errors.NotFound:
+                self.client.create_dataset(reference, exists_ok=True, retry=None)
+
+        self._jobs.asked(make)
+
+    def _parts(self, table: Table) -> tuple[str, str]:
+        dataset, _, name = table.name.rpartition(".")
+        return dataset or self._place.dataset, name
+
+    def _id(self, name: str, dataset: str | None = None) -> str:
+        return f"{self._place.project}.{dataset or self._place.dataset}.{name}"
+
+    def _quoted(self, name: str, dataset: str | None = None) -> str:
+        return f"`{self._id(name, dataset)}`"
+
+
+def _kind(found: str) -> str:
+    return FOUND_AS.get(found.lower(), found)
+
+
+def _turns(table: Table) -> str:
+    return f"onceward_turn_{table.name.replace('.', '_')}"
+
+
+def _record(load_id: str, batch: Batch, nonce: str) -> dict[str, str]:
+    """As the script writes it."""
+    return {
+        "load_id": sql.text(load_id),
+        "table_name": f"'{batch.table.name}'",
+        "digest": f"'{batch.digest}'",
+        "given": str(batch.given),
+        "kept": str(len(batch.rows)),
+        "inserted": "added",
+        "updated": "changed",
+        "nonce": f"'{nonce}'",
+        "loaded_at": "CURRENT_TIMESTAMP()",
+    }
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:40]
+
+
+def _chunks(batch: Batch) -> Iterator[str]:
+    """The rows as JSON arrays, each short enough for one request."""
+    columns = tuple(batch.table.columns.items())
+    held: list[bytes] = []
+    size = 0
+    for row in batch.rows:
+        text = msgspec.json.encode(_spelt(row, columns))
+        if len(text) > CHUNK:
+            raise SourceError(
+                f"a row for {batch.table.name} has {len(text):,} bytes, and a request to BigQuery holds {CHUNK:,}",
+                hint="keep what is so large in object storage, and its name in the row",
+            )
+        if held and size + len(text) > CHUNK:
+            yield _array(held)
+            held, size = [], 0
+        held.append(text)
+        size += len(text) + 1
+    if held:
+        yield _array(held)
+
+
+def _array(rows: list[bytes]) -> str:
+    return f"[{b','.join(rows).decode()}]"
+
+
+def _spelt(row: Tuple, columns: Sequence[tuple[str, ColumnType]]) -> dict[str, str]:
+    """Each value as a text that its type is cast from; what is missing is missing."""
+    return {
+        name: ("true" if value else "false") if isinstance(value, bool) else str(value)
+        for (name, _), value in zip(columns, row, strict=True)
+        if value is not None
+    }

@@ -1,0 +1,138 @@
+"""What BigQuery is asked, as text. Names are checked by `Table`; values are parameters, or digits of a hash. No I/O."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from .table import ColumnType, Table
+
+TYPES: Final[dict[ColumnType, str]] = {
+    "text": "STRING",
+    "integer": "INT64",
+    "number": "FLOAT64",
+    "boolean": "BOOL",
+    "time": "TIMESTAMP",
+    "json": "JSON",
+}
+LOADS: Final = {
+    "load_id": "STRING",
+    "table_name": "STRING",
+    "digest": "STRING",
+    "given": "INT64",
+    "kept": "INT64",
+    "inserted": "INT64",
+    "updated": "INT64",
+    "nonce": "STRING",
+    "loaded_at": "TIMESTAMP",
+}
+TURN: Final = {"turn": "INT64"}
+
+
+def find_load(loads: str) -> str:
+    return f"SELECT table_name, digest, given, kept, inserted, updated, nonce FROM {loads} WHERE load_id = @load_id"  # noqa: S608
+
+
+def first_turn(turns: str) -> str:
+    """The row that all loads into a table write to, so that no two of them commit at once. Two do no harm."""
+    return f"INSERT INTO {turns} (turn) VALUES (0)"  # noqa: S608
+
+
+def stage(staging: str, table: Table) -> str:
+    """`@rows` is an array of JSON objects, as one text."""
+    names = ", ".join(f"`{name}`" for name in table.columns)
+    return f"INSERT INTO {staging} ({names}) {rows_of(table)}"
+
+
+def rows_of(table: Table) -> str:
+    taken = ", ".join(f"{_taken(name, kind)} AS `{name}`" for name, kind in table.columns.items())
+    return f"SELECT {taken} FROM UNNEST(JSON_QUERY_ARRAY(@rows)) AS r"  # noqa: S608
+
+
+def _taken(name: str, kind: ColumnType) -> str:
+    text = f"JSON_VALUE(r, '$.{name}')"
+    if kind == "text":
+        return text
+    if kind == "time":
+        return f"TIMESTAMP_MICROS(CAST({text} AS INT64))"
+    return f"PARSE_JSON({text})" if kind == "json" else f"CAST({text} AS {TYPES[kind]})"
+
+
+def find_known(target: str, table: Table) -> str:
+    """`table` has the key's columns only."""
+    shown = ", ".join(f"UNIX_MICROS(t.`{n}`)" if kind == "time" else f"t.`{n}`" for n, kind in table.columns.items())
+    return f"SELECT {shown} FROM {target} t JOIN ({rows_of(table)}) s ON {_matches(table)}"  # noqa: S608
+
+
+def merge(target: str, staging: str, table: Table) -> str:
+    names = ", ".join(f"`{name}`" for name in table.columns)
+    values = ", ".join(f"s.`{name}`" for name in table.columns)
+    replaces = ""
+    if _replaced(table):
+        assigned = ", ".join(f"`{name}` = s.`{name}`" for name in table.others)
+        replaces = f"WHEN MATCHED AND {_replaced(table)} THEN UPDATE SET {assigned}"
+    return (
+        f"MERGE INTO {target} t USING {staging} s ON {_matches(table)} {replaces}"  # noqa: S608
+        f" WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({values})"
+    )
+
+
+class Places(NamedTuple):
+    """The tables of a load, as SQL names them."""
+
+    target: str
+    staging: str
+    loads: str
+    turns: str
+
+
+def load(places: Places, table: Table, record: dict[str, str]) -> str:
+    """One transaction: our turn, the merge and the record, unless the record is there already.
+
+    MERGE statements that only insert do not conflict on BigQuery, so two of them may insert one key twice; two
+    transactions that update the same table do conflict, and one of them is aborted. Hence the turn.
+    """
+    target, staging, loads, turns = places
+    unmatched = f"SELECT COUNT(*) FROM {staging} s WHERE NOT EXISTS (SELECT 1 FROM {target} t WHERE {_matches(table)})"  # noqa: S608
+    changed = "0"
+    if _replaced(table):
+        changed = f"(SELECT COUNT(*) FROM {target} t JOIN {staging} s ON {_matches(table)} WHERE {_replaced(table)})"  # noqa: S608
+    return f"""
+DECLARE found, added, changed INT64;
+BEGIN TRANSACTION;
+UPDATE {turns} SET turn = turn + 1 WHERE TRUE;
+SET found = (SELECT COUNT(*) FROM {loads} WHERE load_id = {record["load_id"]});
+IF found = 0 THEN
+    SET added = ({unmatched});
+    SET changed = {changed};
+    {merge(target, staging, table)};
+    INSERT INTO {loads} ({", ".join(LOADS)}) VALUES ({", ".join(record[name] for name in LOADS)});
+END IF;
+COMMIT TRANSACTION;
+"""  # noqa: S608
+
+
+def text(value: str) -> str:
+    """A script takes no parameters everywhere: the text as a literal of nothing but hexadecimal digits."""
+    return f"SAFE_CONVERT_BYTES_TO_STRING(FROM_HEX('{value.encode().hex()}'))"
+
+
+def _matches(table: Table) -> str:
+    return " AND ".join(f"t.`{name}` = s.`{name}`" for name in table.key)
+
+
+def _replaced(table: Table) -> str:
+    """Whether a row that is there is replaced by the staged one; empty: never."""
+    if table.on_match != "replace" or not table.others:
+        return ""
+    differs = " OR ".join(
+        f"{_comparable('t', name, table)} IS DISTINCT FROM {_comparable('s', name, table)}" for name in table.others
+    )
+    if table.newest_by is None:
+        return f"({differs})"
+    newest = f"`{table.newest_by}`"  # a row without a time is older than any that has one
+    return f"({differs}) AND (t.{newest} IS NULL OR s.{newest} >= t.{newest})"
+
+
+def _comparable(side: str, name: str, table: Table) -> str:
+    column = f"{side}.`{name}`"
+    return f"TO_JSON_STRING({column})" if table.columns[name] == "json" else column

@@ -1,0 +1,55 @@
+"""`bigquery://project/dataset?location=EU`."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import parse_qsl, urlsplit
+
+from msgspec import Struct
+
+from onceward.errors import ConfigurationError
+from onceward.model.duration import microseconds
+
+EXAMPLE: Final = "write bigquery://project/dataset, with ?location=EU if it is not in the US"
+TIMEOUT: Final = "10m"
+OURS: Final = ("location", "endpoint", "timeout")
+
+_PROJECT: Final = re.compile(r"[a-z0-9][a-z0-9.:-]{2,60}[a-z0-9]")
+_DATASET: Final = re.compile(r"[A-Za-z0-9_]{1,1024}")
+
+
+class Place(Struct, frozen=True):
+    """Where the tables are, and how long a job may take."""
+
+    project: str
+    dataset: str
+    location: str | None
+    endpoint: str | None
+    """Of an emulator; then there are no credentials."""
+
+    timeout: float
+
+    @property
+    def name(self) -> str:
+        return f"bigquery://{self.project}/{self.dataset}"
+
+
+def parse(url: str) -> Place:
+    parts = urlsplit(url)
+    dataset = parts.path.strip("/")
+    settings = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if not _PROJECT.fullmatch(parts.netloc) or not _DATASET.fullmatch(dataset) or parts.fragment:
+        raise ConfigurationError(f"{url!r} names no dataset of BigQuery", hint=EXAMPLE)
+    unknown = sorted(settings.keys() - set(OURS))
+    if unknown:
+        raise ConfigurationError(
+            f"{', '.join(unknown)}: no setting of a BigQuery URL", hint=f"there are: {', '.join(OURS)}"
+        )
+    return Place(
+        parts.netloc,
+        dataset,
+        settings.get("location"),
+        settings.get("endpoint"),
+        microseconds(settings.get("timeout", TIMEOUT), "timeout") / 1_000_000,
+    )

@@ -1,0 +1,50 @@
+"""Both places, and both colours."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onceward.objects import Objects
+from tests.objects import places
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _server_ends() -> Iterator[None]:
+    yield
+    places.end()
+
+
+@pytest.fixture(params=["folder", "s3"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return places.place_of(request.param, tmp_path)
+
+
+class InTurn:
+    """`AsyncObjects`, each call on an event loop of its own, so that one test body does for both colours."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects.aio
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._objects, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            answer = method(*args, **kwargs)
+            return asyncio.run(_collected(answer) if hasattr(answer, "__aiter__") else answer)
+
+        return call
+
+
+async def _collected(pieces: Any) -> list[bytes]:
+    return [piece async for piece in pieces]
+
+
+@pytest.fixture(params=["blocking", "async"])
+def objects(request: pytest.FixtureRequest, url: str) -> Any:
+    opened = places.opened(url)
+    return opened if request.param == "blocking" else InTurn(opened)

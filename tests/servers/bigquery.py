@@ -1,0 +1,105 @@
+"""The emulator `bqemulator`, in a virtual environment of its own: it wants other versions than we do.
+
+It is made inside of the tests' own environment, once; whoever comes later finds it. ONCEWARD_TEST_BQEMULATOR names
+another place for it. What the emulator does otherwise than BigQuery is put right by `Front`: see there.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.servers.process import Server, free_port, missing
+
+VERSION = "1.4.0"
+WANTED = (
+    f"bqemulator=={VERSION}",
+    "duckdb==1.5.5",
+    "duckdb-extensions==1.5.5",
+    "duckdb-extension-spatial==1.5.5",
+    "numpy",
+)
+EXTENSION = "from duckdb_extensions import import_extension; import_extension('spatial')"
+HOME = Path(os.environ.get("ONCEWARD_TEST_BQEMULATOR") or Path(sys.prefix) / f"bqemulator-{VERSION}")
+PATIENCE = 600  # seconds for the installation
+
+
+def emulator() -> Path:
+    """The emulator's program, installed if it is not."""
+    program, done = HOME / "bin" / "bqemulator", HOME / ".installed"
+    if done.exists():
+        return program
+    with HOME.with_name(f"{HOME.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of several workers, one installs
+        if not done.exists():
+            try:
+                _install()
+            except (OSError, subprocess.SubprocessError) as error:
+                told = getattr(error, "stderr", None) or str(error)
+                missing("bqemulator", f"uv pip install {' '.join(WANTED)} in an environment of its own ({told[-500:]})")
+            done.touch()
+    return program
+
+
+def _install() -> None:
+    uv = str(Path(sys.executable).parent / "uv")
+    python = str(HOME / "bin" / "python")
+    for command in (
+        [uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(HOME)],
+        [uv, "pip", "install", "--quiet", "--python", python, *WANTED],
+        [python, "-c", EXTENSION],
+    ):
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE)
+
+
+class BigQueryServer(Server):
+    """One emulator. What it holds is in memory."""
+
+    patience = 90.0  # it imports much
+
+    def __init__(self) -> None:
+        program = emulator()
+        self._folder = tempfile.TemporaryDirectory(prefix="onceward-bigquery-", ignore_cleanup_errors=True)
+        port = free_port()
+        command = [str(program), "start", "--rest-port", str(port), "--grpc-port", str(free_port())]
+        command += ["--log-level", "error"]
+        super().__init__(command, port, Path(self._folder.name) / "log")
+        self.endpoint = f"http://127.0.0.1:{port}"
+
+    def begin(self) -> BigQueryServer:
+        try:
+            self.start(_answers)
+        except BaseException:
+            self.end()
+            raise
+        return self
+
+    def end(self) -> None:
+        self.kill()
+        self._folder.cleanup()
+
+
+_running: list[BigQueryServer] = []
+
+
+def shared() -> BigQueryServer:
+    """The one of this test process."""
+    if not _running:
+        _running.append(BigQueryServer().begin())
+        atexit.register(_running[0].end)
+    return _running[0]
+
+
+def _answers(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+            connection.sendall(b"GET /bigquery/v2/projects HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            return connection.recv(100).startswith(b"HTTP/1.1 200")
+    except OSError:
+        return False
