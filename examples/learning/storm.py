@@ -41,7 +41,7 @@ LIFE = (0.5, 4.0)  # seconds of a server
 A_MOMENT = 0.1
 SAID: dict[str, Said] = {"inserted": "executed", "same": "replayed", "different": "rejected"}
 STATUSES: dict[int, Said] = {204: "executed", 409: "rejected"}
-SAYS = "statement_id, statement->'result'->>'response'"
+SAYS = "statement_id, CAST(statement AS JSON)->'result'->>'response'"
 ALIVE = "count(*) FROM onceward_people WHERE merged_into IS NULL"
 ZONES = ("Z", "+00:00", ".000Z", ".0+00:00")
 

@@ -8,14 +8,20 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from onceward import ConfigurationError, SourceError, StoreNotSetUp, StoreUnavailable
+from examples.learning.place import opened
+from examples.learning.records import incoming
+from examples.learning.search import Search
+from onceward import ConfigurationError, PayloadMismatch, SourceError, StoreNotSetUp, StoreUnavailable
 from onceward.warehouse import Table, Warehouse, bigquery, open_warehouse
 from onceward.warehouse.bigquery import BigQueryWarehouse
 from onceward.warehouse.bigquery_jobs import Jobs
+from tests.learning.samples import statement, voiding
+from tests.learning.samples import uuid as uuid_of
 from tests.servers.bigquery import BigQueryServer, shared
 from tests.servers.bigquery_front import Front
 from tests.warehouse.test_loads import (
@@ -33,6 +39,12 @@ from tests.warehouse.test_loads import (
     test_the_same_load_id_with_other_rows_is_a_mismatch,
     test_which_are_known_is_one_question,
 )
+from tests.warehouse.test_merges import (
+    FACTS,
+    test_a_verdict_for_each_row_in_their_order,
+    test_what_is_there_is_found_by_one_question,
+    test_whole_means_all_of_it_or_nothing,
+)
 
 __all__ = [  # told here so that pytest finds them: they run on the fixtures below
     "test_a_key_of_several_columns_is_a_tuple",
@@ -40,10 +52,13 @@ __all__ = [  # told here so that pytest finds them: they run on the fixtures bel
     "test_a_load_that_comes_again_does_nothing_and_answers_the_same",
     "test_a_row_that_replaces_is_written_only_if_it_differs_and_is_not_older",
     "test_a_statement_that_is_there_stays_as_it_is",
+    "test_a_verdict_for_each_row_in_their_order",
     "test_if_the_id_alone_counts_other_rows_change_nothing",
     "test_one_load_sent_at_once_by_several_is_done_once",
     "test_the_same_load_id_with_other_rows_is_a_mismatch",
+    "test_what_is_there_is_found_by_one_question",
     "test_which_are_known_is_one_question",
+    "test_whole_means_all_of_it_or_nothing",
 ]
 
 
@@ -82,7 +97,7 @@ def house(url: str) -> Iterator[Warehouse]:
 def prepared(url: str) -> BigQueryWarehouse:
     house = open_warehouse(url)
     assert isinstance(house, BigQueryWarehouse)
-    for table in (STATEMENTS, USERS):
+    for table in (STATEMENTS, USERS, FACTS):
         house.prepare(table)
     return house
 
@@ -345,3 +360,41 @@ def test_a_server_that_is_away_means_not_loaded(monkeypatch: pytest.MonkeyPatch)
 def test_a_url_that_names_no_dataset_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError):
         open_warehouse(url)
+
+
+@pytest.mark.mission("D1")
+def test_of_four_different_rows_at_once_one_is_put_in_and_the_others_are_told(url: str) -> None:
+    """Merges that only insert do not conflict on BigQuery: the turn keeps them apart."""
+    houses = [prepared(url) for _ in range(4)]
+    together = threading.Barrier(4)
+    verdicts: list[str] = []
+
+    def put(house: BigQueryWarehouse, digest: str) -> None:
+        together.wait()
+        verdicts.extend(house.merge(FACTS, [{"id": "a", "digest": digest}]).verdicts)
+
+    crew = [threading.Thread(target=put, args=(house, str(n))) for n, house in enumerate(houses)]
+    for one in crew:
+        one.start()
+    for one in crew:
+        one.join()
+    assert sorted(verdicts) == ["different"] * 3 + ["inserted"]
+    assert houses[0].query("SELECT COUNT(*) FROM facts WHERE id = ?", ["a"]) == [(1,)]
+    for house in houses:
+        house.close()
+
+
+@pytest.mark.mission("D1")
+def test_learning_records_on_bigquery(url: str, tmp_path: Path) -> None:
+    with opened(tmp_path, url) as place:
+        learning = place.learning
+        one, other = incoming(statement()), incoming(statement(result={"success": True}))
+        assert learning.store([one, one, other]).verdicts == ("inserted", "same", "different")
+        with pytest.raises(PayloadMismatch):
+            learning.store([incoming(statement("s2")), other], whole=True)
+        assert learning.get(uuid_of("s2")) is None
+        assert (learning.get(one.id) or {})["actor"] == one.told["actor"]
+        learning.store([incoming(voiding("v", "s1"))])
+        assert learning.get(one.id) is None
+        assert learning.get(one.id, voided=True) is not None
+        assert [told["id"] for told in Search.of({"limit": "5"}).statements(learning.house)[0]] == [uuid_of("v")]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from onceward import ConfigurationError, InvalidKey, PayloadMismatch, SourceError
+from onceward import ConfigurationError, InvalidKey, PayloadMismatch
 from onceward.warehouse import ComparesRows, Merged, Table, open_warehouse
 from tests.servers.postgres import Postgres, execute
 
@@ -121,18 +121,6 @@ def test_what_is_there_is_found_by_one_question(house: ComparesRows) -> None:
     assert house.known(FACTS, ["b", "x"]) == {"b"}
     with pytest.raises(ConfigurationError, match="'said' cannot be looked up"):
         house.found(FACTS, ["a"], ("said",))
-
-
-def test_a_constraint_of_the_owner_refuses_the_whole_merge(house: ComparesRows) -> None:
-    strict = Table(name="strict", columns={"id": "text", "digest": "text"}, key=("id",), same_by=("digest",))
-    if house.name.startswith("duckdb"):
-        house.query("CREATE TABLE strict (id VARCHAR PRIMARY KEY, digest VARCHAR CHECK (digest <> 'no'))")
-    else:
-        pytest.skip("the constraint of a load is shown on PostgreSQL, too; this is the same way")
-    house.prepare(strict)
-    with pytest.raises(SourceError, match="strict refuses a row"):
-        house.merge(strict, [fact("a", "1"), fact("b", "no")])
-    assert house.query("SELECT count(*) FROM strict") == [(0,)]
 
 
 def test_a_table_says_what_makes_a_row_the_same(house: ComparesRows) -> None:

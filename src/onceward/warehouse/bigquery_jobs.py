@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import TimeoutError as TookTooLong
+from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from onceward.errors import MissingExtra, StoreBroken, StoreNotSetUp, StoreUnavailable
@@ -42,11 +43,21 @@ class Jobs:
 
     def rows(self, sql: str, **parameters: str) -> list[tuple[Any, ...]]:
         """What a query answers that changes nothing: asked again as often as need be."""
+        return self._rows(sql, self._config(parameters))
 
+    def answers(self, sql: str, values: Sequence[Any], dataset: str) -> list[tuple[Any, ...]]:
+        """As `rows`, with `?` for each value, and in a dataset."""
+        typed = [self._bigquery.ScalarQueryParameter(None, _type_of(value), value) for value in values]
+        config = self._bigquery.QueryJobConfig(
+            query_parameters=typed, use_query_cache=False, default_dataset=self._bigquery.DatasetReference(dataset)
+        )
+        return self._rows(sql, config)
+
+    def _rows(self, sql: str, config: Any) -> list[tuple[Any, ...]]:
         def ask() -> list[tuple[Any, ...]]:
             found = self._client.query_and_wait(
                 sql,
-                job_config=self._config(parameters),
+                job_config=config,
                 api_timeout=self._timeout,
                 wait_timeout=self._timeout,
                 retry=None,
@@ -122,6 +133,11 @@ class Jobs:
         return StoreBroken(f"{self._name}: {said}", key=key, hint="look at the message of BigQuery")
 
 
+def _type_of(value: Any) -> str:
+    kinds = ((bool, "BOOL"), (int, "INT64"), (float, "FLOAT64"), (datetime, "TIMESTAMP"))
+    return next((name for kind, name in kinds if isinstance(value, kind)), "STRING")
+
+
 class Driver:
     """What we use of google-cloud-bigquery."""
 
@@ -133,6 +149,7 @@ class Driver:
         from google.cloud import bigquery
 
         self.Client = bigquery.Client
+        self.DatasetReference = bigquery.DatasetReference.from_string
         self.QueryJobConfig = bigquery.QueryJobConfig
         self.ScalarQueryParameter = bigquery.ScalarQueryParameter
         self.SchemaField = bigquery.SchemaField
