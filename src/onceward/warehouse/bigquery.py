@@ -107,22 +107,23 @@ class BigQueryWarehouse:
         """As everywhere; recorded among the loads, under an id of its own."""
         given = Rows(table, rows)
         dataset, name = self._parts(table)
-        nonce = uuid.uuid4().hex
-        staging = f"onceward_staging_{nonce}"
+        staged: list[str] = []  # a table a pass: a job that fills one is done once, under its id
+
+        def fill(batch: Batch) -> str:
+            staged.append(f"onceward_staging_{uuid.uuid4().hex}")
+            self._stage(staged[-1], batch)
+            return self._quoted(staged[-1])
 
         def put_in(batch: Batch) -> None:
-            load = f"merge {uuid.uuid4().hex}"
-            self._merged(load, batch, staging, nonce, whole=whole)
+            nonce = staged[-1].rpartition("_")[2]
+            self._merged(f"merge {nonce}", batch, staged[-1], nonce, whole=whole)
 
-        def fill(batch: Batch) -> None:
-            self._drop(staging)  # of an earlier pass
-            self._stage(staging, batch)
-
-        comparing = BigQueryComparing(self._quoted(name, dataset), self._quoted(staging), fill, put_in, self._jobs.rows)
         try:
+            comparing = BigQueryComparing(self._quoted(name, dataset), fill, put_in, self._jobs.rows)
             return given.merge(comparing, whole=whole)
         finally:
-            self._drop(staging)
+            for one in staged:
+                self._drop(one)
 
     def _drop(self, staging: str) -> None:
         self._jobs.asked(lambda: self.client.delete_table(self._id(staging), not_found_ok=True, retry=None))

@@ -18,13 +18,11 @@ _NONE: Final[frozenset[Tuple]] = frozenset()
 
 
 class BigQueryComparing:
-    """`stage` fills a table of this name; `put_in` merges it; `ask` is a question about it."""
+    """`fill` stages a batch, and says where; `put_in` merges it; `ask` is a question about it."""
 
-    def __init__(
-        self, target: str, staging: str, fill: Callable[[Batch], None], put_in: Callable[[Batch], object], ask: Ask
-    ) -> None:
+    def __init__(self, target: str, fill: Callable[[Batch], str], put_in: Callable[[Batch], object], ask: Ask) -> None:
         self._target = target
-        self._staging = staging
+        self._staging = ""
         self._fill = fill
         self._put_in = put_in
         self._ask = ask
@@ -33,7 +31,7 @@ class BigQueryComparing:
 
     def stage(self, batch: Batch) -> None:
         self._batch = batch
-        self._fill(batch)
+        self._staging = self._fill(batch)
 
     def insert(self, table: Table) -> set[Tuple]:
         assert self._batch is not None  # noqa: S101 (staged first)

@@ -43,7 +43,19 @@ class Jobs:
 
     def rows(self, sql: str, **parameters: str) -> list[tuple[Any, ...]]:
         """What a query answers that changes nothing: asked again as often as need be."""
-        return self._rows(sql, self._config(parameters))
+
+        def ask() -> list[tuple[Any, ...]]:
+            found = self._client.query_and_wait(
+                sql,
+                job_config=self._config(parameters),
+                api_timeout=self._timeout,
+                wait_timeout=self._timeout,
+                retry=None,
+                job_retry=None,
+            )
+            return [tuple(row) for row in found]
+
+        return self.asked(ask)
 
     def answers(self, sql: str, values: Sequence[Any], dataset: str) -> list[tuple[Any, ...]]:
         """As `rows`, with `?` for each value, and in a dataset."""
@@ -51,19 +63,10 @@ class Jobs:
         config = self._bigquery.QueryJobConfig(
             query_parameters=typed, use_query_cache=False, default_dataset=self._bigquery.DatasetReference(dataset)
         )
-        return self._rows(sql, config)
 
-    def _rows(self, sql: str, config: Any) -> list[tuple[Any, ...]]:
         def ask() -> list[tuple[Any, ...]]:
-            found = self._client.query_and_wait(
-                sql,
-                job_config=config,
-                api_timeout=self._timeout,
-                wait_timeout=self._timeout,
-                retry=None,
-                job_retry=None,
-            )
-            return [tuple(row) for row in found]
+            job = self._client.query(sql, job_config=config, job_retry=None, **self._settings)
+            return [tuple(row) for row in job.result(job_retry=None, **self._settings)]
 
         return self.asked(ask)
 
