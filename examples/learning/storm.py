@@ -61,7 +61,7 @@ class Learning:
 
     @contextmanager
     def open(self, setting: Setting) -> Iterator[dict[str, str]]:
-        if setting.store:
+        if _on_server(setting):
             _make_schema(setting)
             with opened(Path(setting.folder), _server(setting)):  # makes the tables
                 yield {}
@@ -85,14 +85,14 @@ class Learning:
 
     def worker(self, setting: Setting) -> Callable[[Event], Answer]:
         dice = random.Random()
-        handle = _over_http(setting) if not setting.store else _directly(setting)
+        handle = _directly(setting) if _on_server(setting) else _over_http(setting)
         return lambda event: handle(_respelt(event.body, dice), event.id)
 
     def audit(self, setting: Setting, events: Sequence[Event]) -> Audit:
         """Counted with the databases' own drivers."""
         if self._server is not None:
             self._server.stop()
-        rows, users = (_in_postgres if setting.store else _in_files)(setting)
+        rows, users = (_in_postgres if _on_server(setting) else _in_files)(setting)
         meant: dict[str, set[str]] = {}
         for event in events:
             meant.setdefault(event.body["id"], set()).add(event.body["result"]["response"])
@@ -264,6 +264,11 @@ def _in_postgres(setting: Setting) -> tuple[list[tuple[str, str]], int]:
 
 def _table(setting: Setting) -> str:
     return STATEMENTS.name if setting.guarded else BY_HAND.name
+
+
+def _on_server(setting: Setting) -> bool:
+    """Whatever else the store is, it is none for statements: then they go into files."""
+    return setting.store.startswith("postgres")
 
 
 def _schema(setting: Setting) -> str:
