@@ -37,7 +37,7 @@ from onceward.testing.storm.contract import Said
 WHO = "storm:secret"
 CONTESTED = 6  # of so many statements, one comes in two versions: only one of them can be true
 USERS = 12
-LIFE = (0.5, 4.0)  # seconds of a server
+LIFE = (1.0, 5.0)  # seconds of a server
 A_MOMENT = 0.1
 SAID: dict[str, Said] = {"inserted": "executed", "same": "replayed", "different": "rejected"}
 STATUSES: dict[int, Said] = {204: "executed", 409: "rejected"}

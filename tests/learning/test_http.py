@@ -7,13 +7,15 @@ from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import unquote_plus, urlencode
 
 import pytest
 
 from examples.learning.endpoint import PATH, Statements
 from examples.learning.place import opened
+from onceward import StoreUnavailable
 from onceward.http.answer import Answer, Request
+from onceward.warehouse import ComparesRows
 from tests.learning.places import server_of
 from tests.learning.samples import JOHN, VERBS, statement, uuid, voiding
 from tests.learning.test_equality import FULL, SAME
@@ -22,8 +24,9 @@ from tests.learning.test_equality import FULL, SAME
 class Client:
     """Asks the resource as a learning record provider does."""
 
-    def __init__(self, resource: Statements) -> None:
+    def __init__(self, resource: Statements, house: ComparesRows) -> None:
         self._resource = resource
+        self.house = house
 
     def ask(
         self,
@@ -57,7 +60,7 @@ class Client:
 @pytest.fixture(params=["duckdb", "postgres"])
 def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
     with opened(tmp_path, server_of(request)) as place:
-        yield Client(Statements(place.learning, {"lms": "secret"}))
+        yield Client(Statements(place.learning, {"lms": "secret"}), place.learning.house)
 
 
 def headers(answer: Answer) -> dict[str, str]:
@@ -254,12 +257,20 @@ def test_pages_lead_to_all_of_them(client: Client) -> None:
         if not page["more"]:
             break
         query = dict(part.split("=") for part in page["more"].partition("?")[2].split("&"))
-        query = {name: _unquoted(value) for name, value in query.items()}
+        query = {name: unquote_plus(value) for name, value in query.items()}
     assert sorted(seen) == sorted(names)
     assert len(seen) == 7
 
 
-def _unquoted(text: str) -> str:
-    from urllib.parse import unquote_plus
+@pytest.mark.mission("D5")
+def test_a_merge_that_fails_is_503_and_the_same_request_may_be_sent_again(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: Any, **__: Any) -> Any:
+        raise StoreUnavailable("the warehouse is away")
 
-    return unquote_plus(text)
+    with monkeypatch.context() as patched:
+        patched.setattr(client.house, "merge", away)
+        assert client.put(statement()) == 503
+    assert client.put(statement()) == 204
+    assert client.ids() == [uuid("s1")]
