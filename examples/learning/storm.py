@@ -61,6 +61,7 @@ class Learning:
 
     @contextmanager
     def open(self, setting: Setting) -> Iterator[dict[str, str]]:
+        self._server = None
         if _on_server(setting):
             _make_schema(setting)
             with opened(Path(setting.folder), _server(setting)):  # makes the tables
@@ -257,8 +258,8 @@ def _in_postgres(setting: Setting) -> tuple[list[tuple[str, str]], int]:
     import psycopg
 
     with psycopg.connect(setting.store, options=f"-c search_path={_schema(setting)}") as server:
-        rows = server.execute(f"SELECT {SAYS} FROM {_table(setting)}").fetchall()  # noqa: S608 (names of ours)
-        users = server.execute(f"SELECT {ALIVE}").fetchone()
+        rows = server.execute(f"SELECT {SAYS} FROM {_table(setting)}".encode()).fetchall()  # noqa: S608 (names of ours)
+        users = server.execute(f"SELECT {ALIVE}".encode()).fetchone()
     return rows, users[0] if users else 0
 
 
@@ -283,4 +284,4 @@ def _make_schema(setting: Setting) -> None:
     import psycopg
 
     with psycopg.connect(setting.store) as server:
-        server.execute(f"CREATE SCHEMA {_schema(setting)}")
+        server.execute(f"CREATE SCHEMA {_schema(setting)}".encode())

@@ -21,6 +21,12 @@ ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 300.0  # seconds without any progress
 
 
+STEADY = 1.4
+"""The most memory at the end of a long way, over what it was at half of it."""
+
+LONG = 100_000  # messages of one run, from which on memory is looked at
+
+
 class Figures(NamedTuple):
     """What was counted. `wrong` is empty if all is right."""
 
@@ -58,6 +64,8 @@ def large(messages: int, deaths: int, largest: int = 2_000) -> Figures:
         wrong.append(f"{told.statements} statements instead of {expected}")
     if told.parked:
         wrong.append(f"{told.parked} repeats were taken for other statements")
+    if told.messages >= LONG and told.peak_mib[-1] > STEADY * told.peak_mib[1]:
+        wrong.append(f"it took more and more memory: {told.peak_mib} MiB")
     return Figures(
         messages,
         told.statements,
