@@ -27,6 +27,7 @@ from onceward.http.endpoint import Endpoint
 
 PATH = "/xAPI/statements"
 VERSIONS = {"1.0": "1.0.3", "2.0": "2.0.0"}
+REPLAYED = ("idempotency-replayed", "true")  # no word of the specification, and no harm
 HOME = "https://lrs.example.com"
 
 
@@ -74,17 +75,18 @@ class Statements(Endpoint):
         told = _body(request)
         authority = {"objectType": "Agent", "account": {"homePage": HOME, "name": who}}
         if request.method == "PUT":
-            self._put(told, asked, version, authority)
-            return Answer(204)
+            replayed = self._put(told, asked, version, authority)
+            return Answer(204, headers=(REPLAYED,) if replayed else ())
         return Answer.json(self._post(told, asked, version, authority))
 
-    def _put(self, told: Any, asked: Mapping[str, str], version: str, authority: dict[str, Any]) -> None:
+    def _put(self, told: Any, asked: Mapping[str, str], version: str, authority: dict[str, Any]) -> bool:
+        """Whether it was there already."""
         wanted = _uuid(asked, "statementId")
         _only(asked, "statementId")
         statement = incoming(told, id=wanted, version=version, authority=authority)
         if statement.id != wanted:
             raise Refused(400, "other_id", f"the statement's own id is {statement.id}")
-        self._learning.store([statement], whole=True)
+        return self._learning.store([statement], whole=True).same == 1
 
     def _post(self, told: Any, asked: Mapping[str, str], version: str, authority: dict[str, Any]) -> list[str]:
         """A batch goes in whole, or not at all."""

@@ -27,7 +27,7 @@ from uuid import UUID
 from examples.learning import records
 from examples.learning.by_hand import BY_HAND, ByHand
 from examples.learning.consumer import read
-from examples.learning.endpoint import PATH
+from examples.learning.endpoint import PATH, REPLAYED
 from examples.learning.place import opened
 from examples.learning.tables import STATEMENTS
 from onceward.queues import Message
@@ -175,7 +175,7 @@ def _over_http(setting: Setting) -> Callable[[dict[str, Any], str], Answer]:
         finally:
             server.close()
         if answer.status in STATUSES:
-            return Answer(STATUSES[answer.status])
+            return Answer("replayed" if answer.getheader(REPLAYED[0]) else STATUSES[answer.status])
         return Answer("failed", why=f"{answer.status}: {said[:200]!r}")
 
     return handle

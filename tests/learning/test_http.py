@@ -69,7 +69,9 @@ def headers(answer: Answer) -> dict[str, str]:
 
 @pytest.mark.mission("D1")
 def test_put_stores_once_and_answers_204_each_time(client: Client) -> None:
-    assert [client.put(statement()) for _ in range(3)] == [204, 204, 204]
+    answers = [client.ask("PUT", statement(), statementId=uuid("s1")) for _ in range(3)]
+    assert [one.status for one in answers] == [204, 204, 204]
+    assert [headers(one).get("idempotency-replayed") for one in answers] == [None, "true", "true"]
     assert client.ids() == [uuid("s1")]
 
 

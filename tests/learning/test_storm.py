@@ -16,6 +16,7 @@ def test_every_statement_is_stored_once_though_workers_and_the_server_are_killed
     run = storm(SYSTEM, PLAN)
     assert run.audit.passed, run.audit
     assert run.score.killed == 3
+    assert run.score.replayed > 0
     assert run.audit.counted["server killed"] >= 1
     assert run.audit.counted["statements refused"] >= 1
 
