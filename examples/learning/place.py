@@ -15,7 +15,7 @@ from onceward.errors import ConfigurationError
 from onceward.identity import People
 from onceward.warehouse import ComparesRows, open_warehouse
 
-MEMORY = "192MB"
+MEMORY = "96MB"
 """Of DuckDB, however large its file is. Left alone, it takes most of the machine."""
 
 
