@@ -19,6 +19,7 @@ from statistics import quantiles
 from typing import Any, NamedTuple
 
 from bench import identity_peers
+from bench.identity_company import Directory
 from bench.identity_data import FEBRL, HOW, Known, Maker, febrl
 from onceward.identity import Decision, People, SourceRecord
 
@@ -62,11 +63,12 @@ def main(*, quick: bool, as_json: bool) -> int:
 
 
 def sets(*, quick: bool) -> list[tuple[str, list[Known]]]:
-    """Those of febrl, if they are there, and those that were made up: usual, worse, hardly any slips, few names."""
+    """Those of febrl, if they are there, and those that were made up: registers, and lists of organisations."""
     names = ["febrl1"] if quick else list(FEBRL)
     found = [(name, records) for name in names if (records := febrl(name)) is not None]
     size = 300 if quick else 3_000
     found.append(("made up", Maker(1).records(size)))
+    found.append(("organisations", Directory(7).records(size)))
     if not quick:
         found.append(("made up, worse", Maker(2, trouble=2.0).records(size)))
         found.append(("made up, clean", Maker(3, trouble=0.2).records(size)))

@@ -56,6 +56,10 @@ class Place:
             return PostgresStore(os.environ[URL], schema=schema, migrate=True, clock=self.clock)
         if self.kind == "valkey":
             return RedisStore(shared().url(), prefix=f"faces/{self.path.parent.name}", clock=self.clock)
+        if self.kind == "firestore":
+            from tests.firestore_places import documents  # here, because its driver takes a second to import
+
+            return documents(self.path.parent, clock=self.clock)
         return self._memory if self.kind == "memory" else SQLiteStore(self.path, clock=self.clock)
 
 
@@ -386,7 +390,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture(params=["memory", "sqlite", *os.environ.get("ONCEWARD_TEST_PLACES", "").split()])
 def place(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Place:
-    """The data, on each store; ONCEWARD_TEST_PLACES="postgres valkey" adds servers (the soak does)."""
+    """The data, on each store; ONCEWARD_TEST_PLACES="postgres valkey firestore" adds servers (the soak does)."""
     return place_of(request, tmp_path, clock)
 
 

@@ -58,6 +58,8 @@ HISTORIES = (
 )
 ON_A_SERVER = ("-k", "valkey", "tests/integration", "tests/unit", "tests/endpoints")
 """What both faces promise, on a server too: the usual run has it on memory and SQLite."""
+ON_FIRESTORE = ("-k", "firestore", "tests/integration", "tests/unit", "tests/endpoints", "tests/conformance")
+"""The same on Google's emulator, with longer histories in the kit."""
 QUEUES = ("tests/queues/test_storm.py", "tests/queues/test_cloud.py")
 COUNTERS = ("tests/chaos/test_counters.py",)
 ON_POSTGRESQL = ("-k", "random_histories or crew", "tests/conformance/test_postgres.py", "tests/chaos")
@@ -328,6 +330,9 @@ def parts(small: bool, minutes: float) -> dict[str, Callable[[], Section]]:
         "Killed at every call": partial(kills, small=small, minutes=minutes / 2),
         "Every promise on a server": partial(
             suite, "Every promise on a server", ON_A_SERVER, profile, ONCEWARD_TEST_PLACES="valkey"
+        ),
+        "Every promise on Firestore": partial(
+            suite, "Every promise on Firestore", ON_FIRESTORE, profile, ONCEWARD_TEST_PLACES="firestore"
         ),
         "A server that is killed": partial(killed_server, small=small),
         "Queues": partial(queues, profile, *(("400", "2") if small else ("20000", "40"))),

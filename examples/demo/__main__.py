@@ -19,8 +19,7 @@ from onceward.testing.storm.program import INTERRUPTED, ended_like_ctrl_c
 from onceward.testing.storm.report import report
 from onceward.testing.storm.scoreboard import Scoreboard
 
-FULL, QUICK = 45.0, 8.0  # seconds of new events, shared by the systems; each begins and ends besides
-KILLS = 1.2  # a second
+FULL, QUICK = 42.0, 5.0  # seconds of new events, shared by the systems; each begins and ends besides
 
 
 class Chosen(argparse.Namespace):
@@ -46,12 +45,13 @@ def parse(arguments: list[str]) -> Chosen:
     return parser.parse_args(arguments, Chosen())
 
 
-def planned(chosen: Chosen, systems: int) -> Plan:
+def planned(chosen: Chosen, listed: Listed, systems: int) -> Plan:
+    """What one of so many systems has to stand."""
     seconds = (QUICK if chosen.quick else FULL) / systems if chosen.seconds is None else chosen.seconds
     return Plan(
         seconds=seconds,
         workers=3 if chosen.quick else 4,
-        kills=max(1, round(seconds * KILLS)),
+        kills=max(1, round(seconds * listed.kills)),
         seed=chosen.seed,
         store=chosen.store,
         guarded=not chosen.unguarded,
@@ -68,12 +68,13 @@ def main(arguments: list[str]) -> int:
     if not systems:
         print("there is no system to run", file=sys.stderr)
         return 1
-    plan = planned(chosen, len(systems))
+    plans = {listed: planned(chosen, listed, len(systems)) for listed in systems}
+    plan = plans[systems[0]]
     board = Scoreboard([listed.name for listed in systems])
     print(opening(systems, plan, board.paint), flush=True)
     started = time.monotonic()
     with ended_like_ctrl_c():
-        runs, gave_up = run_all(systems, plan, board)
+        runs, gave_up = run_all(plans, board)
     print("\nAudits, counted by plain means:")
     for run in runs:
         print(*(f"  {line}" for line in report(run, board.paint)), sep="\n")
@@ -82,11 +83,11 @@ def main(arguments: list[str]) -> int:
     return 0 if not gave_up and not left_out and all(run.audit.passed for run in runs) else 1
 
 
-def run_all(systems: list[Listed], plan: Plan, board: Scoreboard) -> tuple[list[Run], bool]:
+def run_all(plans: dict[Listed, Plan], board: Scoreboard) -> tuple[list[Run], bool]:
     """The runs that could be finished, and whether one could not."""
     runs: list[Run] = []
     troubles: list[str] = []
-    for listed in systems:
+    for listed, plan in plans.items():
         try:
             run = storm(listed.place, plan, lambda score, name=listed.name: board.show(name, score))  # type: ignore[misc]  # binds the loop's value
         except (Trouble, OncewardError) as trouble:

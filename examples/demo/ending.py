@@ -53,7 +53,7 @@ def _guarded(runs: Sequence[Run], took: float) -> list[str]:
         "",
         "Next: make demo ARGS=--unguarded                the same events without Onceward",
         "      make demo ARGS=--seed=2                   other kills",
-        f"      {longer:<40}  one system for longer; STORE=postgresql://… on a server",
+        f"      {longer:<40}  one for longer; STORE=postgresql://…",
         "      docs/howto/storm.md                       a storm for a handler of your own",
     ]
 

@@ -12,10 +12,11 @@ EXAMPLES = Path(__file__).resolve().parents[1]
 
 
 class Listed(NamedTuple):
-    """A system of the mission. `does` is told to people."""
+    """A system of the mission. `does` is told to people; `kills` a second leave its workers time for their work."""
 
     name: str
     does: str
+    kills: float = 1.2
 
     @property
     def place(self) -> str:
@@ -37,7 +38,7 @@ class Listed(NamedTuple):
 SYSTEMS = tuple(
     listed
     for listed in (
-        Listed("documents", "files are read by models, stored and booked"),
+        Listed("documents", "files are read by models, stored and booked", kills=0.5),
         Listed("submissions", "risks are triaged, enriched by a paid API, and priced"),
         Listed("fleet", "health events become the newest state of each service"),
         Listed("outreach", "mails are sent, replies and imports are taken in"),

@@ -1,37 +1,83 @@
-"""`python -m examples.outreach`: a morning of the outreach system, with everything delivered twice."""
+"""`python -m examples.outreach [audit | windows | storm]`: a morning with everything twice, its audit, and a storm."""
 
 from __future__ import annotations
 
+import argparse
+import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
+
+from onceward.testing import storm
 
 from .app import Outreach
+from .audit import report
+from .evidence import Data
+from .outside import Outside
+
+FILES = Path(__file__).with_name("files")
+SYSTEM = "examples.outreach.storm:SYSTEM"
 
 
-def main() -> None:
-    charged: dict[str, str] = {}
+def morning(folder: Path, database: str, tell: Any = print) -> None:
+    """Everything is delivered twice, to a worker that was started anew in between."""
+    with Outside(folder / "outside.db") as outside:
+        for delivery in ("first", "second"):
+            tell(f"{delivery} delivery")
+            with closing(Outreach(database, smtp=outside.smtp, api=outside.api)) as outreach:
+                summary = outreach.import_prospects(FILES / "prospects.csv")
+                tell("  import   ", "nothing to do" if summary.replayed else summary)
+                tell("  cron     ", outreach.cron.tick(latest_slot()))
+                tell("  email    ", outreach.send_email("p1", "Once more?"))
+                tell("  website  ", outreach.enrich("p1", "website"))
+                for file in sorted(FILES.glob("*.eml")):
+                    tell(f"  {file.stem:<9}", outreach.receive(file.read_bytes()))
+                tell("  charge   ", outreach.charge.outcome("acme", 7, 1900))
+                tell("  sync     ", outreach.with_lock("sync", lambda: "synced"))
+        for what in ("mails", "charges", "alerts"):
+            tell(f"{what:<8}", outside.execute(f"SELECT count(*) FROM {what}")[0][0])  # noqa: S608 (names of ours)
 
-    def pay(customer: str, cents: int, key: str) -> str:
-        """A provider that takes an idempotency key: the same key is the same charge."""
-        return charged.setdefault(key, f"{customer} paid {cents} cents")
 
-    def look_up(prospect_id: int, kind: str) -> str:
-        if kind == "email":
-            raise ConnectionError("the directory is down")
-        return f"https://{prospect_id}.example.com"
+def latest_slot() -> datetime:
+    """A run of cron that was due this week: now may be a Sunday, or night."""
+    now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    hours = (now - timedelta(hours=back) for back in range(1, 48))
+    return next(at for at in hours if at.weekday() < 6 and 8 <= at.hour <= 18)
 
-    with tempfile.TemporaryDirectory() as folder:
-        outreach = Outreach(Path(folder), send=lambda *_: None, look_up=look_up, pay=pay)
-        for _ in range(2):
-            print("email   ", outreach.send_email(1, "Hello"))
-            print("website ", outreach.enrich(1, "website"))
-            print("contact ", outreach.enrich(1, "email"))
-            print("reply   ", outreach.receive("<a@b>", 1, "Thank you"))
-            print("charge  ", outreach.charge("acme", 7, 1900))
-            print("sync    ", outreach.with_lock("sync", lambda: "synced"))
-        outreach.close()
-    print("charges ", len(charged))
+
+@contextmanager
+def place(folder: Path | None) -> Iterator[Path]:
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder.resolve()
+    else:
+        with tempfile.TemporaryDirectory(prefix="onceward-outreach-") as name:
+            yield Path(name)
+
+
+def main(arguments: list[str]) -> int:
+    if arguments[:1] == ["storm"]:
+        return storm.main(SYSTEM, arguments[1:])
+    parser = argparse.ArgumentParser(prog="python -m examples.outreach", description="A small outreach system.")
+    parser.add_argument("what", nargs="?", choices=["morning", "audit", "windows", "storm"], default="morning")
+    parser.add_argument(
+        "folder", nargs="?", type=Path, help="of the data; audit looks at what is there (else a morning's)"
+    )
+    parser.add_argument("--database", help="URL (default: a SQLite file in the folder)")
+    chosen = parser.parse_args(arguments)
+    with place(chosen.folder) as folder:
+        database = chosen.database or f"sqlite:///{folder}/outreach.db"
+        if chosen.what == "windows":
+            with closing(Outreach(database, smtp="localhost:25", api="http://localhost")) as outreach:
+                print(*(f"{name:<8} {window:<30} {key}" for name, window, key in outreach.windows()), sep="\n")
+            return 0
+        if chosen.what == "morning" or chosen.folder is None:
+            morning(folder, database, print if chosen.what == "morning" else lambda *_: None)
+        return 0 if report(Data(database, folder / "outside.db")) else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

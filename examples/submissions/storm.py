@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+import anyio  # noqa: F401 (as the next one)
 import httpcore  # noqa: F401 (httpx does this with its first client: here it is before workers are forked)
 import httpx
 import msgspec
@@ -25,7 +26,7 @@ from examples.submissions.rules import DECLINED, RATES, Submission, price, triag
 from onceward import Once
 from onceward.testing.storm import Answer, Audit, Effect, Event, Setting
 
-WAIT = "250ms"  # for a duplicate of what another worker is at
+WAIT = "50ms"  # for a duplicate of what another worker is at: if that one is dead, others need this worker
 FIRST = date(2026, 1, 1)
 
 
@@ -43,7 +44,7 @@ class Submissions:
 
     name = "submissions"
     effects = (
-        Effect("row in quotes", "exactly once: row and record in one transaction"),
+        Effect("row in quotes", "exactly once: row and record in one transaction (on Redis: written under its key)"),
         Effect("charge of the bureau", "once, for as long as the bureau remembers the key"),
     )
 

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from .model.recovery import Recovered, Recovery
     from .model.saga import Step
     from .model.schedule import Missed, Ran
-    from .model.state_event import Current, StateEvent, deleted
+    from .model.state_event import Current, Known, StateEvent, deleted
     from .observe.rules import Broken
     from .operations import Operations
     from .sagas import AsyncSaga, Saga
@@ -80,7 +80,7 @@ _LATER = {
 _LATER |= dict.fromkeys(("AsyncHeldLock", "AsyncLock", "HeldLock", "Lock"), "onceward.locks")
 _LATER["Operations"] = "onceward.operations"
 _LATER |= {"Broken": "onceward.observe.rules", "Tally": "onceward.model.counts"}
-_LATER |= dict.fromkeys(("Current", "StateEvent", "deleted"), "onceward.model.state_event")
+_LATER |= dict.fromkeys(("Current", "Known", "StateEvent", "deleted"), "onceward.model.state_event")
 _LATER["Ordering"] = "onceward.model.ordering"
 _LATER |= dict.fromkeys(("AsyncScheduled", "Scheduled"), "onceward.schedules")
 _LATER |= dict.fromkeys(("Missed", "Ran"), "onceward.model.schedule")
@@ -126,6 +126,7 @@ __all__ = [
     "InvalidKey",
     "JsonKey",
     "Key",
+    "Known",
     "LeaseLost",
     "LeaseOverdue",
     "Lock",

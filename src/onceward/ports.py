@@ -26,7 +26,7 @@ from .model.record import (
 
 if TYPE_CHECKING:
     from .model.counts import Counted, Sheet  # only for those who keep counts
-    from .model.newest import Delivery, Keep, Ruled, Standing  # only for those who keep the newest
+    from .model.newest import Delivery, Keep, Mark, Ruled, Standing  # only for those who keep the newest
 
 T = TypeVar("T")
 
@@ -69,11 +69,15 @@ PLACES: dict[Order, Callable[[Record], tuple[Any, bytes]]] = {
 
 
 class Page(Struct, frozen=True):
-    """One page of a scan; `cursor` None means that it was the last. `now` is the store's time."""
+    """One page of a scan; `cursor` None means that it was the last. `now` is the store's time.
+
+    `unreadable`: the keys of those that no Onceward has written so. One of them does not hide the others.
+    """
 
     records: list[Record]
     cursor: bytes | None
     now: int
+    unreadable: tuple[str, ...] = ()
 
 
 class Gate(Protocol):
@@ -125,7 +129,8 @@ class World(Protocol):
     def lane(self, send: Send, *, flights: int = 1) -> Lane:
         """Group commit for a store that takes requests of any kind in one call.
 
-        `flights`: how many calls may be under way at once, where calls do not block each other.
+        `flights`: how many calls may be under way at once, where calls do not block each other. `send` runs in no task
+        of its own: what it awaits are futures, or calls of this world; a driver that asks for a task needs one.
         """
         ...
 
@@ -227,6 +232,18 @@ class Immediate(Protocol):
     def answer(self, request: AnyRequest) -> Answer:
         """As `claim`, `renew` or `settle` with this one request."""
         ...
+
+
+@runtime_checkable
+class Bounds(Protocol):
+    """A store whose records have room for so much, and no more."""
+
+    largest: int
+    """Bytes of a result as it is stored. What is larger is not kept, as if `max_result_bytes` said so."""
+
+
+NO_BOUND = 1 << 62
+"""Of stores that take whatever comes."""
 
 
 @runtime_checkable
@@ -344,6 +361,24 @@ class KeepsNewest(AppliesNewest, Protocol):
 
     async def expire_newest(self, limit: int, *, timeout: float) -> int:
         """Delete up to `limit` marks and deleted entities that have expired; tells how many went."""
+        ...
+
+
+@runtime_checkable
+class ShowsNewest(Protocol):
+    """A store that can show which entities there are, and what it knows of a message or an event. For people."""
+
+    async def entities(
+        self, scope: str, *, cursor: bytes | None, limit: int, timeout: float
+    ) -> tuple[list[Standing], bytes | None]:
+        """Those of this scope that have a value, at most so many, and the cursor of the others; None: there are none.
+
+        In the store's own order; a page may be short. May look at every entity of the store.
+        """
+        ...
+
+    async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[Mark | None]:
+        """What is known under each mark; None if nothing is, or not any more."""
         ...
 
 

@@ -20,7 +20,7 @@ from .model.codec import Codec
 from .model.duration import Duration
 from .model.key import Key, Scope
 from .model.outcome import Outcome
-from .model.policy import Finding, OnLost, Policy, applied
+from .model.policy import Finding, OnLost, OnStoreDown, Policy, applied
 from .model.record import AfterCrash
 from .model.results import ResultType
 from .model.saga import Plan, Step, plan_of
@@ -33,7 +33,6 @@ LARGEST_JOURNAL = 192 * 1024
 item of DynamoDB, the smallest of all, ends at 400."""
 
 OF_STEPS = frozenset({"after_crash", "final", "not_applied", "max_attempts", "retry_delay", "retry"})
-UNSUITABLE = frozenset({"on_store_down", "on_missing_key"})
 
 
 class SagaChoices(TypedDict, total=False):
@@ -47,6 +46,7 @@ class SagaChoices(TypedDict, total=False):
     retry_span: Duration | None
     on_lost: OnLost
     settle_timeout: Duration | None
+    on_store_down: OnStoreDown
     fingerprint: Literal["all", "none"] | Collection[str]
     store_result: bool
     max_result_bytes: int
@@ -76,7 +76,8 @@ class DeclaredSaga:
         self.plan: Plan = plan_of(name, steps)
         if not self.awaits:
             refuse_async(name, self.plan)
-        settings = {"store_input": True, "on_missing_key": "raise", **checked(name, choices)}
+        closed = {"on_store_down": "raise", "on_missing_key": "raise"}  # whatever the client's defaults are
+        settings = {"store_input": True, **closed, **checked(name, choices)}
         self.operation: Operation = face.compiled(takes or keywords, settings, name=name, awaits=self.awaits, **parts)
         self._takes = takes
         self.engine: Engine = face.engine
@@ -93,10 +94,19 @@ class DeclaredSaga:
 
     def key(self, *args: Any, **kwargs: Any) -> Key:
         """The key that this input has. Nothing is run."""
+        self._refuse_positional(args)
         return self.operation.key(args, kwargs)
+
+    def _refuse_positional(self, args: tuple[Any, ...]) -> None:
+        if args and self._takes is None:
+            raise TypeError(
+                f"the saga {self.name} takes its input by name, as in {self.name}(order_id=7);"
+                " declared with takes=, a class or a function, it also takes it by position"
+            )
 
     def saga_job(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SagaJob:
         """One delivery of it."""
+        self._refuse_positional(args)
         job = replace(self.operation.job(args, kwargs), policy=self.policy, codec=self._codec, awaits=self.awaits)
         given = kwargs if self._takes is None else self._takes(*args, **kwargs)
         return SagaJob(job, self.plan, self._codecs, given)
@@ -128,6 +138,13 @@ class Saga(DeclaredSaga):
         """
         key = self.key(*args, **kwargs)
         run(records.resolve(self.engine, key, finding, self._codec, self.policy))
+
+    def give_up(self, *args: Any, **kwargs: Any) -> None:
+        """The step that stands in the way was certainly not done, and is not to be: what came before it is undone.
+
+        It is undone with the next delivery, or by a recovery worker. Also after `resolve(not_applied)`.
+        """
+        run(sagas.give_up(self.engine, self.key(*args, **kwargs), self.policy))
 
     def retry(self, *args: Any, **kwargs: Any) -> None:
         """Let it go on, with all attempts, after it was PARKED; or begin anew, after it was undone."""
@@ -162,6 +179,13 @@ class AsyncSaga(DeclaredSaga):
         key = self.key(*args, **kwargs)
         await records.resolve(self.engine, key, finding, self._codec, self.policy)
 
+    async def give_up(self, *args: Any, **kwargs: Any) -> None:
+        """The step that stands in the way was certainly not done, and is not to be: what came before it is undone.
+
+        It is undone with the next delivery, or by a recovery worker. Also after `resolve(not_applied)`.
+        """
+        await sagas.give_up(self.engine, self.key(*args, **kwargs), self.policy)
+
     async def retry(self, *args: Any, **kwargs: Any) -> None:
         """Let it go on, with all attempts, after it was PARKED; or begin anew, after it was undone."""
         await sagas.retry(self.engine, self.key(*args, **kwargs))
@@ -178,8 +202,8 @@ def checked(name: str, choices: Mapping[str, Any]) -> dict[str, Any]:
             raise ConfigurationError(f"{name}: a saga has results or an error, so nothing is skipped")
         if choice in OF_STEPS:
             raise ConfigurationError(f"{name}: {choice} is declared at a step", hint=f"Step(…, {choice}=…)")
-        if choice in UNSUITABLE:
-            raise ConfigurationError(f"{name}: a saga has no {choice}: without its journal it could not be undone")
+        if choice == "on_missing_key":
+            raise ConfigurationError(f"{name}: a saga has no {choice}: without a key nobody could go on with it")
     return dict(choices)
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from .bridge import run
 from .core import newest as flows
+from .core import shown
 from .core.newest import Newest
 from .errors import ConfigurationError
 from .face import Face
@@ -15,7 +16,7 @@ from .model.key import Scope
 from .model.newest import Keep
 from .model.ordering import AnyOrdering
 from .model.outcome import Outcome
-from .model.state_event import Current, Gone, StateEvent, deleted
+from .model.state_event import Current, Gone, Known, StateEvent, deleted
 
 T = TypeVar("T")
 
@@ -70,9 +71,14 @@ class Kept(Generic[T]):
 class State(Kept[T]):
     """The newest value of each entity, whatever the order in which events arrive, and however often."""
 
-    def apply(self, entity: Any, ordering: AnyOrdering, value: T, *, event_id: Any = None) -> Outcome[T]:
-        """The entity has this value since then, unless a newer event is known: `Executed`, `Replayed` or `Stale`."""
-        return run(flows.apply(self.engine, self.newest, StateEvent(entity, ordering, value, event_id)))
+    def apply(
+        self, entity: Any, ordering: AnyOrdering, value: T, *, event_id: Any = None, payload: Any = None
+    ) -> Outcome[T]:
+        """The entity has this value since then, unless a newer event is known: `Executed`, `Replayed` or `Stale`.
+
+        `payload` is what the same message, or event, must say again, if that is not all of the value.
+        """
+        return run(flows.apply(self.engine, self.newest, StateEvent(entity, ordering, value, event_id, payload)))
 
     def delete(self, entity: Any, ordering: AnyOrdering, *, event_id: Any = None) -> Outcome[None]:
         """The entity is gone since then, unless a newer event is known. Older ones do not bring it back."""
@@ -83,10 +89,19 @@ class State(Kept[T]):
         return run(flows.apply_all(self.engine, self.newest, events))
 
     def apply_in(
-        self, connection: Any, entity: Any, ordering: AnyOrdering, value: T | Gone, *, event_id: Any = None
+        self,
+        connection: Any,
+        entity: Any,
+        ordering: AnyOrdering,
+        value: T | Gone,
+        *,
+        event_id: Any = None,
+        payload: Any = None,
     ) -> Outcome[T]:
         """As `apply`, in your own transaction: write your own row there if the outcome is `applied`."""
-        return run(flows.apply(self.engine, self.newest, StateEvent(entity, ordering, value, event_id), connection))
+        return run(
+            flows.apply(self.engine, self.newest, StateEvent(entity, ordering, value, event_id, payload), connection)
+        )
 
     def apply_many_in(self, connection: Any, events: Iterable[StateEvent[T] | tuple[Any, ...]]) -> list[Outcome[T]]:
         """As `apply_many`, in your own transaction."""
@@ -101,13 +116,26 @@ class State(Kept[T]):
         """The newest value with its ordering; of a deleted entity what is left of it; None if nothing is known."""
         return run(flows.read(self.engine, self.newest, entity))
 
+    def entities(self, limit: int = 1_000) -> list[Current[T]]:
+        """Those that have a value, at most so many: for a page or a person."""
+        return run(shown.entities(self.engine, self.newest, limit))
+
+    def known(self, entity: Any, *, message_id: str | None = None, event_id: Any = None) -> Known | None:
+        """What is remembered of a message, or of an event, of this entity; None: nothing, or not any more."""
+        return run(shown.known(self.engine, self.newest, entity, message_id, event_id))
+
 
 class AsyncState(Kept[T]):
     """The newest value of each entity, whatever the order in which events arrive, and however often."""
 
-    async def apply(self, entity: Any, ordering: AnyOrdering, value: T, *, event_id: Any = None) -> Outcome[T]:
-        """The entity has this value since then, unless a newer event is known: `Executed`, `Replayed` or `Stale`."""
-        return await flows.apply(self.engine, self.newest, StateEvent(entity, ordering, value, event_id))
+    async def apply(
+        self, entity: Any, ordering: AnyOrdering, value: T, *, event_id: Any = None, payload: Any = None
+    ) -> Outcome[T]:
+        """The entity has this value since then, unless a newer event is known: `Executed`, `Replayed` or `Stale`.
+
+        `payload` is what the same message, or event, must say again, if that is not all of the value.
+        """
+        return await flows.apply(self.engine, self.newest, StateEvent(entity, ordering, value, event_id, payload))
 
     async def delete(self, entity: Any, ordering: AnyOrdering, *, event_id: Any = None) -> Outcome[None]:
         """The entity is gone since then, unless a newer event is known. Older ones do not bring it back."""
@@ -118,10 +146,19 @@ class AsyncState(Kept[T]):
         return await flows.apply_all(self.engine, self.newest, events)
 
     async def apply_in(
-        self, connection: Any, entity: Any, ordering: AnyOrdering, value: T | Gone, *, event_id: Any = None
+        self,
+        connection: Any,
+        entity: Any,
+        ordering: AnyOrdering,
+        value: T | Gone,
+        *,
+        event_id: Any = None,
+        payload: Any = None,
     ) -> Outcome[T]:
         """As `apply`, in your own transaction: write your own row there if the outcome is `applied`."""
-        return await flows.apply(self.engine, self.newest, StateEvent(entity, ordering, value, event_id), connection)
+        return await flows.apply(
+            self.engine, self.newest, StateEvent(entity, ordering, value, event_id, payload), connection
+        )
 
     async def apply_many_in(
         self, connection: Any, events: Iterable[StateEvent[T] | tuple[Any, ...]]
@@ -137,3 +174,11 @@ class AsyncState(Kept[T]):
     async def read(self, entity: Any) -> Current[T] | None:
         """The newest value with its ordering; of a deleted entity what is left of it; None if nothing is known."""
         return await flows.read(self.engine, self.newest, entity)
+
+    async def entities(self, limit: int = 1_000) -> list[Current[T]]:
+        """Those that have a value, at most so many: for a page or a person."""
+        return await shown.entities(self.engine, self.newest, limit)
+
+    async def known(self, entity: Any, *, message_id: str | None = None, event_id: Any = None) -> Known | None:
+        """What is remembered of a message, or of an event, of this entity; None: nothing, or not any more."""
+        return await shown.known(self.engine, self.newest, entity, message_id, event_id)

@@ -13,7 +13,7 @@ from pathlib import Path
 from onceward import AlreadyDone, AlreadyRunning, Once
 from onceward.testing.storm import Answer, Audit, Effect, Event, Setting
 
-WAIT = "250ms"  # for a duplicate of what another worker is at; most are done by then
+WAIT = "50ms"  # for a duplicate of what another worker is at; most are done by then
 BUSY = 10.0  # seconds to wait for SQLite's one writer before giving the delivery back
 TABLE = "CREATE TABLE charges (order_id TEXT NOT NULL, cents INTEGER NOT NULL)"
 """No unique constraint: nothing in the database keeps an order from being charged twice."""

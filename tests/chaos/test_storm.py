@@ -88,9 +88,9 @@ def test_workers_killed_at_random_charge_each_order_once() -> None:
     assert run.audit.passed
     assert run.score.killed == 6
     assert run.score.redelivered > 0
+    assert run.score.delivered >= 500 + run.score.redelivered
     assert run.score.acknowledged == 500
     assert run.score.executed <= run.events, "of some, the worker that did it died before it could say so"
-    assert run.score.taken_over > 0
 
 
 def test_the_same_traffic_without_onceward_fails_the_audit_which_names_the_duplicates() -> None:
@@ -144,10 +144,9 @@ def test_an_outcome_means_for_a_delivery_what_it_means_for_a_consumer() -> None:
 
 
 def test_a_worker_that_ends_by_itself_is_trouble_with_its_last_words() -> None:
-    before = family(os.getpid())
     with pytest.raises(Trouble, match=r"status 3 while it had order-10(.|\n)*I have had enough"):
         storm("tests.chaos.orders:IMPATIENT", Plan(deliveries=100, workers=2, kills=0))
-    assert family(os.getpid()) == before
+    assert family(os.getpid()) == []
 
 
 def test_a_system_that_cannot_be_imported_is_said_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -181,10 +180,9 @@ threading.Thread(target=threading.Event().wait, daemon=True).start()
 
 
 def test_work_that_never_succeeds_is_given_up_with_its_reason() -> None:
-    before = family(os.getpid())
     with pytest.raises(Trouble, match=r"no delivery was acknowledged for 1 s; left: order-\d(.|\n)*cannot be done"):
         storm("tests.chaos.orders:HOPELESS", Plan(deliveries=20, workers=1, kills=0, patience=1))
-    assert family(os.getpid()) == before
+    assert family(os.getpid()) == []
 
 
 def test_what_a_handler_prints_and_reads_does_not_meddle_with_the_storm(tmp_path: Path) -> None:
@@ -250,10 +248,17 @@ def await_that(condition: Callable[[], bool], what: str) -> None:
 
 
 def family(of: int) -> list[int]:
-    """Children and children's children that are alive."""
+    """The nursery of a supervisor and its workers, as far as they are alive."""
     parents = dict(map(stat, Path("/proc").glob("[0-9]*/stat")))
-    found = [pid for pid, (parent, state) in parents.items() if parent == of and state != "Z"]
-    return [*found, *(pid for child in found for pid in family(child))]
+    nurseries = [pid for pid, (parent, _) in parents.items() if parent == of and is_nursery(pid) and is_alive(pid)]
+    return nurseries + [pid for pid, (parent, _) in parents.items() if parent in nurseries and is_alive(pid)]
+
+
+def is_nursery(pid: int) -> bool:
+    try:
+        return b"onceward.testing.storm.nursery" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def is_alive(pid: int) -> bool:

@@ -14,6 +14,7 @@ import pytest
 from onceward.cli import imports
 from onceward.cli.codes import Exit
 from onceward.identity import People
+from onceward.identity.fields import ACCEPTED, REVIEWED
 from onceward.imports.opening import FORMATS
 from onceward.imports.running import BATCH
 from tests.cli.calls import as_json, call, environment, line, on_a_terminal, process
@@ -44,6 +45,31 @@ def test_a_file_goes_in_and_the_summary_is_told(folder: Path) -> None:
     assert again.exit_code == 0
     assert again.stdout.startswith("csv/users.csv was imported before, and nothing was done now.")
     assert count(folder) == 2
+
+
+def test_a_dry_run_and_the_same_file_again_tell_of_rejected_rows_like_the_run_itself(folder: Path) -> None:
+    write(folder / "users.csv", [*users(2), ("bad", "", "")])
+    words = ("import", "users.csv", "--people", "sqlite:///people.db", "-o", "table")
+    dry, real, again = call(*words, "--dry-run"), call(*words), call(*words)
+    assert {dry.exit_code, real.exit_code, again.exit_code} == {Exit.ATTENTION}
+    for done in (dry, real, again):
+        assert "rejected 1" in done.stdout
+        assert "rejected rows, each with its line and the reason: " in done.stdout
+    [trial] = folder.glob("*-trial.csv")
+    assert [row[0] for row in rejected(trial)] == ["4"]
+    for file in folder.glob("*.rejected-*"):
+        file.unlink()
+    assert "it is not there any more" in call(*words).stdout
+
+
+@pytest.mark.parametrize(("words", "people"), [((), 2), (("--accept", "0.6"), 1), (("--no-likeness",), 3)])
+def test_how_sure_it_must_be_is_a_choice_and_so_is_likeness(folder: Path, words: tuple[str, ...], people: int) -> None:
+    rows = 'Name,City,Country\nAnna Schmidt,Berlin,DE\nAna Schmidt,Berlin,DE\n"Schmidt, Anna",berlin,Germany\n'
+    (folder / "users.csv").write_text(rows)
+    told = as_json("import", "users.csv", "--people", "sqlite:///people.db", *words)
+    assert told["counts"]["to_review"] == (0 if words else 1)
+    assert count(folder) == people
+    assert call("import", "users.csv", "--accept", "0", "--people", "sqlite:///people.db").exit_code == Exit.USAGE
 
 
 def test_rejected_rows_are_told_and_the_exit_code_is_one(folder: Path) -> None:
@@ -154,6 +180,7 @@ def test_interrupted_by_hand_it_says_how_to_go_on(folder: Path) -> None:
 def test_what_is_said_twice_is_said_the_same() -> None:
     assert imports.FORMATS == FORMATS
     assert imports.BATCH == BATCH
+    assert (imports.ACCEPTED, imports.ASKED) == (ACCEPTED, REVIEWED)
 
 
 def test_the_command_starts_without_the_extras_of_people() -> None:

@@ -166,6 +166,7 @@ def test_a_key_that_several_operations_use_is_listed_and_narrowed_by_scope() -> 
     assert result.exit_code == Exit.SEVERAL
     assert "in shop/shared" in line(result)
     assert "in other/shared" in line(result)
+    assert line(call("explain", "done")).endswith("→ give --scope with one of these scopes")
     assert as_json("show", "done", "--scope", "other/shared")["scope"] == "other/shared"
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from onceward.cli.codes import Exit
 from onceward.identity import FIRST, People
 from tests.cli.calls import as_json, call, line, on_a_terminal
 from tests.people_places import record
@@ -34,11 +35,47 @@ def test_pairs_are_shown_side_by_side_with_what_each_field_is_worth(url: str) ->
 
 
 def test_the_answer_is_remembered_and_merging_goes_by_the_policies_that_were_declared(url: str) -> None:
-    assert line(call("review", "p2", "p1", "--same", "--people", url)) == "p2 is p1 now."
+    unasked = call("review", "p2", "p1", "--same", "--people", url)
+    assert (unasked.exit_code, unasked.stderr.splitlines()[-1]) == (
+        Exit.REFUSED,
+        "onceward: Merge these two? There is no terminal to ask on → say --yes",
+    )
+    assert "Ana Schmidt" in unasked.stderr, "what would be merged is shown"
+    assert len(as_json("review", "--people", url)) == 1
+    assert call("review", "p2", "p1", "--same", "--yes", "--people", url).stderr.splitlines()[-1] == "p2 is p1 now."
     assert as_json("review", "--people", url) == []
     with People(url, policies={"Room": FIRST}) as people:
         [anna] = people
     assert anna.fields["Room"] == "1"
+
+
+def test_a_wrong_merge_is_split_and_the_next_import_leaves_it_so(url: str) -> None:
+    call("review", "p2", "p1", "--same", "--yes", "--people", url)
+    shown = as_json("review", "p1", "--people", url)
+    assert [(one["number"], one["source"], one["rule"]) for one in shown["records"]] == [
+        (1, "csv", "new"),
+        (2, "crm", "likeness"),
+    ]
+    assert "Ana Schmidt" in call("review", "p1", "--people", url, "-o", "table").stdout
+    unasked = call("review", "--split", "p1", "--people", url)
+    assert unasked.exit_code == Exit.REFUSED
+    done = call("review", "--split", "p1", "--yes", "--people", url)
+    assert done.stderr.splitlines()[-1] == "p1 was split, by records: p1 (1), p2 (2); they are kept apart."
+    with People(url, policies={"Room": FIRST}) as people:
+        people.add(record("crm", "2", **ANNA | {"name": "Ana Schmidt"}, Room="3"))
+        assert len(people) == 2
+        assert people.reviews() == []
+
+
+def test_just_one_record_leaves_and_who_has_none_any_more_is_told(url: str) -> None:
+    with People(url, policies={"Room": FIRST}) as people:
+        people.add(record("hr", "1", email="office@example.com", name="Carl Dorn"))
+        people.add(record("hr", "2", email="office@example.com", name="Dora Ernst"))
+        people.add(record("csv", "1", name="Frank Gross", city="Paris", country="FR"))
+    done = call("review", "p3", "--split", "--record", "4", "--yes", "--people", url)
+    assert "p3 (3), p4 (4)" in done.stderr
+    told = call("review", "--people", url).stderr
+    assert told == "Without a record any more, because those are of somebody else by now: p1\n"
 
 
 def test_different_people_are_kept_apart(url: str) -> None:
@@ -60,7 +97,10 @@ def test_a_person_at_a_terminal_is_asked_pair_by_pair(url: str, tmp_path: Path) 
     [
         (("p1", "--same"), "an answer takes two ids"),
         (("p1", "p2"), "an answer takes two ids"),
-        (("p1", "p9", "--same"), "there is no person 'p9'"),
+        (("p1", "p2", "--split", "--yes"), "one person is split at a time"),
+        (("p1", "--record", "1"), "--record goes with --split"),
+        (("p9",), "there is no person 'p9'"),
+        (("p1", "p9", "--same", "--yes"), "there is no person 'p9'"),
         (("--ask",), "needs a terminal"),
     ],
 )

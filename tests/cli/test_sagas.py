@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +108,10 @@ def test_resolve_is_about_the_step_and_the_saga_goes_on(shop: Shop) -> None:
     assert done.exit_code == 0, done.output
     entry = shop.order.read(number=1)
     assert entry is not None
-    assert entry.state == "FAILED", "claimable, and not declared completed"
+    assert entry.state == "PENDING", "claimable at once, and not declared completed"
+    told = " ".join(shop.json("explain", "order:1")["explanation"])
+    assert "let it go on" in told
+    assert "nobody has delivered it since" in told
     assert shop.order(number=1)["wire"] == "by phone"
     assert shop.log == ["reserve", "wire", "ship"]
     [trail] = shop.json("audit")
@@ -163,3 +168,77 @@ def test_a_plain_result_is_not_written_into_an_encrypted_journal(tmp_path: Path,
     shop.order.resolve(applied("by phone"), number=1)
     assert shop.order(number=1)[step] == "by phone"
     shop.once.close(timeout=0)
+
+
+# ── giving up, and forgetting ──
+
+
+def parked_pivot(tmp_path: Path) -> Shop:
+    shop = Shop(tmp_path / "pivot.db")
+    shop.trouble["ship"] = [TimeoutError("no answer") for _ in range(3)]
+    assert shop.order.outcome(number=1).kind == "parked"
+    return shop
+
+
+def test_a_parked_pivot_that_was_not_done_is_given_up_and_the_rest_undone(tmp_path: Path) -> None:
+    shop = parked_pivot(tmp_path)
+    refused = shop.call("resolve", "order:1", "--abandon", "--yes")
+    assert refused.exit_code == 71
+    assert "--not-applied --undo" in refused.stderr
+    done = shop.call("resolve", "order:1", "--not-applied", "--undo", "--yes", "--why", "the carrier says no")
+    assert done.exit_code == 0, done.output
+    assert shop.order.outcome(number=1).kind == "failed"
+    assert shop.log[-2:] == ["undo wire", "undo reserve"]
+    [trail] = shop.json("audit")
+    assert (trail["verb"], trail["detail"]) == ("resolve", "not_applied, undo")
+    shop.once.close(timeout=0)
+
+
+@pytest.mark.parametrize("words", [("--abandon",), ("--not-applied", "--undo")])
+def test_also_after_it_was_said_to_be_not_applied_and_nobody_has_come(tmp_path: Path, words: tuple[str, ...]) -> None:
+    shop = parked_pivot(tmp_path)
+    assert shop.call("resolve", "order:1", "--not-applied", "--yes").exit_code == 0
+    assert shop.call("resolve", "order:1", "--applied", "--yes").exit_code == 71, "nobody asks that any more"
+    assert shop.call("resolve", "order:1", *words, "--yes").exit_code == 0
+    assert shop.order.outcome(number=1).kind == "failed"
+    assert shop.log[-2:] == ["undo wire", "undo reserve"]
+    shop.once.close(timeout=0)
+
+
+def test_what_undo_does_not_go_with(shop: Shop) -> None:
+    shop.once.run("no saga", len, [1])
+    for words in (("--applied", "--undo"), ("--abandon", "--undo")):
+        assert "--undo goes with --not-applied" in shop.call("resolve", "no saga", *words, "--yes").stderr
+
+
+def test_forget_refuses_a_half_done_saga_and_tells_what_would_stay(shop: Shop) -> None:
+    shop.trouble["wire"] = [TimeoutError("no answer")]
+    shop.order.outcome(number=1)
+    refused = shop.call("forget", "order:1", "--yes")
+    assert refused.exit_code == 71
+    assert "has done, or may have done: reserve, wire; forgotten, these stay as they are" in line(refused)
+    assert shop.json("sagas")[0]["state"] == "PARKED"
+    assert shop.call("forget", "order:1", "--yes", "--force").exit_code == 0
+    assert shop.json("sagas") == []
+
+
+def test_a_released_saga_waits_like_any_other_that_was_let_go_on(shop: Shop) -> None:
+    shop.trouble["wire"] = [TimeoutError("no answer")]
+    shop.order.outcome(number=1)
+    shop.call("resolve", "order:1", "--not-applied", "--yes")
+    assert shop.json("sagas")[0]["standing"] == "PENDING lapsed"
+    assert shop.call("release", "order:1", "--yes").exit_code == 0
+    assert shop.json("sagas")[0]["standing"] == "PENDING lapsed", "and not a failure that is given up after 30 days"
+    assert shop.order.outcome(number=1).kind == "executed"
+
+
+def test_a_journal_that_cannot_be_read_is_told_and_the_rest_is_explained(shop: Shop, tmp_path: Path) -> None:
+    shop.trouble["wire"] = [TimeoutError("no answer")]
+    shop.order.outcome(number=1)
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as connection, connection:
+        [(note,)] = connection.execute("SELECT note FROM onceward_records").fetchall()
+        damaged = json.dumps(json.loads(note) | {"onceward:saga": "{"})
+        connection.execute("UPDATE onceward_records SET note = ?", (damaged,))
+    told = shop.json("explain", "order:1")["explanation"]
+    assert told[0].startswith("Parked ")
+    assert "It is a saga whose steps cannot be told: the journal of this saga cannot be read" in told[-1]

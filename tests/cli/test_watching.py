@@ -175,6 +175,8 @@ def test_check_says_if_nobody_counts() -> None:
     result = call("check")
     assert result.exit_code == 0
     assert "counters=True" in line(result)
+    told = call("check", "-o", "table").stdout
+    assert told == "Nothing was counted: of 7 rules only old_pending could be looked at, and it holds.\n"
 
 
 def test_thresholds_come_from_the_file(folder: Path) -> None:

@@ -248,6 +248,37 @@ class LooksAtTheFirstThousand(MemoryStore):
         return found + [None] * (len(ids) - len(found))
 
 
+class ListsEverybodys(MemoryStore):
+    """Whoever asks is shown the entities of all."""
+
+    def _entities(self, scope: str, after: bytes, limit: int) -> list[Standing]:
+        found = [one for one in self._standings.values() if one.value is not None and one.id > after]
+        return sorted(found, key=lambda one: one.id)[:limit]
+
+
+class ListsTheDead(MemoryStore):
+    """What was deleted is listed, too."""
+
+    def _entities(self, scope: str, after: bytes, limit: int) -> list[Standing]:
+        found = [one for one in self._standings.values() if one.scope == scope and one.id > after]
+        return sorted(found, key=lambda one: one.id)[:limit]
+
+
+class ListsAsWritten(MemoryStore):
+    """Pages in the order of writing, which no id can continue."""
+
+    def _entities(self, scope: str, after: bytes, limit: int) -> list[Standing]:
+        found = [one for one in self._standings.values() if one.scope == scope and one.value is not None]
+        return [one for one in found if one.id > after][:limit]
+
+
+class ShowsWhatHasExpired(MemoryStore):
+    """A mark is shown until somebody sweeps it away."""
+
+    def _known(self, ids: Sequence[bytes], now: int) -> list[Mark | None]:
+        return super()._known(ids, 0)
+
+
 class LooksThenWrites(Hesitant):
     """Looks, thinks, and writes, without holding anything meanwhile."""
 

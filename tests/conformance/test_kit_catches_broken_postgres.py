@@ -174,6 +174,24 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
         "true OR",
         "what_is_left_of_a_deleted_entity_expires",
     ),
+    "a list of everybody's entities": (
+        "newest_entities",
+        "AND scope = $1::text",
+        "AND ($1::text IS NULL OR true)",
+        "entities_of_the_scope_that_have_a_value_are_listed_in_pages",
+    ),
+    "a list with deleted entities": (
+        "newest_entities",
+        "AND value IS NOT NULL",
+        WITHOUT,
+        "entities_of_the_scope_that_have_a_value_are_listed_in_pages",
+    ),
+    "a mark that is shown for ever": (
+        "newest_known",
+        "WHERE mark.expires_at >",
+        "WHERE true OR mark.expires_at >",
+        "a_message_and_an_event_are_shown_as_long_as_they_are_known",
+    ),
     "an end for too many": (
         "newest_expire",
         "LIMIT $2::bigint",

@@ -214,6 +214,10 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
     ),
     broken_newest.AnswersByEntity: ("a_batch_is_the_same_as_one_after_the_other",),
     broken_newest.LooksAtTheFirstThousand: ("large_batches_and_none_at_all",),
+    broken_newest.ListsEverybodys: ("entities_of_the_scope_that_have_a_value_are_listed_in_pages",),
+    broken_newest.ListsTheDead: ("entities_of_the_scope_that_have_a_value_are_listed_in_pages",),
+    broken_newest.ListsAsWritten: ("entities_of_the_scope_that_have_a_value_are_listed_in_pages",),
+    broken_newest.ShowsWhatHasExpired: ("a_message_and_an_event_are_shown_as_long_as_they_are_known",),
     broken_newest.LooksThenWrites: (
         "of_many_who_bring_the_same_message_one_applies_it",
         "of_different_events_at_once_the_newest_stays",

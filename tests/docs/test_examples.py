@@ -12,12 +12,15 @@ import pytest
 
 from tests.docs.pages import ROOT, blocks, expected_output, files, name_of, pages, program
 from tests.servers import bigquery
+from tests.servers.firestore import EMULATOR
+from tests.servers.firestore import shared as firestore
 from tests.servers.postgres import new_database
 from tests.servers.redis import shared
 
 WITH_CODE = [page for page in pages() if program(page)]
 
 
+@pytest.mark.timeout(bigquery.INSTALLING)  # whoever comes first installs the emulator
 @pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
 def test_the_examples_of_a_page_run_and_print_what_it_says(
     page: Path, tmp_path: Path, request: pytest.FixtureRequest
@@ -29,9 +32,13 @@ def test_the_examples_of_a_page_run_and_print_what_it_says(
         (tmp_path / name).write_text(text, encoding="utf-8")
     environment = {name: value for name, value in os.environ.items() if name != "ONCEWARD_STORE_URL"}
     if "DATABASE_URL" in program(page):
-        environment["DATABASE_URL"] = new_database(request.getfixturevalue("postgres"), f"docs_{page.stem}")
+        environment["DATABASE_URL"] = new_database(
+            request.getfixturevalue("postgres"), f"docs_{page.stem.replace('-', '_')}"
+        )
     if "REDIS_URL" in program(page):
         environment["REDIS_URL"] = shared().url()
+    if EMULATOR in program(page):
+        environment[EMULATOR] = firestore()
     if "BIGQUERY_URL" in program(page):
         environment["BIGQUERY_URL"] = f"bigquery://onceward-test/docs?endpoint={bigquery.shared().endpoint}"
     run = subprocess.run(

@@ -111,9 +111,19 @@ def test_what_is_no_event_or_has_no_id_is_a_bad_request(face: Face) -> None:
 def test_data_that_is_no_object_is_recorded_and_acknowledged(face: Face, mode: str) -> None:
     stand = cloudevents_of(face)
     stand.on()(lambda message: None)
-    for id, data in (("text", "a text"), ("list", [1]), ("none", None)):
+    for id, data in (("text", "a text"), ("list", [1])):
         assert stand.send(event(data, mode, id=id)).status == 204
         assert face.read((ATTRIBUTES["source"], id), name="orders").state is State.FAILED
+
+
+@modes
+def test_an_event_without_data_finds_its_handler_by_its_type(face: Face, mode: str) -> None:
+    stand = cloudevents_of(face)
+    seen: list[Any] = []
+    stand.on({"order"})(seen.append)
+    stand.on(attributes={"type": ATTRIBUTES["type"]})(seen.append)
+    assert stand.send(event(None, mode, id="none")).status == 200
+    assert [(one.id, one.payload, one.data) for one in seen] == [("none", {}, b"")]
 
 
 def test_a_body_that_is_not_even_said_to_be_json(face: Face) -> None:

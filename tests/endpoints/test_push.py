@@ -130,6 +130,10 @@ class Heartbeat(Struct):
     sequence: int = 0
 
 
+class Whatever(Struct):
+    note: str = ""
+
+
 class Invoice(TypedDict):
     invoice: int
 
@@ -162,6 +166,28 @@ def test_messages_find_their_handler_by_shape_and_attribute(face: Face) -> None:
     assert [one.payload for one in invoices] == [{"invoice": 7}]
     assert [one.payload for one in models] == [Model(celsius=21.5)]
     assert [one.payload for one in rest] == [{"anything": 1}]
+
+
+@pytest.mark.mission("E1")
+def test_a_message_without_data_finds_its_handler_by_its_attributes(face: Face) -> None:
+    """Pub/Sub takes a message with attributes and nothing else. No object has no shape."""
+    stand = pubsub_of(face)
+    anything = counting(stand, Whatever)
+    closed = counting(stand, attributes={"kind": "closed"})
+    sent: list[dict[str, Any]] = [
+        {"messageId": "m1", "attributes": {"kind": "closed"}},
+        {"messageId": "m1", "attributes": {"kind": "closed"}},
+        {"messageId": "m2", "attributes": {"kind": "closed"}, "data": ""},
+        {"messageId": "m3", "attributes": {"kind": "opened"}},
+        {"messageId": "m4"},
+        {"messageId": "m5", "attributes": {}, "data": "e30="},
+    ]
+    bodies = [json.dumps({"message": message}).encode() for message in sent]
+    assert [stand.send(Request("POST", {}, body)).status for body in bodies] == [200, 200, 200, 204, 204, 200]
+    assert [(one.id, one.payload, one.data) for one in closed] == [("m1", {}, b""), ("m2", {}, b"")]
+    assert [one.id for one in anything] == ["m5"], "an empty object has every shape whose members may be missing"
+    assert face.read("m3", name="orders").error == "Rejected: unknown_shape: it has no data"
+    assert face.read("m4", name="orders").error.startswith("Rejected: undecodable_data")
 
 
 @pytest.mark.mission("E1", "B5")

@@ -16,7 +16,7 @@ import stripe as stripe_package
 from slack_sdk.signature import SignatureVerifier
 from standardwebhooks.webhooks import Webhook as StandardWebhook
 
-from onceward import ConfigurationError, Once, OncewardWarning, State
+from onceward import ConfigurationError, Once, OncewardWarning, State, forever, lasting, sliding
 from onceward.http.webhooks import (
     Answer,
     Request,
@@ -361,3 +361,16 @@ def test_no_secret_is_shown() -> None:
     scheme: Scheme = stripe(SECRET)
     assert SECRET not in repr(scheme)
     assert SECRET not in str(scheme)
+
+
+@pytest.mark.parametrize("window", ["4m", "1s", lasting("4m", since="attempt"), sliding("4m")])
+def test_an_event_that_is_forgotten_while_its_signature_holds_is_refused_when_it_is_declared(window: Any) -> None:
+    """Whoever has recorded the request could send it once more."""
+    with Once("memory://", retry_span=None) as once:
+        for scheme in (stripe(SECRET), slack(SECRET), standard(STANDARD_SECRET)):
+            with pytest.raises(ConfigurationError, match="could be sent again"):
+                Webhook(once, scheme, print, window=window, retry_span=None)
+        Webhook(once, stripe(SECRET, tolerance="1s"), print, window=window, retry_span=None)
+        Webhook(once, github(SECRET), print, window=window, retry_span=None)  # its signatures have no time at all
+        Webhook(once, stripe(SECRET), print, window="5m", retry_span=None)
+        Webhook(once, stripe(SECRET), print, window=forever, retry_span=None)

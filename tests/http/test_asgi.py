@@ -326,6 +326,61 @@ async def test_when_the_client_leaves_the_work_finishes_and_is_kept() -> None:
     assert (reply.body, reply.replayed, app.runs) == (b"1", True, 1)
 
 
+class Stalling:
+    """A client that takes the first part of an answer, then nothing more, and does not leave."""
+
+    def __init__(self, takes: int = 2) -> None:
+        self._asked = False
+        self._takes = takes  # messages: the head is the first
+        self.told: list[Any] = []
+        self.stalls = asyncio.Event()
+
+    async def receive(self) -> Any:
+        if self._asked:
+            await asyncio.Event().wait()
+        self._asked = True
+        return messages_of()[0]
+
+    async def send(self, message: Any) -> None:
+        if len(self.told) == self._takes:
+            self.stalls.set()
+            await asyncio.Event().wait()
+        self.told.append(message)
+
+
+async def in_three_parts(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    for part in (b"a", b"b", b"c"):
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+@pytest.mark.fault("F76")
+@pytest.mark.parametrize("takes", [0, 1, 2, 3])
+async def test_a_client_that_stalls_keeps_no_key_the_work_finishes_and_is_kept(takes: int) -> None:
+    client = Stalling(takes)
+    async with guarded(in_three_parts, stall_timeout="50ms") as middleware:
+        await middleware(scope_of(), client.receive, client.send)
+        reply = await ask(middleware)
+    assert (reply.body, reply.replayed) == (b"abc", True)
+    assert len(client.told) == takes, "what it did not take is not sent behind it"
+
+
+@pytest.mark.fault("F76")
+async def test_a_client_that_stalls_when_the_record_is_written_may_take_its_time() -> None:
+    """Nothing depends on it any more: how long it may take is the server's business."""
+    client = Stalling(takes=4)
+    async with guarded(in_three_parts, stall_timeout="50ms") as middleware:
+        task = asyncio.create_task(middleware(scope_of(), client.receive, client.send))
+        await client.stalls.wait()
+        assert (await ask(middleware)).replayed
+        await asyncio.sleep(0.1)
+        assert not task.done()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
 @pytest.mark.fault("F76")
 async def test_the_application_is_not_told_that_the_client_has_left_until_it_has_answered() -> None:
     told: list[str] = []

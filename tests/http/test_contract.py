@@ -502,6 +502,69 @@ def test_a_failure_that_is_not_recorded_is_told_as_it_was(make_site: MakeSite, m
     assert site.ask()[::2] == (503, b"later")
 
 
+def test_a_finished_answer_does_not_wait_for_the_store_as_long_as_for_a_lease(make_site: MakeSite) -> None:
+    """Nobody waits ten minutes for an answer. What was chosen counts, here or at the client; so does a short lease."""
+    assert make_site().app.contract.policy.settle_timeout == 20_000_000
+    assert make_site(settle_timeout="5m").app.contract.policy.settle_timeout == 300_000_000
+    assert make_site(client={"settle_timeout": "2m"}).app.contract.policy.settle_timeout == 120_000_000
+    assert make_site(lease="15s").app.contract.policy.settle_timeout is None, "which means as long as the lease"
+
+
+# ── redirects ──
+
+
+def moved(status: int) -> Any:
+    def handler(asked: Asked) -> Answer:
+        return (201, [], b"paid") if asked.path == "/pay/" else (status, [(b"location", b"/pay/")], b"")
+
+    return handler
+
+
+@pytest.mark.parametrize("status", [307, 308])
+@pytest.mark.parametrize("choices", [{}, {"after_crash": "park"}], ids=["rerun", "park"])
+def test_a_redirect_that_repeats_the_request_elsewhere_gives_its_key_back(
+    make_site: MakeSite, status: int, choices: dict[str, Any]
+) -> None:
+    """Clients follow it with the same header, and the request has another path there."""
+    site = make_site(moved(status), required=["/pay", "/pay/"], **choices)
+    assert [site.ask().status for _ in range(2)] == [status, status]
+    assert "released" in site.events
+    assert (site.ask(path="/pay/").status, site.ask(path="/pay/").replayed) == (201, True)
+    assert site.ask().status == 422, "from now on the key is taken"
+    assert [asked.path for asked in site.runs] == ["/pay", "/pay", "/pay/"]
+
+
+@pytest.mark.parametrize("status", [301, 302, 303])
+def test_a_redirect_that_shows_the_result_is_an_answer_like_any_other(make_site: MakeSite, status: int) -> None:
+    site = make_site(moved(status))
+    first, second = site.ask(), site.ask()
+    assert (first.status, second.status, second.replayed, len(site.runs)) == (status, status, True, 1)
+    assert second.header("location") == "/pay/"
+
+
+def test_after_an_attempt_that_may_have_done_something_a_redirect_does_not_free_the_key_for_another_path(
+    make_site: MakeSite,
+) -> None:
+    site = make_site(required=["/pay", "/pay/"])
+    site.handler = lambda asked: (500, [], b"broken")
+    assert site.ask().status == 500
+    site.handler = moved(308)
+    assert site.ask().status == 308
+    assert site.ask(path="/pay/").status == 422
+    site.handler = lambda asked: (201, [], b"paid")
+    assert site.ask().status == 201, "the same request may still be tried again"
+
+
+@pytest.mark.fault("F51")
+def test_a_key_that_cannot_be_given_back_lapses(make_site: MakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = make_site(moved(307), required=["/pay", "/pay/"], settle_timeout="10ms")
+    broken(site, "settle", monkeypatch)
+    assert site.ask().status == 307
+    assert "unknown" in site.events
+    monkeypatch.undo()
+    assert site.ask().status == 409, "until its lease lapses"
+
+
 def test_a_process_that_is_stopping_says_so(site: Site) -> None:
     site.once.stop()
     reply = site.ask()
@@ -534,6 +597,7 @@ def test_in_the_test_mode_every_request_is_worked_on_and_nothing_is_kept(make_si
         {"windows": "1h"},
         {"store_result": False},
         {"lease": 0},
+        {"stall_timeout": 0},
         {"documentation": "https://example.com/schlüssel"},
         {"documentation": "https://example.com/\r\nx: y"},
         {"documentation": "https://example.com/>; rel=x"},

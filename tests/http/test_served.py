@@ -17,6 +17,9 @@ import httpx
 import pytest
 from websockets.sync.client import connect
 
+from onceward import Once
+from onceward.http.asgi import IdempotencyMiddleware
+from tests.endpoints.stage import asgi_served, wait_until
 from tests.servers.process import Server, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -212,3 +215,24 @@ def shared(shared_folder: Path) -> Iterator[Server]:
     server.start(answers)
     yield server
     server.kill()
+
+
+@pytest.mark.fault("F76")
+def test_a_client_that_takes_nothing_of_a_stream_does_not_keep_its_key() -> None:
+    """It stays connected and reads nothing: the buffers of both sides are full soon, and then everything waits."""
+
+    async def stream(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(64):
+            await send({"type": "http.response.body", "body": bytes(MEGABYTE), "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    with Once("memory://") as once:
+        chosen: Any = {"principal": lambda scope: "alice", "optional": ["*"], "stall_timeout": "200ms"}
+        with asgi_served(IdempotencyMiddleware(stream, once.aio, **chosen)) as url:
+            address = httpx.URL(url)
+            with socket.create_connection((address.host, address.port or 0)) as line:
+                line.sendall(b'POST / HTTP/1.1\r\nHost: x\r\nIdempotency-Key: "k1"\r\nContent-Length: 0\r\n\r\n')
+                wait_until(lambda: once.counts.get("completed"), "the work was finished and recorded")
+            again = httpx.post(url, headers=KEY)
+    assert (again.status_code, again.json()["code"]) == (410, "result_not_stored"), "and so much is not kept"

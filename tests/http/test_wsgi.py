@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -71,6 +73,13 @@ class Server:
         return ("idempotency-replayed", "true") in self.headers
 
 
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
 class Streaming:
     """An answer in parts, with a `close` that has to be called once."""
 
@@ -118,6 +127,53 @@ def test_when_the_server_stops_reading_the_work_finishes_and_is_kept(once: Once,
     assert server.read(middleware) == [b"abcd"]
     assert server.replayed
     assert (app.runs, app.closed) == (1, 1)
+
+
+@pytest.mark.fault("F76")
+def test_a_server_that_waits_for_a_stalled_client_lets_the_key_go_and_may_still_come_back(once: Once) -> None:
+    """It has our thread, so that nothing can be finished here: the claim is not renewed any more."""
+    app = Streaming(b"a", b"b", b"c", b"d")
+    middleware = guarded(app, once, stall_timeout="50ms")
+    answer = iter(middleware(environ_of(), Server().start))
+    assert next(answer) == b"a"
+    assert once.keeper._holds
+    until(lambda: not once.keeper._holds)
+    assert [*answer] == [b"b", b"c", b"d"], "nobody came meanwhile, so that its record counts"
+    answer.close()  # type: ignore[attr-defined]  # as every server does
+    server = Server()
+    assert (server.read(middleware), server.replayed, app.runs) == ([b"abcd"], True, 1)
+
+
+@pytest.mark.fault("F76")
+def test_an_application_that_takes_its_time_for_a_part_is_not_taken_for_a_stalled_client(once: Once) -> None:
+    go = threading.Event()
+
+    def parts() -> Iterator[bytes]:
+        yield b"a"
+        yield b"b"
+        assert go.wait(60)
+        yield b"c"
+
+    def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        start_response("200 OK", [])
+        return parts()
+
+    middleware = guarded(app, once, stall_timeout="20ms")
+    looks: list[float] = []
+    answer: Any = iter(middleware(environ_of(), Server().start))
+    watch_over = answer._watch_over
+
+    def looked(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 3:
+            go.set()
+        watch_over(seconds)
+
+    answer._watch_over = looked
+    assert [*answer] == [b"a", b"b", b"c"]
+    answer.close()
+    server = Server()
+    assert (server.read(middleware), server.replayed) == ([b"abc"], True)
 
 
 @pytest.mark.rival(17)

@@ -100,4 +100,5 @@ def test_a_dry_run_of_an_interrupted_import_leaves_its_reject_file_alone(
         import_file(file, people, rejects=path, batch=1, tell=interrupt)
     dry = import_file(file, people, rejects=path, batch=1, dry_run=True)
     assert not path.exists()
+    assert dry.rejects == str(tmp_path / "rejected-trial.csv")
     assert import_file(file, people, rejects=path, batch=1).counts == dry.counts == Counts(created=1, rejected=2)

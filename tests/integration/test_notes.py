@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from contextlib import closing
 from enum import StrEnum
@@ -9,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from onceward import ConfigurationError, applied
+from onceward import ConfigurationError, Recovered, applied
 from onceward.errors import StoreBroken
 from onceward.stores.sqlite import schema, upkeep
+from tests.cli.calls import call
 from tests.faces import Face
 
 
@@ -132,3 +134,36 @@ def test_forgetting_and_resolving_are_told(face: Face) -> None:
     face.resolve("parked", applied(5))
     (told,) = face.told("resolved")
     assert (told.reason, told.state) == ("applied", "COMPLETED")
+
+
+@pytest.mark.parametrize(("column", "value"), [one for one in DAMAGE if one[0] != "state"])
+def test_a_recovery_worker_skips_a_record_that_cannot_be_read_tells_and_counts_it(
+    sqlite_face: Face, column: str, value: Any
+) -> None:
+    """One of them must not stop the others, for ever."""
+    ran: list[int] = []
+
+    @sqlite_face(key="{n}", name="work", store_input=True, retry=ValueError)
+    def work(n: str) -> None:
+        ran.append(1)
+        if len(ran) <= 3:
+            raise ValueError(n)
+
+    for key in ("a", "k", "z"):
+        assert work.outcome(key).kind == "failed"
+    damage(sqlite_face, column, value)
+    sqlite_face.clock.advance("1h")
+    told: list[Recovered] = []
+    total = sqlite_face._wait(sqlite_face.once.recover(tell=told.append))
+    assert (total.done, total.unreadable, total.needs_attention) == (2, 1, True)
+    assert {one.key for one in told if "what no Onceward writes" in one.error} == {"k"}
+
+
+def test_one_that_cannot_be_read_does_not_hide_the_others_in_a_list(sqlite_face: Face) -> None:
+    for key in ("a", "k", "z"):
+        sqlite_face.run(key, lambda: None)
+    damage(sqlite_face, *DAMAGE[0])
+    url = f"sqlite:///{sqlite_face.place.path}"
+    listed = call("ls", "--store", url)
+    assert {one["key"] for one in json.loads(listed.stdout)} == {"a", "z"}
+    assert "the record of k holds what no Onceward writes" in listed.stderr

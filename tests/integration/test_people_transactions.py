@@ -9,6 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from onceward import Once
 from onceward.errors import ConfigurationError, RetryTransaction
 from onceward.identity import People
 from tests.people_places import BOTH, actions, people_url, record
@@ -38,6 +39,31 @@ def test_what_an_import_notes_is_committed_together_with_its_rows(url: str) -> N
             assert tx.execute("SELECT line FROM progress_of_import WHERE line > ?", 1) == [(3,)]
             tx.execute("DROP TABLE progress_of_import")
         assert len(people) == 3
+
+
+def test_a_claim_can_be_completed_in_the_transaction_of_people_and_is_rolled_back_with_it(url: str) -> None:
+    with People(url) as people, closing(Once(url, app="shop")) as once:
+        with pytest.raises(ZeroDivisionError), once.claim("import 1") as claim, people.transaction() as tx:
+            tx.add_many(ROWS)
+            claim.complete_in(tx.connection, "all in")
+            raise ZeroDivisionError
+        assert len(people) == 0
+        with once.claim("import 1") as claim, people.transaction() as tx:
+            assert claim.attempt == 2
+            tx.add_many(ROWS)
+            claim.complete_in(tx.connection, "all in")
+        entry = once.read("import 1")
+        assert entry is not None
+        assert (len(people), entry.value) == (3, "all in")
+
+
+def test_questions_of_ones_own_hold_no_writer_up_and_change_nothing(url: str) -> None:
+    with People(url) as people, People(url) as others:
+        others.add_many(ROWS[:1])
+        with people.reading() as tx:
+            assert tx.execute("SELECT ?", 7) == [(7,)]
+            assert others.add(ROWS[1]).action == "created"
+        assert len(people) == 2
 
 
 def test_a_trial_tells_what_would_happen_and_leaves_nothing(url: str) -> None:

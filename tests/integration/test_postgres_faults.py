@@ -19,6 +19,7 @@ from onceward import AsyncOnce, Once
 from onceward.bridge import run
 from onceward.errors import ConfigurationError, StoreBroken, StoreNotSetUp, StoreUnavailable, VersionSkew
 from onceward.model.record import Complete, Verdict
+from onceward.ports import Filter, Order
 from onceward.stores import open_store
 from onceward.stores.postgres import PostgresStore
 from onceward.testing.conformance.stage import LEASE, id_of, wanting
@@ -52,6 +53,24 @@ def proxy(postgres: Postgres) -> Iterator[Proxy]:
 
 def claim(store: PostgresStore, request: Any, timeout: float = 5.0) -> Any:
     return run(store.claim([request], timeout=timeout))[0]
+
+
+def test_a_record_that_cannot_be_read_hides_no_other_in_a_scan(store: PostgresStore, schema: str) -> None:
+    ids = {claim(store, wanting(key)).record.id for key in ("a", "b", "c")}
+    bad = min(ids)
+    execute(f'UPDATE "{schema}".onceward_records SET after_crash = 9 WHERE id = %s', bad)
+    found: set[bytes] = set()
+    unreadable: list[str] = []
+    cursor: bytes | None = None
+    while True:
+        page = run(store.scan(Filter(), cursor=cursor, limit=1, timeout=5))
+        found |= {record.id for record in page.records}
+        unreadable += page.unreadable
+        cursor = page.cursor
+        if cursor is None:
+            break
+    assert (found, len(unreadable)) == (ids - {bad}, 1)
+    assert len(run(store.first(Filter(), order=Order.CREATED, limit=9, timeout=5)).unreadable) == 1
 
 
 # ── down, and up again ──

@@ -17,6 +17,7 @@ from onceward.bridge import run
 from onceward.errors import ConfigurationError, LeaseLost, StoreBroken, StoreFull
 from onceward.model.audit import AuditFilter, signature
 from onceward.model.record import Complete, Renewal, State, Verdict
+from onceward.ports import Filter
 from onceward.stores.redis import link
 from onceward.testing.conformance.stage import id_of, wanting
 from tests.faces import AsyncFace, Colour, Face
@@ -260,6 +261,18 @@ def test_after_a_backup_was_restored_tokens_still_grow(place: RedisPlace) -> Non
         place.raw.set(place.name(first.id), backup)
         again = acquired(store, "order 7")
         assert again.token > newest.token > first.token
+
+
+def test_a_record_that_cannot_be_read_hides_no_other_in_a_scan(place: RedisPlace) -> None:
+    with opened(place.open()) as store:
+        good, bad = acquired(store, "good"), acquired(store, "bad")
+        name = place.name(bad.id)
+        bytes_of = bytearray(place.raw.get(name))
+        bytes_of[2] = 9  # after_crash: nobody writes that
+        place.raw.set(name, bytes(bytes_of))
+        page = run(store.scan(Filter(), cursor=None, limit=10, timeout=TIMEOUT))
+        assert [record.id for record in page.records] == [good.id]
+        assert page.unreadable == (f"id:{bad.id.hex()}",)
 
 
 def test_one_bad_item_spoils_no_other_of_its_batch(place: RedisPlace) -> None:

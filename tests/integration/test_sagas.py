@@ -654,6 +654,32 @@ def test_stop_iteration_is_an_error_like_any_other() -> None:
         assert entry.error == "StopIteration: over"
 
 
+@pytest.mark.mission("A7", "A9")
+@pytest.mark.fault("F50")
+def test_while_the_store_is_down_a_saga_runs_only_if_that_was_chosen_for_it(shop: Shop) -> None:
+    bold = Shop(shop.face.another(on_store_down="run"))
+    closed, opened = bold.usual(), bold.usual(version=2, on_store_down="run")
+    with bold.face.store_trouble("claim"):
+        with pytest.raises(StoreUnavailable):
+            closed(number=1)
+        outcome = opened.outcome(number=1)
+    assert (outcome.kind, outcome.reason, outcome.value["reserve"]) == ("executed", "unprotected", "seat 5")
+    assert bold.log == ["reserve", "charge", "ship", "mail"]
+    assert [(one.level.name, one.key) for one in bold.face.told("unprotected")] == [("ERROR", "order:1")]
+    assert opened.read(number=1) is None, "nobody knows of it"
+
+
+@pytest.mark.mission("A7")
+@pytest.mark.fault("F50")
+def test_a_saga_without_a_store_is_undone_from_memory_if_it_has_to_be(shop: Shop) -> None:
+    order = shop.usual(on_store_down="run")
+    shop.trouble["ship"] = [Refused("no")]
+    with shop.face.store_trouble("claim"):
+        outcome = order.outcome(number=1)
+    assert (outcome.kind, outcome.error_type) == ("failed", "Refused")
+    assert shop.log == ["reserve", "charge", "ship", "undo charge", "undo reserve"]
+
+
 def test_while_disabled_steps_and_compensations_run_on_nobodys_record(shop: Shop) -> None:
     order = shop.usual()
     with testing.disabled():
@@ -744,7 +770,7 @@ def test_a_person_who_has_only_the_key_resolves_the_step_too() -> None:
         once.resolve("order:1", applied("by hand"), name="order", why="phoned the bank")
         entry = saga.read(n=1)
         assert entry is not None
-        assert entry.state is State.FAILED
+        assert entry.state is State.PENDING
         assert entry.saga is not None
         assert entry.saga.direction is Direction.FORWARD
         assert saga(n=1) == {"wire": "by hand", "mail": None}

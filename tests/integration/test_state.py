@@ -445,3 +445,72 @@ def test_threads_that_deliver_one_history_end_in_its_state(face: Face, trucks: K
 @pytest.fixture(autouse=True)
 def _quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("CRITICAL", "onceward")
+
+
+# ── looking around ──
+
+
+@pytest.mark.mission("E2")
+def test_entities_are_listed_by_name_with_what_they_hold(face: Face, trucks: Kept) -> None:
+    others = Kept(face, "boats")
+    assert trucks.entities() == []
+    for name in ("b", "a", "gone", "c"):
+        trucks.apply(name, at(1), {"of": name})
+        others.apply(name, at(1), "another")
+    trucks.delete("gone", at(2))
+    assert [(one.entity, one.value) for one in trucks.entities()] == [(name, {"of": name}) for name in "abc"]
+    assert trucks.entities()[0] == trucks.read("a")
+    assert len(trucks.entities(limit=2)) == 2
+    with pytest.raises(ConfigurationError, match="limit"):
+        trucks.entities(limit=0)
+
+
+def test_a_long_list_is_read_in_pages() -> None:
+    with Once(MemoryStore()) as once:
+        state = once.state("many")
+        state.apply_many([(n, at(1), n) for n in range(1_203)])
+        assert len(state.entities()) == 1_000
+        assert sorted(one.value or 0 for one in state.entities(limit=5_000)) == list(range(1_203))
+
+
+@pytest.mark.mission("E2", "E4", "E7")
+def test_what_is_known_of_a_message_and_of_an_event(face: Face) -> None:
+    trucks = Kept(face, "trucks", window="1h")
+    trucks.apply("truck 7", at(5, message_id="m1"), 1, event_id=("e", 1))
+    trucks.apply("truck 7", at(5, message_id="m2"), 1, event_id=("e", 1))
+    first, again = trucks.known("truck 7", message_id="m1"), trucks.known("truck 7", message_id="m2")
+    assert (first.message_id, again.message_id) == ("m1", "m2")
+    assert trucks.known("truck 7", event_id=("e", 1)).message_id == "m1", "who brought it first"
+    assert first.expires_at - first.created_at == dt.timedelta(hours=1)
+    assert trucks.known("truck 8", message_id="m1") is None, "it belongs to its entity"
+    for named in ({}, {"message_id": "m1", "event_id": 1}):
+        with pytest.raises(ConfigurationError, match="either"):
+            trucks.known("truck 7", **named)
+    face.clock.advance("1h")
+    assert trucks.known("truck 7", message_id="m1") is None
+
+
+# ── what counts of an event ──
+
+
+@pytest.mark.mission("E3", "E4")
+def test_what_the_delivery_adds_to_a_value_is_no_other_content(trucks: Kept) -> None:
+    """The value tells which message brought it; what it says is its payload."""
+
+    def deliver(message: str, status: str = "ok") -> tuple[str, bool]:
+        value = {"status": status, "by": message}
+        outcome = trucks.apply("a", at(5, message_id=message), value, event_id="e", payload={"status": status})
+        return outcome.reason, outcome.applied
+
+    assert deliver("m1") == ("applied", True)
+    assert deliver("m2") == ("duplicate_event_noop", False), "without a payload it would be another event"
+    assert trucks.get("a") == {"status": "ok", "by": "m2"}, "the later message is the source, and nothing else is new"
+    assert deliver("m1") == ("duplicate_message_noop", False)
+    assert deliver("m1", "down") == ("mismatch", False)
+    assert deliver("m3", "down") == ("duplicate_event_newer", True)
+    outcomes = trucks.apply_many([
+        StateEvent("b", at(5, message_id="m1"), 1, "e", "the same"),
+        StateEvent("b", at(5, message_id="m2"), 2, "e", "the same"),
+        StateEvent("b", at(6), deleted, payload="ignored"),
+    ])  # fmt: skip
+    assert [str(outcome) for outcome in outcomes] == ["applied", "duplicate_event_noop", "applied"]

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -248,7 +249,7 @@ def sent(trucks: Any, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
     for n in range(20):  # so that everything is prepared
         trucks.apply(f"before {n}", at(1, message_id=f"before {n}"), 1)
-    traced("rows", lambda _deadline, statement, *_values: [names[statement.name]])
+    traced("rows", lambda _deadline, statement, *_values: [names.get(statement.name, "greeting")])
     traced("_together", lambda calls, _deadline: [names[statement.name] for statement, _ in calls])
     traced("command", lambda text, _deadline: [text.lower()])
     return trips
@@ -276,6 +277,64 @@ def test_a_batch_is_three_round_trips_and_a_duplicate_one(trucks: Any, sent: lis
         sent.clear()
         trucks.apply_many(known)
         assert sent == [["newest_look"]]
+
+
+MOVE = ["begin", "set", "newest_move"]
+
+
+def fleet_at(minute: int, numbers: range = range(50)) -> list[Any]:
+    return [(f"truck {n}", at(minute), f"{minute}/{n}") for n in numbers]
+
+
+def test_entities_that_the_connection_knows_are_not_looked_up_again(trucks: Any, sent: list[list[str]]) -> None:
+    trucks.apply_many(fleet_at(1))
+    sent.clear()
+    assert {str(outcome) for outcome in trucks.apply_many(fleet_at(2))} == {"applied"}
+    assert sent == [MOVE, END]
+    sent.clear()
+    outcomes = trucks.apply_many([*fleet_at(1, range(25)), *fleet_at(3, range(25, 60))])
+    assert [str(outcome) for outcome in outcomes] == ["stale_event_ignored"] * 25 + ["applied"] * 35
+    assert sent == [["newest_look"], MOVE, END], "ten of them are new"
+    assert [trucks.get(f"truck {n}") for n in (0, 24, 25, 59)] == ["2/0", "2/24", "3/25", "3/59"]
+
+
+@pytest.mark.rival(18)
+@pytest.mark.mission("E6")
+@pytest.mark.parametrize("deed", ["a newer state", "deleted", "an older state"])
+def test_what_others_wrote_since_counts_for_entities_that_the_connection_knows(
+    trucks: Any, schema: str, sent: list[list[str]], deed: str
+) -> None:
+    trucks.apply_many(fleet_at(1))
+    with another(schema) as other:
+        others = other.state("trucks")
+        if deed == "a newer state":
+            others.apply_many(fleet_at(9, range(5)))
+        elif deed == "deleted":
+            others.delete("truck 0", at(9))
+        else:
+            others.apply_many(fleet_at(2, range(5)))
+    sent.clear()
+    outcomes = [str(outcome) for outcome in trucks.apply_many(fleet_at(5))]
+    stale = {"a newer state": 5, "deleted": 1, "an older state": 0}[deed]
+    assert outcomes == ["stale_event_ignored"] * stale + ["applied"] * (50 - stale)
+    expected = {"a newer state": "9/0", "deleted": None, "an older state": "5/0"}[deed]
+    assert (trucks.get("truck 0"), trucks.get("truck 49")) == (expected, "5/49")
+    assert sent[:2] == [MOVE, ["rollback"]], "the guess was wrong, and nothing of it was written"
+    sent.clear()
+    trucks.apply_many(fleet_at(6))
+    assert sent[0] == ["newest_look"], "whoever was wrong looks for a while"
+
+
+def test_a_new_connection_knows_nothing(store: PostgresStore, trucks: Any, sent: list[list[str]]) -> None:
+    """Another server may stand in the place of the one that it knew, and may have lost its last writes."""
+    trucks.apply_many(fleet_at(1))
+    for wire in store._pool._idle:
+        execute(f"SELECT pg_terminate_backend({wire.pgconn.backend_pid})")
+    with suppress(StoreUnavailable):  # if the end of the connection is not noticed before
+        trucks.apply_many(fleet_at(2))
+    trucks.apply_many(fleet_at(2))
+    assert ["newest_look"] in sent[3:], "the first three are of the first batch"
+    assert trucks.get("truck 0") == "2/0"
 
 
 @pytest.mark.mission("C7")

@@ -65,6 +65,15 @@ def test_two_documents_of_one_name_lie_side_by_side_however_often_they_come(obje
     assert list(objects.names()) == [beside], "the second one stays where it is, also when the first one is gone"
 
 
+@pytest.mark.mission("A6")
+@pytest.mark.fault("F19")
+def test_a_source_that_was_changed_since_it_was_hashed_is_not_put(objects: Any) -> None:
+    with pytest.raises(PayloadMismatch, match="the source is no longer sha256:"):
+        objects.put("a.pdf", OTHER, content=content_key(PDF), if_other="beside")
+    assert (list(objects.names()), objects.purge(0)) == ([], 0), "nothing is left of it"
+    assert objects.put("a.pdf", PDF, content=content_key(PDF)).status == "created"
+
+
 def test_a_large_one_is_hashed_on_its_way(objects: Any) -> None:
     put = objects.put("large", large())
     assert (put.content, put.size, put.status) == (LARGE_KEY, LARGE, "created")

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from onceward import AsyncOnce, ClaimError, MemoryStore, Once, StateEvent
+from onceward.cli.sentences import sentences
 from onceward.model.record import Answer, ClaimRequest
 from onceward.observe.events import Event
+from onceward.ports import Filter
 from onceward.queues import Consumer, Delivery, MemoryQueue
 from onceward.testing.queues import Seen, noting, parked, until
 from tests.queues.test_consumer import consumed
@@ -92,6 +94,38 @@ async def test_two_unreadable_messages_under_one_id_are_two_to_look_at() -> None
         queue.put(body, id="m1")
     await consumed(queue, noting(once, Seen()))
     assert await parked(once.store) == [("m1", "DecodeError")] * 2
+
+
+async def test_the_record_of_a_message_set_aside_is_explained_as_what_it_is() -> None:
+    """It is no work: nobody knows how it ended is not true of it, and to resolve it runs nothing."""
+    once, queue = AsyncOnce(MemoryStore()), MemoryQueue()
+    queue.put(b"no JSON", id="m1")
+    await consumed(queue, noting(once, Seen()))
+    page = await once.store.scan(Filter(), cursor=None, limit=10, timeout=5)
+    [record] = page.records
+    story = " ".join(sentences(record, page.now))
+    assert "message m1 of" in story
+    assert "DecodeError" in story
+    assert "acknowledged, because there is no dead letter queue" in story
+    assert "to resolve this runs nothing" in story
+    assert "nobody knows" not in story
+
+
+async def test_of_parked_work_that_came_by_a_queue_it_is_said_that_no_broker_brings_it_again() -> None:
+    once, queue = AsyncOnce(MemoryStore()), MemoryQueue()
+
+    @once(key="{event[id]}", name="book", after_crash="park")
+    async def book(event: dict[str, Any]) -> None:
+        raise TimeoutError("no answer")
+
+    queue.put(b'{"id": "a"}', id="m1")
+    await consumed(queue, book)
+    page = await once.store.scan(Filter(), cursor=None, limit=10, timeout=5)
+    [record] = page.records
+    story = " ".join(sentences(record, page.now))
+    assert "nobody knows whether attempt 1" in story
+    assert "It came as message m1 of" in story
+    assert "it runs when the message is sent again, or by a recovery worker" in story
 
 
 async def test_what_a_body_says_is_not_in_the_events() -> None:

@@ -27,7 +27,7 @@ WANTED = (
 )
 EXTENSION = "from duckdb_extensions import import_extension; import_extension('spatial')"
 HOME = Path(os.environ.get("ONCEWARD_TEST_BQEMULATOR") or Path(sys.prefix) / f"bqemulator-{VERSION}")
-PATIENCE = 600  # seconds for the installation
+INSTALLING = 600  # seconds that it may take
 
 
 def emulator() -> Path:
@@ -55,7 +55,7 @@ def _install() -> None:
         [uv, "pip", "install", "--quiet", "--python", python, *WANTED],
         [python, "-c", EXTENSION],
     ):
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE)
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=INSTALLING)
 
 
 class BigQueryServer(Server):

@@ -43,7 +43,13 @@ class Front:
         """Tables that BigQuery would remove by itself. (The emulator keeps them.)"""
 
         self.aborted = 0
+        self.saw_abort = threading.Event()
         self.lost = 0
+        self.reached = threading.Event()
+        """The transaction that is held has begun."""
+
+        self._released = threading.Event()
+        self._hold = False
         self._lose: list[str] = []
         self._abort = 0
         self._writing: set[str] = set()
@@ -67,6 +73,22 @@ class Front:
         """So many transactions from now on, as if others had been faster."""
         self._abort += times
 
+    def hold(self) -> None:
+        """The next transaction, once it has begun, until `release`."""
+        self._hold = True
+
+    def release(self) -> None:
+        self._released.set()
+
+    def wait_if_held(self, script: str) -> None:
+        if UPDATED.search(script) is None:
+            return
+        with self._turn:
+            is_held, self._hold = self._hold, False
+        if is_held:
+            self.reached.set()
+            self._released.wait(PATIENCE)
+
     def is_lost(self, job: str) -> bool:
         with self._turn:
             if self._lose and self._lose[0] in job:
@@ -89,6 +111,7 @@ class Front:
             if self._abort or updated[1] in self._writing:
                 self._abort = max(0, self._abort - 1)
                 self.aborted += 1
+                self.saw_abort.set()
                 self.jobs[job].set()
                 return "aborted"
             self._writing.add(updated[1])
@@ -135,6 +158,7 @@ class _Handler(BaseHTTPRequestHandler):
             status, answer = 200, json.dumps(self.front.failed[job]).encode()
         else:
             try:
+                self.front.wait_if_held(script)
                 status, answer = self._behind(body)
             finally:
                 self.front.end(job, script)

@@ -101,7 +101,7 @@ class LoopSend(Noted):
         gate = self._left.popleft() if self._left else None
         self.inside.release()
         if gate is not None:
-            await asyncio.wait_for(gate.wait(), TOO_LONG)
+            await asyncio.ensure_future(gate.wait())  # a task of the store's own; the lane has none
         return self.answers(requests)
 
     async def reached(self) -> None:

@@ -109,10 +109,97 @@ def test_the_evidence_tells_each_field() -> None:
     assert told["city"].weight < 0 < told["surname"].weight
 
 
+# ── addresses ──
+
+AT_WORK = {"company": "Corp", "street": "Werkstr. 1", "city": "Berlin", "country": "DE", "phone": "030 901820"}
+
+
+def levels(here: str, there: str) -> str:
+    return kinds.EMAIL.levels[kinds.EMAIL.compare(here, there)].name
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "level"),
+    [
+        ("anna.meier1@corp.example", "anna.meier2@corp.example", "numbered"),
+        ("anna.meier@corp.example", "anna.meier2@corp.example", "numbered"),
+        ("anna.meier@corp.example", "a.meier@corp.example", "same domain"),
+        ("julia.meier@corp.example", "julian.meier@corp.example", "close"),
+        ("anna.meier@corp.example", "anna.meyer@corp.example", "close"),
+        ("anna@corp.example", "hanna@corp.example", "same domain"),
+        ("anna.meier@corp.example", "anna.meier@crop.example", "close"),
+        ("anna.meier@corp1.example", "anna.meier@corp2.example", "different"),
+        ("anna.meier@corp.example", "anna.meier@home.example", "different"),
+    ],
+)
+def test_how_two_addresses_compare(here: str, there: str, level: str) -> None:
+    assert levels(here, there) == levels(there, here) == level
+
+
+def test_another_address_never_speaks_for_one_person() -> None:
+    for level in kinds.EMAIL.levels[1:]:
+        assert level.same <= level.strangers, level.name
+        assert level.name == "different" or level.same < level.among_colleagues / 4, level.name
+
+
+@pytest.mark.mission("C5")
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"name": "Anna Meier", "email": "anna.meier1@corp.example"}, {"email": "anna.meier2@corp.example"}),
+        ({"name": "Anna Meier", "email": "anna.meier@corp.example"}, {"email": "a.meier@corp.example"}),
+        (
+            {"name": "Julia Meier", "email": "julia.meier@corp.example"},
+            {"name": "Julian Meier", "email": "julian.meier@corp.example"},
+        ),
+        (
+            {"name": "Martin Klein", "email": "m.klein@corp.example"},
+            {"name": "Martina Klein", "email": "martina@corp.example"},
+        ),
+        ({"name": "Julia Meier"}, {"name": "Julian Meier"}),
+    ],
+)
+@pytest.mark.parametrize("shared", [{"city": "Berlin", "country": "DE"}, AT_WORK])
+def test_colleagues_are_not_merged_without_a_question(
+    one: dict[str, Any], other: dict[str, Any], shared: dict[str, Any]
+) -> None:
+    """Whatever their organisation has, they share: that tells nothing of whose a record is."""
+    assert confidence(shared | one, shared | one | other) < 0.9
+
+
+def test_a_slip_in_an_address_is_a_question_where_name_and_place_are_all_there_is() -> None:
+    anna = ANNA | {"email": "anna.schmidt@mail.example"}
+    for slip in ("anna.schmdit@mail.example", "anna.schmidt@mial.example"):
+        assert 0.5 < confidence(anna, anna | {"email": slip}) < 0.9
+    born = {"date_of_birth": "1980-01-31"}
+    assert confidence(anna | born, anna | born | {"email": "anna.schmdit@mail.example"}) > 0.9
+
+
+def test_a_private_and_an_official_address_are_a_question_unless_more_is_known() -> None:
+    anna, private = ANNA | {"email": "anna.schmidt@corp.example"}, ANNA | {"email": "anna80@mail.example"}
+    assert 0.5 < confidence(anna, private) < 0.9
+    born = {"date_of_birth": "1980-01-31"}
+    assert confidence(anna | born, private | born) > 0.99
+
+
+def test_who_was_merged_once_is_not_more_like_everybody() -> None:
+    """Of many addresses one is always near to the next: the one that fits worst counts, unless one is equal."""
+    merged = [form_of(ANNA | {"email": f"anna.schmid{letter}@corp.example"}) for letter in "abcdefgh"]
+    merged.append(form_of(ANNA | {"email": "anna@home.example"}))
+    another = form_of(ANNA | {"email": "anna.schmidt@corp.example"})
+    assert LIKENESS.confidence(another, merged) <= min(LIKENESS.confidence(another, [one]) for one in merged)
+    numbered = form_of(ANNA | {"email": "anna.schmida2@corp.example"})
+    assert LIKENESS.confidence(numbered, merged) < 0.5
+    [address] = [one for one in LIKENESS.evidence(numbered, merged) if one.field == "email"]
+    assert (address.level, address.there) == ("numbered", "anna.schmida@corp.example")
+    assert address.weight < 0
+
+
 @pytest.mark.parametrize("kind", [one for one in vars(kinds).values() if isinstance(one, Kind) and one.levels])
 def test_the_chances_of_a_kind_are_chances(kind: Kind) -> None:
     for column in range(1, 4):
-        assert sum(float(level[column]) for level in kind.levels) == pytest.approx(1), kind.name
+        assert sum(float(level[column] or 0) for level in kind.levels) == pytest.approx(1), kind.name
+    assert sum(level.among_colleagues for level in kind.levels) == pytest.approx(1), kind.name
     assert all(kind.compare(*pair) < len(kind.levels) for pair in (("a", "b"), ("12-1-1", "13-2-2"), ("aaaa", "aaab")))
 
 

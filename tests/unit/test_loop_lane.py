@@ -125,18 +125,18 @@ async def test_a_cancelled_task_whose_request_is_under_way_disturbs_nobody() -> 
 
 @pytest.mark.fault("F28")
 async def test_whoever_cancels_all_tasks_leaves_nobody_waiting_for_ever() -> None:
-    """The end of a program: those who still have to settle come aboard while the flight itself is being cancelled."""
+    """The end of a program: those who still have to settle come aboard while what the store waits for is cancelled."""
     async with under_way(2) as (lane, send):
         others = await start(lane, *(request(word) for word in "ab"))
         send.go(0)
         await send.reached()
         [late] = await start(lane, request("late"))
-        flights = [task for task in asyncio.all_tasks() if getattr(task.get_coro(), "__name__", "") == "_fly"]
-        for flight in flights:
-            flight.cancel()
+        of_the_store = [task for task in asyncio.all_tasks() if getattr(task.get_coro(), "__name__", "") == "wait"]
+        for task in of_the_store:
+            task.cancel()
         [last] = await start(lane, request("last"))
         assert await all_of([*others, late, last]) == [answer_to(request(word)) for word in ("a", "b", "late", "last")]
-    assert len(flights) == 1
+    assert len(of_the_store) == 1
     assert send.calls == [["first"], ["a", "b"], ["a", "b", "late", "last"]]
 
 
@@ -174,7 +174,7 @@ async def test_each_call_has_a_deadline_of_its_own_while_others_are_repeated() -
         async def slow(requests: Any, timeout: float) -> list[Answer]:
             if len(requests) > 1:
                 raise StoreUnavailable("not together")
-            await asyncio.wait_for(gate.wait(), TOO_LONG)
+            await gate.wait()
             return await send(requests, timeout)
 
         slow_lane = LoopLane(slow)
@@ -228,28 +228,43 @@ async def test_a_store_that_answers_too_little_keeps_nobody_waiting() -> None:
     assert send.sizes() == [2, 1, 1]
 
 
-async def test_a_flight_that_is_over_at_once_is_not_waited_for() -> None:
-    """As with an eager task factory, and a store that never waits."""
-
-    class Over(asyncio.Future[None]):
-        def set_name(self, name: object) -> None:
-            """Python 3.13 names what a factory made."""
-
-    def eager(loop: asyncio.AbstractEventLoop, call: Any, **how: Any) -> Any:
-        if call.__name__ != "_fly":
-            return asyncio.Task(call, loop=loop, **how)
-        with pytest.raises(StopIteration):
-            call.send(None)
-        over = Over(loop=loop)
-        over.set_result(None)
-        return over
-
-    asyncio.get_running_loop().set_task_factory(eager)
+async def test_a_store_that_never_waits_is_over_at_once() -> None:
     send = LoopSend()
     lane = LoopLane(send)
     for word in "abc":
         assert await asyncio.wait_for(ask(lane, request(word)), TOO_LONG) == answer_to(request(word))
     assert send.calls == [["a"], ["b"], ["c"]]
+
+
+async def test_a_store_that_only_gives_others_a_turn_is_called_again() -> None:
+    turns: list[int] = []
+
+    async def send(requests: Sequence[AnyRequest], timeout: float) -> list[Answer]:
+        for turn in range(3):
+            turns.append(turn)
+            await asyncio.sleep(0)
+        return [answer_to(one) for one in requests]
+
+    assert await asyncio.wait_for(ask(LoopLane(send), request("a")), TOO_LONG) == answer_to(request("a"))
+    assert turns == [0, 1, 2]
+
+
+def test_an_interrupt_inside_of_the_store_keeps_nobody_waiting() -> None:
+    """Ctrl-C ends the turn of the loop; who was aboard goes again if the loop is run on, as `asyncio.run` does."""
+    strikes = [True]
+
+    async def send(requests: Sequence[AnyRequest], timeout: float) -> list[Answer]:
+        if strikes and strikes.pop():
+            raise KeyboardInterrupt
+        return [answer_to(one) for one in requests]
+
+    lane = LoopLane(send)
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(ask(lane, request("a")))
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(task)
+    assert loop.run_until_complete(asyncio.wait_for(task, TOO_LONG)) == answer_to(request("a"))
+    loop.close()
 
 
 def test_loops_may_follow_each_other_and_leave_nothing_behind() -> None:
@@ -285,7 +300,7 @@ def test_two_loops_in_two_threads_do_not_wait_for_each_other() -> None:
         noted.note(requests, timeout)
         if requests[0].key == "stuck":
             stuck.append(asyncio.get_running_loop())
-            await asyncio.wait_for(gate.wait(), TOO_LONG)
+            await gate.wait()
         return noted.answers(requests)
 
     lane = LoopLane(send)
@@ -317,4 +332,4 @@ async def test_several_flights_are_in_the_air_together_each_with_few_aboard() ->
     lane = LoopLane(send, 3)
     requests = [request(f"key {number}") for number in range(100)]
     assert await all_of(await start(lane, *requests)) == [answer_to(one) for one in requests]
-    assert (sizes, most) == ([32, 32, 32, 4], 3)
+    assert (sizes, most) == ([1, 32, 32, 32, 3], 3)

@@ -104,7 +104,12 @@ def test_a_missing_driver_is_named(distribution: Any) -> None:
 
 @pytest.mark.parametrize(
     ("scheme", "driver", "extra"),
-    [("postgresql", "psycopg", "postgres"), ("postgres", "psycopg", "postgres"), ("redis", "redis", "redis")],
+    [
+        ("postgresql", "psycopg", "postgres"),
+        ("postgres", "psycopg", "postgres"),
+        ("redis", "redis", "redis"),
+        ("firestore", "google.cloud.firestore_v1", "firestore"),
+    ],
 )
 def test_a_missing_driver_of_ours_names_its_extra(
     monkeypatch: pytest.MonkeyPatch, scheme: str, driver: str, extra: str

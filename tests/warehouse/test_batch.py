@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from onceward import ConfigurationError, InvalidKey
+from onceward import ConfigurationError, SourceError
 from onceward.warehouse import Table
 from onceward.warehouse.batch import batch_of
 
@@ -64,7 +64,7 @@ def test_an_instant_is_the_same_in_every_zone() -> None:
     ],
 )
 def test_a_row_that_does_not_fit_says_which_and_why(row: dict[str, Any], message: str) -> None:
-    with pytest.raises(InvalidKey, match=message):
+    with pytest.raises(SourceError, match=message):
         batch_of(STATEMENTS, [row])
 
 

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from examples.learning.place import opened
-from examples.learning.records import incoming
-from examples.learning.search import Search
 from onceward import ConfigurationError, PayloadMismatch, SourceError, StoreNotSetUp, StoreUnavailable
-from onceward.warehouse import Table, Warehouse, bigquery, open_warehouse
+from onceward.warehouse import Table, Warehouse, bigquery, bigquery_jobs, open_warehouse
+from onceward.warehouse.batch import batch_of
 from onceward.warehouse.bigquery import BigQueryWarehouse
 from onceward.warehouse.bigquery_jobs import Jobs
-from tests.learning.samples import statement, voiding
-from tests.learning.samples import uuid as uuid_of
-from tests.servers.bigquery import BigQueryServer, shared
+from tests.servers.bigquery import INSTALLING, BigQueryServer, shared
 from tests.servers.bigquery_front import Front
 from tests.warehouse.test_loads import (
     ONE,
@@ -39,11 +38,7 @@ from tests.warehouse.test_loads import (
     test_the_same_load_id_with_other_rows_is_a_mismatch,
     test_which_are_known_is_one_question,
 )
-from tests.warehouse.test_merges import (
-    FACTS,
-    test_a_verdict_for_each_row_in_their_order,
-    test_whole_means_all_of_it_or_nothing,
-)
+from tests.warehouse.test_values import VALUES, _json, rows
 
 __all__ = [  # told here so that pytest finds them: they run on the fixtures below
     "test_a_key_of_several_columns_is_a_tuple",
@@ -51,13 +46,13 @@ __all__ = [  # told here so that pytest finds them: they run on the fixtures bel
     "test_a_load_that_comes_again_does_nothing_and_answers_the_same",
     "test_a_row_that_replaces_is_written_only_if_it_differs_and_is_not_older",
     "test_a_statement_that_is_there_stays_as_it_is",
-    "test_a_verdict_for_each_row_in_their_order",
     "test_if_the_id_alone_counts_other_rows_change_nothing",
     "test_one_load_sent_at_once_by_several_is_done_once",
     "test_the_same_load_id_with_other_rows_is_a_mismatch",
     "test_which_are_known_is_one_question",
-    "test_whole_means_all_of_it_or_nothing",
 ]
+
+pytestmark = pytest.mark.timeout(INSTALLING)  # whoever comes first installs the emulator
 
 
 @pytest.fixture
@@ -95,7 +90,7 @@ def house(url: str) -> Iterator[Warehouse]:
 def prepared(url: str) -> BigQueryWarehouse:
     house = open_warehouse(url)
     assert isinstance(house, BigQueryWarehouse)
-    for table in (STATEMENTS, USERS, FACTS):
+    for table in (STATEMENTS, USERS):
         house.prepare(table)
     return house
 
@@ -132,6 +127,20 @@ def test_values_arrive_as_they_left_in_bigquery(house: BigQueryWarehouse, query:
     assert house.load(f"batch {odd}", STATEMENTS, rows).replayed
 
 
+@given(st.lists(rows, min_size=20, max_size=60))
+@settings(max_examples=3, suppress_health_check=list(HealthCheck))
+def test_what_is_loaded_into_bigquery_is_what_is_there(front: Front, given_rows: list[dict[str, Any]]) -> None:
+    dataset = f"d{uuid.uuid4().hex[:12]}"
+    house = open_warehouse(url_of(front, dataset))
+    assert isinstance(house, BigQueryWarehouse)
+    house.prepare(VALUES)
+    house.load("all", VALUES, given_rows)
+    found = asking(house, dataset)("SELECT id, i, f, b, UNIX_MICROS(t), TO_JSON_STRING(j) FROM any_values")
+    expected = {(*row[:5], _json(row[5])) for row in batch_of(VALUES, given_rows).rows}
+    assert {(*row[:5], _json(row[5])) for row in found} == expected
+    house.close()
+
+
 def test_integers_of_64_bits_stay_whole(house: BigQueryWarehouse, query: Query) -> None:
     house.load("1", USERS, [{"user_id": "a", "seen": 2**63 - 1}, {"user_id": "b", "seen": -(2**63)}])
     assert query("SELECT seen FROM users ORDER BY user_id") == [(2**63 - 1,), (-(2**63),)]
@@ -150,7 +159,7 @@ def test_a_large_batch_goes_up_in_several_requests(front: Front, dataset: str, m
     house = prepared(url_of(front, dataset))
     front.asked.clear()
     rows = [{"user_id": f"u{n}", "name": "x" * 100} for n in range(50)]
-    front.lose("_3")
+    front.lose("_3_0")
     assert house.load("1", USERS, rows).inserted == 50
     assert front.asked["jobs"] > 8
     assert asking(house, dataset)("SELECT COUNT(*), COUNT(DISTINCT user_id) FROM users") == [(50, 50)]
@@ -185,15 +194,16 @@ def test_without_an_id_of_its_own_a_job_whose_answer_is_lost_would_be_done_twice
     house = prepared(url_of(front, dataset))
     asked = Jobs.asked
 
-    def run_anew(self: Jobs, job_id: str, sql: str, **parameters: str) -> None:
+    def ended_anew(self: Jobs, job_id: str, sql: str, parameters: dict[str, str]) -> tuple[bool, None]:
         def done() -> None:
             anew = f"{job_id}_{uuid.uuid4().hex}"
             config = self._config(parameters)
             self._client.query(sql, job_id=anew, job_config=config, retry=None, job_retry=None).result()
 
         asked(self, done, job_id)
+        return True, None
 
-    monkeypatch.setattr(Jobs, "run", run_anew)
+    monkeypatch.setattr(Jobs, "_ended", ended_anew)
     front.lose("staging")
     house.load("batch 1", USERS, [{"user_id": "anna"}])
     assert asking(house, dataset)("SELECT COUNT(*) FROM users") == [(2,)]
@@ -213,10 +223,55 @@ def test_a_transaction_in_whose_way_another_one_came_is_repeated_under_the_next_
     house.close()
 
 
+@contextmanager
+def another_in_its_transaction(front: Front, url: str, load_id: str, row: dict[str, Any]) -> Iterator[None]:
+    """It is let go when it has been in somebody's way."""
+    other = prepared(url)
+    front.hold()
+
+    def release() -> None:
+        front.saw_abort.wait(60)
+        front.release()
+
+    crew = [threading.Thread(target=other.load, args=(load_id, STATEMENTS, [row])), threading.Thread(target=release)]
+    for one in crew:
+        one.start()
+    assert front.reached.wait(60)
+    yield
+    for one in crew:
+        one.join()
+    other.close()
+    assert front.aborted >= 1
+
+
+@pytest.mark.mission("D1")
+def test_no_two_loads_into_a_table_are_in_their_transactions_at_once(front: Front, dataset: str) -> None:
+    """Or both would insert what neither has found: on BigQuery, statements that only insert do not conflict."""
+    url = url_of(front, dataset)
+    house = prepared(url)
+    with another_in_its_transaction(front, url, "slow", {"statement_id": "s1"}):
+        loaded = house.load("quick", STATEMENTS, [{"statement_id": "s1"}, {"statement_id": "s2"}])
+    assert (loaded.inserted, loaded.unchanged) == (1, 1)
+    house.close()
+
+
+@pytest.mark.fault("F18")
+def test_the_same_load_id_with_other_rows_at_once_is_a_mismatch_and_loads_nothing(front: Front, dataset: str) -> None:
+    url = url_of(front, dataset)
+    house = prepared(url)
+    with (
+        another_in_its_transaction(front, url, "one", {"statement_id": "s1"}),
+        pytest.raises(PayloadMismatch, match="done before with other rows"),
+    ):
+        house.load("one", STATEMENTS, [{"statement_id": "s2"}])
+    assert asking(house, dataset)("SELECT statement_id FROM statements") == [("s1",)]
+    house.close()
+
+
 def test_one_that_never_gets_its_turn_says_so_and_may_be_repeated(
     front: Front, dataset: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bigquery, "TRIES", 3)
+    monkeypatch.setattr(bigquery_jobs, "TRIES", 3)
     house = prepared(url_of(front, dataset))
     front.abort(5)
     with pytest.raises(StoreUnavailable, match="somebody else was faster, 3 times"):
@@ -272,6 +327,7 @@ def test_overlapping_loads_at_once_insert_each_row_once(
 STRUCK = """
 import os, signal, sys
 from onceward.warehouse import Table, open_warehouse
+from onceward.warehouse.batch import batch_of
 from onceward.warehouse.bigquery import BigQueryWarehouse
 
 def die(*args):
@@ -345,6 +401,44 @@ def test_a_table_that_was_not_prepared_says_so(house: BigQueryWarehouse) -> None
         house.load("1", other, [{"id": "a"}])
 
 
+@pytest.mark.mission("D5")
+def test_a_load_that_is_refused_leaves_nothing_and_may_be_repeated_once_the_table_is_mended(
+    house: BigQueryWarehouse, query: Query
+) -> None:
+    strict = Table(name="counted", columns={"id": "text", "n": "integer"}, key=("id",))
+    house.prepare(strict)
+    query("DROP TABLE counted")
+    query("CREATE TABLE counted (id STRING, n INT64 NOT NULL)")
+    rows: list[dict[str, Any]] = [{"id": "a", "n": 1}, {"id": "b"}]
+    with pytest.raises(SourceError, match="counted refuses a row"):
+        house.load("1", strict, rows)
+    assert query("SELECT COUNT(*) FROM counted") == [(0,)]
+    query("DROP TABLE counted")
+    query("CREATE TABLE counted (id STRING, n INT64)")
+    assert house.load("1", strict, rows).inserted == 2, "the job that failed is not held against it"
+
+
+def test_no_rows_are_a_load_like_any_other(house: BigQueryWarehouse) -> None:
+    assert house.load("1", USERS, []).inserted == 0
+    assert house.load("1", USERS, []).replayed
+    assert house.known(USERS, []) == set()
+
+
+@pytest.mark.fault("F52")
+def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bigquery_jobs, "SENDINGS", 2)
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        url = f"bigquery://onceward-test/d?endpoint=http://127.0.0.1:{deaf.getsockname()[1]}&timeout=200ms"
+        with pytest.raises(StoreUnavailable, match="timed out"):
+            open_warehouse(url)
+
+
+def test_without_credentials_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/at/all.json")
+    with pytest.raises(StoreNotSetUp, match="no credentials"):
+        open_warehouse("bigquery://onceward-test/d")
+
+
 @pytest.mark.fault("F50")
 def test_a_server_that_is_away_means_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onceward.warehouse.bigquery_jobs.PAUSE", 0.001)
@@ -358,41 +452,3 @@ def test_a_server_that_is_away_means_not_loaded(monkeypatch: pytest.MonkeyPatch)
 def test_a_url_that_names_no_dataset_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError):
         open_warehouse(url)
-
-
-@pytest.mark.mission("D1")
-def test_of_two_different_rows_at_once_one_is_put_in_and_the_other_is_told(url: str) -> None:
-    """Merges that only insert do not conflict on BigQuery: the turn keeps them apart."""
-    houses = [prepared(url) for _ in range(2)]
-    together = threading.Barrier(2)
-    verdicts: list[str] = []
-
-    def put(house: BigQueryWarehouse, digest: str) -> None:
-        together.wait()
-        verdicts.extend(house.merge(FACTS, [{"id": "a", "digest": digest}]).verdicts)
-
-    crew = [threading.Thread(target=put, args=(house, str(n))) for n, house in enumerate(houses)]
-    for one in crew:
-        one.start()
-    for one in crew:
-        one.join()
-    assert sorted(verdicts) == ["different", "inserted"]
-    assert houses[0].query("SELECT COUNT(*) FROM facts WHERE id = ?", ["a"]) == [(1,)]
-    for house in houses:
-        house.close()
-
-
-@pytest.mark.mission("D1")
-def test_learning_records_on_bigquery(url: str, tmp_path: Path) -> None:
-    with opened(tmp_path, url) as place:
-        learning = place.learning
-        one, other = incoming(statement()), incoming(statement(result={"success": True}))
-        assert learning.store([one, one, other]).verdicts == ("inserted", "same", "different")
-        with pytest.raises(PayloadMismatch):
-            learning.store([incoming(statement("s2")), other], whole=True)
-        assert learning.get(uuid_of("s2")) is None
-        assert (learning.get(one.id) or {})["actor"] == one.told["actor"]
-        learning.store([incoming(voiding("v", "s1"))])
-        assert learning.get(one.id) is None
-        assert learning.get(one.id, voided=True) is not None
-        assert [told["id"] for told in Search.of({"limit": "5"}).statements(learning.house)[0]] == [uuid_of("v")]

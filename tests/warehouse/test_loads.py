@@ -7,16 +7,26 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
-from onceward import ConfigurationError, InvalidKey, MissingKey, PayloadMismatch, SourceError, StoreUnavailable
+from onceward import (
+    ConfigurationError,
+    InvalidKey,
+    MissingKey,
+    PayloadMismatch,
+    SourceError,
+    StoreBroken,
+    StoreUnavailable,
+)
 from onceward.warehouse import Table, Warehouse, open_warehouse
 from onceward.warehouse.duck import DuckWarehouse
 from onceward.warehouse.postgres import PostgresWarehouse
+from onceward.warehouse.sqlite import SQLiteWarehouse
 from onceward.warehouse.table import ColumnType
 from tests.servers.postgres import Postgres
 
@@ -38,10 +48,10 @@ TWO = {"statement_id": "s2"}
 Query = Callable[[str], list[tuple[Any, ...]]]
 
 
-@pytest.fixture(params=["duckdb", "postgres"])
+@pytest.fixture(params=["duckdb", "sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "duckdb":
-        return f"duckdb:///{tmp_path}/house.duckdb"
+    if request.param != "postgres":
+        return f"{request.param}:///{tmp_path}/house.{request.param}"
     server: Postgres = request.getfixturevalue("postgres")
     schema: str = request.getfixturevalue("schema")
     with psycopg.connect(server.url, autocommit=True) as connection:
@@ -62,7 +72,7 @@ def house(url: str) -> Iterator[Warehouse]:
 @pytest.fixture
 def query(house: Warehouse) -> Query:
     def ask(statement: str) -> list[tuple[Any, ...]]:
-        if isinstance(house, DuckWarehouse):
+        if isinstance(house, DuckWarehouse | SQLiteWarehouse):
             found: list[tuple[Any, ...]] = house.connection.execute(statement).fetchall()
             return found
         assert isinstance(house, PostgresWarehouse)
@@ -91,8 +101,11 @@ def test_a_statement_that_is_there_stays_as_it_is(house: Warehouse, query: Query
 
 def test_values_arrive_as_they_left(house: Warehouse, query: Query) -> None:
     house.load("batch 1", STATEMENTS, [ONE])
-    seconds = 'epoch("at")' if isinstance(house, DuckWarehouse) else "extract(epoch FROM at)::float"
-    raw = "raw::VARCHAR" if isinstance(house, DuckWarehouse) else "raw::text"
+    seconds, raw = {
+        DuckWarehouse: ('epoch("at")', "raw::VARCHAR"),
+        SQLiteWarehouse: ("CAST(strftime('%s', at) AS REAL)", "raw"),
+        PostgresWarehouse: ("extract(epoch FROM at)::float", "raw::text"),
+    }[type(house)]
     [(score, passed, at, text)] = query(f"SELECT score, passed, {seconds}, {raw} FROM statements")
     assert (score, passed, at) == (0.5, True, 1_772_366_400.0)
     assert text.replace(" ", "") == '{"a":[null],"b":1}'
@@ -125,6 +138,10 @@ def test_a_row_that_replaces_is_written_only_if_it_differs_and_is_not_older(hous
     late = house.load("4", USERS, [anna | {"name": "late", "seen": 4}])
     assert (late.updated, late.unchanged) == (0, 1)
     assert query("SELECT name, seen FROM users") == [("Anna B.", 6)]
+    assert house.load("5", USERS, [anna | {"name": None, "seen": 6}]).updated == 1, (
+        "nothing is not the same as something"
+    )
+    assert house.load("6", USERS, [anna | {"name": "Anna", "seen": 6}]).updated == 1
 
 
 @pytest.mark.mission("D1", "D6")
@@ -151,7 +168,7 @@ def test_a_load_that_fails_leaves_nothing_and_may_be_repeated(house: Warehouse, 
     if isinstance(house, PostgresWarehouse):
         house._connected().execute("ALTER TABLE counted ADD CHECK (n < 100)")
     else:
-        assert isinstance(house, DuckWarehouse)
+        assert isinstance(house, DuckWarehouse | SQLiteWarehouse)
         house.connection.execute("DROP TABLE counted")
         house.connection.execute("CREATE TABLE counted (id VARCHAR PRIMARY KEY, n BIGINT CHECK (n < 100))")
     with pytest.raises(SourceError, match="counted refuses a row"):
@@ -231,6 +248,38 @@ def test_a_column_that_would_round_what_is_loaded_is_refused(
         house.prepare(table)
 
 
+@pytest.mark.parametrize("there", ["bigint", "numeric", "real", "date"])
+def test_a_column_of_sqlite_that_would_make_a_number_of_a_text_is_refused(tmp_path: Path, there: str) -> None:
+    """`0012` would become 12, and the row of another document."""
+    with closing(SQLiteWarehouse(f"sqlite:///{tmp_path}/house.db")) as house:
+        house.connection.execute(f"CREATE TABLE counted (id text PRIMARY KEY, value {there}, untyped)")
+        with pytest.raises(ConfigurationError, match="makes numbers of some texts"):
+            house.prepare(Table(name="counted", columns={"id": "text", "value": "text"}, key=("id",)))
+        house.prepare(Table(name="counted", columns={"id": "text", "untyped": "text"}, key=("id",)))
+        with pytest.raises(ConfigurationError, match="SQLite has none"):
+            house.prepare(Table(name="main.counted", columns={"id": "text"}, key=("id",)))
+
+
+@pytest.mark.parametrize("index", ["INDEX i ON counted (value)", "UNIQUE INDEX i ON counted (value) WHERE value > 'm'"])
+def test_an_index_of_sqlite_that_does_not_make_all_rows_unique_is_no_key(tmp_path: Path, index: str) -> None:
+    with closing(SQLiteWarehouse(f"sqlite:///{tmp_path}/house.db")) as house:
+        house.connection.execute("CREATE TABLE counted (id text PRIMARY KEY, value text)")
+        house.connection.execute(f"CREATE {index}")
+        with pytest.raises(ConfigurationError, match="not unique by value"):
+            house.prepare(Table(name="counted", columns={"id": "text", "value": "text"}, key=("value",)))
+
+
+def test_what_ails_a_file_of_sqlite_is_told(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no database " * 100)
+    with pytest.raises(StoreBroken, match="not a SQLite database"):
+        open_warehouse(f"sqlite:///{tmp_path}/text")
+    with closing(open_warehouse(f"sqlite:///{tmp_path}/house.db")) as house:
+        with pytest.raises(StoreBroken, match=r"no such table: users.*prepare\(table\) makes it"):
+            house.load("1", USERS, [{"user_id": "anna"}])
+        house.prepare(USERS)
+        assert house.load("1", USERS, [{"user_id": "anna"}]).inserted == 1, "the load id was not used up"
+
+
 def test_a_load_needs_an_id(house: Warehouse) -> None:
     with pytest.raises(MissingKey, match="needs an id"):
         house.load("", USERS, [])
@@ -255,7 +304,7 @@ def test_a_warehouse_that_is_open_elsewhere_says_so(tmp_path: Path) -> None:
         other.stdin.close()
 
 
-@pytest.mark.parametrize("url", ["duckdb://", "duckdb:///", "snowflake://x", "house.duckdb"])
+@pytest.mark.parametrize("url", ["duckdb://", "duckdb:///", "sqlite://", "sqlite:///", "snowflake://x", "house.duckdb"])
 def test_a_url_that_names_no_warehouse_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError):
         open_warehouse(url)
@@ -277,17 +326,17 @@ def test_a_server_that_dies_means_not_loaded_and_the_same_load_repeated_is_one(o
 
 STRUCK = """
 import os, signal, sys
-from onceward.warehouse import duck
+from onceward.warehouse import duck, open_warehouse, sqlite
 from tests.warehouse.test_loads import USERS
 
-house = duck.DuckWarehouse(sys.argv[1])
+house = open_warehouse(sys.argv[1])
 house.prepare(USERS)
 
 def die(*args):
     os.kill(os.getpid(), signal.SIGKILL)
 
 if sys.argv[2] == "before the commit":
-    duck._DuckMerging.record = die
+    duck._DuckMerging.record = sqlite._SQLiteMerging.record = die
 loaded = house.load("1", USERS, [{"user_id": f"u{n}"} for n in range(100)])
 if sys.argv[2] == "after the commit":
     die()
@@ -300,10 +349,11 @@ print(loaded.inserted, loaded.replayed, house.connection.execute("SELECT count(*
 @pytest.mark.parametrize(
     ("when", "answer"), [("before the commit", "100 False 100"), ("after the commit", "100 True 100")]
 )
+@pytest.mark.parametrize("engine", ["duckdb", "sqlite"])
 def test_a_loader_that_is_killed_leaves_all_or_nothing_and_the_load_is_repeated(
-    tmp_path: Path, when: str, answer: str
+    tmp_path: Path, engine: str, when: str, answer: str
 ) -> None:
-    command = [sys.executable, "-c", STRUCK, str(tmp_path / "house.duckdb")]
+    command = [sys.executable, "-c", STRUCK, f"{engine}:///{tmp_path}/house"]
     assert subprocess.run([*command, when], check=False, timeout=60).returncode == -signal.SIGKILL
     again = subprocess.run([*command, "never"], check=True, timeout=60, capture_output=True, text=True)
     assert again.stdout.strip() == answer

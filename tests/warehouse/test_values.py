@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from onceward.warehouse import Table, Warehouse, open_warehouse
 from onceward.warehouse.batch import Tuple, batch_of
 from onceward.warehouse.duck import DuckWarehouse
+from onceward.warehouse.sqlite import SQLiteWarehouse
 from tests.servers.postgres import Postgres
 
 VALUES = Table(
@@ -23,6 +24,7 @@ VALUES = Table(
     key=("id",),
 )
 READ = {
+    "sqlite": "SELECT id, i, f, b, t, j FROM any_values",
     "duckdb": "SELECT id, i, f, b, epoch_us(t), j::VARCHAR FROM any_values",
     "postgres": "SELECT id, i, f, b, (extract(epoch FROM t) * 1000000)::bigint, j FROM any_values",
 }
@@ -52,7 +54,7 @@ class House:
         house.prepare(VALUES)
 
     def run(self, sql: str) -> Any:
-        if isinstance(self.house, DuckWarehouse):
+        if isinstance(self.house, DuckWarehouse | SQLiteWarehouse):
             return self.house.connection.execute(sql)
         connection: Any = self.house._connected()  # type: ignore[attr-defined]  # the other one
         return connection.execute(sql)
@@ -61,7 +63,13 @@ class House:
         self.run("DELETE FROM any_values")
         self.loads += 1
         self.house.load(f"load {self.loads}", VALUES, given_rows)
-        return {(*row[:5], _json(row[5])) for row in self.run(READ[self.kind]).fetchall()}
+        return {(*row[:4], _time(row[4]), _json(row[5])) for row in self.run(READ[self.kind]).fetchall()}
+
+
+def _time(value: Any) -> int | None:
+    """Microseconds; SQLite has the text."""
+    since = datetime.fromisoformat(value) - datetime(1970, 1, 1, tzinfo=UTC) if isinstance(value, str) else value
+    return since // timedelta(microseconds=1) if isinstance(since, timedelta) else since
 
 
 def _json(value: Any) -> str | None:
@@ -71,10 +79,10 @@ def _json(value: Any) -> str | None:
     return msgspec.json.encode(msgspec.json.decode(value) if isinstance(value, str) else value, order="sorted").decode()
 
 
-@pytest.fixture(params=["duckdb", "postgres"], scope="module")
+@pytest.fixture(params=["duckdb", "sqlite", "postgres"], scope="module")
 def house(request: pytest.FixtureRequest) -> Iterator[House]:
-    if request.param == "duckdb":
-        url = "duckdb://:memory:"
+    if request.param != "postgres":
+        url = f"{request.param}://:memory:"
     else:
         server: Postgres = request.getfixturevalue("postgres")
         url = f"{server.url}?schema=any_values"

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from secrets import token_bytes
 from typing import Any, TypeVar
 
 import click
 from msgspec.structs import replace
 
 from onceward.bridge import run
-from onceward.core.saga_by_hand import request_of, retry_of
+from onceward.core.saga_by_hand import giving_up, hand_on, may_be_given_up, refuse_to_forget, request_of, retry_of
 from onceward.core.step_run import part_of
 from onceward.model import transitions
 from onceward.model.audit import Signature, signature
@@ -53,6 +54,8 @@ def refuse_unless_done(verdict: Verdict, key: str) -> None:
 def settle(store: Store, record: Record, request: Resolve, signed: Signature) -> None:
     verdict = run(store.settle([request], timeout=TIMEOUT, signed=signed))[0].verdict
     refuse_unless_done(verdict, record.key)
+    if record.note.get(SAGA):
+        run(hand_on(store, request, record, token_bytes(16), signed.who))
 
 
 @program.command()
@@ -142,6 +145,7 @@ def _findings(command: Command) -> Command:
 @KEY
 @SCOPE
 @_findings
+@click.option("--undo", is_flag=True, help="Of a saga, with --not-applied: do not try again, undo what it did.")
 @click.option("--result", metavar="JSON", help="With --applied: what deliveries get.  [default: null]")
 @flag("--window", metavar="DURATION", help="How long that answers for the key, or: forever.  [default: 24h]")
 @WHY
@@ -151,6 +155,7 @@ def resolve(
     *,
     key: str,
     finding: str | None,
+    undo: bool,
     result: str | None,
     why: str,
     yes: bool,
@@ -160,27 +165,36 @@ def resolve(
     The result is stored as plain JSON values, not encrypted. It does not enter the audit trail.
 
     Of a saga, say how the step ended that stands in the way (`onceward sagas` shows which). The saga then goes on with
-    the next delivery, or by a recovery worker; after --abandon, it is undone.
+    the next delivery, or by a recovery worker; after --abandon, it is undone. A step that was certainly not done, and
+    is not to be, is given up by --not-applied --undo. Both may be said until somebody has gone on with it.
 
     \b
     Examples:
       onceward resolve wire:7 --applied --result '"confirmed by the bank"'
       onceward resolve wire:7 --not-applied --why "no such transfer at the bank"
+      onceward resolve order:7 --not-applied --undo
     """
     if finding is None:
         raise click.UsageError("say one of --applied, --not-applied, --abandon")
     if result is not None and finding != "applied":
         raise click.UsageError("--result goes with --applied")
+    if undo and finding != "not_applied":
+        raise click.UsageError("--undo goes with --not-applied")
     value = _parsed(result)
-    signed = signature("resolve", who(), why, finding)
+    signed = signature("resolve", who(), why, f"{finding}, undo" if undo else finding)
     with opened(store_url()) as store:
         record, now = the_one(store, key, scope())
-        if record.state is not State.PARKED:
+        gives_up = undo or finding == "abandon"
+        if record.state is not State.PARKED and not (gives_up and may_be_given_up(record, now)):
             raise Refusal(f"there is nothing to resolve: it is {standing(record, now)}, not PARKED", Exit.REFUSED)
+        if undo and not record.note.get(SAGA):
+            raise Refusal("it is no saga: there is nothing to undo → leave out --undo", Exit.USAGE)
         ask(f"Resolve 1 record as {finding.replace('_', ' ')}", [told(record, now)], yes=yes)
         validity = window_of(chosen()["window"].value).validity(now)
         request = Resolve(record.id, record.token, Resolution(finding), validity=validity)
-        if record.note.get(SAGA):
+        if undo:
+            request = giving_up(record, now, validity)
+        elif record.note.get(SAGA):
             request = request_of(record, _ruling(record, Resolution(finding), value), validity)
         elif finding == "applied":
             encoded = PLAIN.encode(value, record.id)
@@ -195,6 +209,8 @@ def _ruling(record: Record, resolution: Resolution, value: Any) -> Ruling:
     """About the step that stands in the way. A program that encrypts would refuse a plain result."""
     journal = journal_in(record.note)
     line = journal.open_step if journal is not None else None
+    if journal is not None and resolution is Resolution.ABANDON:
+        return answered(journal, resolution)
     if journal is None or line is None:
         raise Refusal("no step of this saga waits for an answer → onceward retry", Exit.REFUSED)
     if resolution is not Resolution.APPLIED:
@@ -229,7 +245,8 @@ def _parsed(result: str | None) -> Any:
 def forget(*, keys: tuple[str, ...], force: bool, why: str, yes: bool) -> None:
     """Make keys free, whatever their state: the next delivery runs as new work.
 
-    A live owner is spared unless --force; then it can no longer complete, but it is not stopped.
+    A live owner is spared unless --force; then it can no longer complete, but it is not stopped. So is a saga that has
+    done some of its steps: forgotten, these would stay done, and nobody would know of them.
 
     \b
     Example:
@@ -239,6 +256,9 @@ def forget(*, keys: tuple[str, ...], force: bool, why: str, yes: bool) -> None:
     with opened(store_url()) as store:
         found = {record.id: (record, now) for record, now in (the_one(store, key, scope()) for key in keys)}
         records = [record for record, _ in found.values()]
+        if not force:
+            for record in records:
+                refuse_to_forget(record, record.key)
         count = f"{len(records)} record{'s' if len(records) > 1 else ''}"
         ask(f"Forget {count}, and let deliveries run again", [told(*one) for one in found.values()], yes=yes)
         seen = {record.id: Seen(record.token, record.state) for record in records}

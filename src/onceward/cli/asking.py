@@ -17,7 +17,7 @@ from .reading import SHORT_ID, standing
 
 WHY = click.option("--why", metavar="TEXT", default="", help="Your reason, for the audit trail.")
 YES = click.option("--yes", is_flag=True, help="Do not ask.")
-FORCE = click.option("--force", is_flag=True, help="Also if its lease is not over.")
+FORCE = click.option("--force", is_flag=True, help="Also if its lease is not over, or a saga has done some steps.")
 
 
 def told(record: Record, now: int) -> str:

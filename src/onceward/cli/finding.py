@@ -10,12 +10,12 @@ from typing import NamedTuple
 from onceward.bridge import run
 from onceward.model.readable import MAX_TEXT, escape
 from onceward.model.record import Record, State
-from onceward.ports import PLACES, Filter, Order, Sorts, Store
+from onceward.ports import PLACES, Filter, Order, Page, Sorts, Store
 
 from .codes import Exit
 from .display import cut
 from .place import SEARCH, TIMEOUT
-from .program import Refusal
+from .program import Refusal, complain
 
 PAGE = 200  # records at a time: each may carry a result of a megabyte
 MOST_MATCHES = 20
@@ -32,6 +32,7 @@ def each(store: Store, wanted: Filter) -> Iterator[tuple[Record, int]]:
     cursor = None
     while True:
         page = run(store.scan(wanted, cursor=cursor, limit=PAGE, timeout=SEARCH))
+        _tell_of_unreadable(page)
         for record in page.records:
             yield record, page.now
         cursor = page.cursor
@@ -51,8 +52,14 @@ def first(
         return heapq.nsmallest(limit, old, key=lambda one: PLACES[order](one[0]))
     if isinstance(store, Sorts):
         page = run(store.first(wanted, order=order, limit=limit, timeout=SEARCH))
+        _tell_of_unreadable(page)
         return [(record, page.now) for record in page.records]
     return heapq.nsmallest(limit, each(store, wanted), key=lambda one: PLACES[order](one[0]))
+
+
+def _tell_of_unreadable(page: Page) -> None:
+    for key in page.unreadable:
+        complain(f"the record of {cut(key, 80)} holds what no Onceward writes; it is left out → was it edited by hand?")
 
 
 class Pattern(NamedTuple):
@@ -109,5 +116,7 @@ def the_one(store: Store, key: str, scope: str | None) -> tuple[Record, int]:
     if len(found) > 1:
         listed = "; ".join(f"id:{record.id.hex()[:12]} in {record.scope}" for record, _ in found[:MOST_MATCHES])
         more = " and more" if len(found) > MOST_MATCHES else ""
-        raise Refusal(f"several records match {cut(key, 80)!r}: {listed}{more}", Exit.SEVERAL)
+        scopes = {record.scope for record, _ in found}
+        which = "--scope with one of these scopes" if len(scopes) > 1 else "its id instead of the key"
+        raise Refusal(f"several records match {cut(key, 80)!r}: {listed}{more} → give {which}", Exit.SEVERAL)
     return found[0]

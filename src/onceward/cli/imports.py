@@ -13,14 +13,15 @@ from msgspec.structs import asdict
 from . import display
 from .codes import Exit
 from .display import safe
-from .program import OUTPUT, Refusal, program, wants_json
+from .program import OUTPUT, PEOPLE, Refusal, program, wants_json
 
 if TYPE_CHECKING:
     from onceward.imports import Progress, Summary
 
 FORMATS: Final = ("csv", "ndjson", "parquet")
 BATCH: Final = 1_000
-"""Both said here once more: the extras that people need are only loaded by those who import."""
+ACCEPTED, ASKED = 0.9, 0.5
+"""All said here once more: the extras that people need are only loaded by those who import."""
 
 REDRAWN: Final = 0.1
 """Seconds between two pictures of the bar: more often nobody can see."""
@@ -36,17 +37,18 @@ skips the rows that are unchanged.
 
 \b
 Examples:
-  onceward import users.csv --into sqlite:///people.db --map Email=email --map "Full name"=name
-  onceward import users.csv --into sqlite:///people.db --dry-run      what would happen
-  onceward import hr-2026-02.csv --name hr --id "Employee no" --into postgresql://localhost/crm
+  onceward import users.csv --people sqlite:///people.db --map Email=email --map "Full name"=name
+  onceward import users.csv --people sqlite:///people.db --dry-run      what would happen
+  onceward import staff.csv --people sqlite:///people.db --no-likeness  by e-mail and external id alone
+  onceward import hr-2026-02.csv --name hr --id "Employee no" --people postgresql://localhost/crm
 
-Exit code 1: rows were rejected.
+Exit code 1: rows were rejected, now, in a dry run, or when the file was imported before.
 """
 
 
 @program.command("import", help=HELP)
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--into", required=True, metavar="URL", help="The database of the people: sqlite:///… or postgresql://…")
+@PEOPLE
 @click.option("--map", "mapped", multiple=True, metavar="COLUMN=FIELD", help="A column's field. May be repeated.")
 @click.option("--ignore", multiple=True, metavar="COLUMN", help="A column that is not taken in. May be repeated.")
 @click.option("--id", "ids", multiple=True, metavar="COLUMN", help="Names a row.  [default: external id or e-mail]")
@@ -58,14 +60,17 @@ Exit code 1: rows were rejected.
 @click.option("--largest-row", type=click.IntRange(1), metavar="SIZE", help="Longer rows are rejected.")
 @click.option("--rejects", type=click.Path(path_type=Path), help="The reject file.  [default: beside FILE]")
 @click.option("--batch", type=click.IntRange(1), default=BATCH, show_default=True, help="Rows a transaction.")
-@click.option("--dry-run", is_flag=True, help="Change nothing: only tell what would happen.")
+@click.option("--accept", type=click.FloatRange(0, 1, min_open=True), default=ACCEPTED, show_default=True,
+              help="From this confidence on a row is of the person it is like; below, it is a question.")  # fmt: skip
+@click.option("--no-likeness", "by_keys", is_flag=True, help="Tell people by e-mail and external id alone.")
+@click.option("--dry-run", is_flag=True, help="Change nothing: only tell what would happen, and write the reject file.")
 @click.option("--restart", is_flag=True, help="The file was edited since it was interrupted: import it anew.")
 @click.option("--again", is_flag=True, help="Import it although it was imported before.")
 @OUTPUT
 def import_command(
     *,
     file: Path,
-    into: str,
+    url: str,
     mapped: tuple[str, ...],
     ignore: tuple[str, ...],
     ids: tuple[str, ...],
@@ -77,17 +82,21 @@ def import_command(
     largest_row: int | None,
     rejects: Path | None,
     batch: int,
+    accept: float,
+    by_keys: bool,
     dry_run: bool,
     restart: bool,
     again: bool,
 ) -> int:
+    from onceward.identity import People
     from onceward.imports import import_file
 
     shown = Bar() if sys.stderr.isatty() else None
+    people = People(url, accept=accept, ask=min(accept, ASKED), likeness=not by_keys)
     try:
         summary = import_file(
             file,
-            into,
+            people,
             source=source,
             name=name,
             map=_pairs(mapped),
@@ -107,10 +116,11 @@ def import_command(
     except KeyboardInterrupt:
         raise Refusal("stopped → the same command goes on where it stopped", Exit.ATTENTION) from None
     finally:
+        people.close()
         if shown is not None:
             shown.end()
     _tell(summary)
-    return Exit.ATTENTION if summary.counts.rejected and not summary.replayed else Exit.OK
+    return Exit.ATTENTION if summary.counts.rejected else Exit.OK
 
 
 def _pairs(written: tuple[str, ...]) -> dict[str, str]:
@@ -139,8 +149,9 @@ def _tell(summary: Summary) -> None:
     if summary.replayed:
         click.echo(f"{safe(summary.name)} was imported before, and nothing was done now. Then:")
     click.echo(f"{summary}{'  (dry run: nothing was changed)' if summary.dry_run else ''}")
-    if summary.rejects is not None and not summary.dry_run:
-        click.echo(f"rejected rows, each with its line and the reason: {safe(summary.rejects)}")
+    if summary.rejects is not None:
+        gone = "" if Path(summary.rejects).exists() else "  (it is not there any more; --again rejects them anew)"
+        click.echo(f"rejected rows, each with its line and the reason: {safe(summary.rejects)}{gone}")
 
 
 class Bar:

@@ -136,6 +136,17 @@ APP = flag("--app", metavar="APP", help="The app that the key belongs to.  [defa
 TENANT = flag("--tenant", metavar="TENANT", help="Whose key it is, where tenants share a store.")
 SCOPE = flag("--scope", metavar="SCOPE", help="Only this scope: app/operation or app/operation@tenant.")
 
+PEOPLE = click.option(
+    "--people",
+    "--into",
+    "url",
+    metavar="URL",
+    envvar="ONCEWARD_PEOPLE_URL",
+    default="sqlite:///people.db",
+    show_default=True,
+    help="The database of the people: sqlite:///… or postgresql://…; also $ONCEWARD_PEOPLE_URL.",
+)
+
 
 def common(command: Command) -> Command:
     """The options that every command takes whose output has a shape."""

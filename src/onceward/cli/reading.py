@@ -208,7 +208,10 @@ def explain(key: str) -> None:
 def _of_saga(record: Record) -> list[str]:
     from .saga_listing import sentence  # it lists with what is here
 
-    journal = journal_in(record.note)
+    try:
+        journal = journal_in(record.note)
+    except OncewardError as error:
+        return [f"It is a saga whose steps cannot be told: {error}."]
     return [] if journal is None else [sentence(journal)]
 
 

@@ -30,6 +30,7 @@ WORDS = (
     ("waiting", "waiting for their next attempt"),
     ("waiting_for_a_person", "parked: a person must say (onceward ls --state PARKED, onceward sagas)"),
     ("needing_redelivery", "need a redelivery: their input was not kept"),
+    ("unreadable", "could not be read: they hold what no Onceward writes"),
 )
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from onceward.model.aside import BODY, MESSAGE, QUEUE, is_set_aside
 from onceward.model.cells import used_up
 from onceward.model.lock import is_lock
 from onceward.model.note import SAGA, own_words
 from onceward.model.reasons import OWN, Reasons
 from onceward.model.record import AfterCrash, Record
+from onceward.model.saga_rulings import is_handed_on
 from onceward.model.transitions import Row, row_of
 from onceward.model.unstored import why
 
@@ -20,6 +22,8 @@ AGAIN = "A delivery now runs it as new work."
 def sentences(record: Record, now: int, reasons: Reasons = OWN) -> list[str]:
     """The story of the record at the store's time `now`. `reasons` are the words of its operation, as far as known."""
     row = row_of(record, now)
+    if row is Row.PARKED and is_set_aside(record):
+        return _set_aside(record, now)
     if is_lock(record) and row in _OF_LOCKS:
         return _OF_LOCKS[row](record, now)
     story = _STORIES[row](record, now)
@@ -55,6 +59,9 @@ def _live(record: Record, now: int) -> list[str]:
 
 
 def _lapsed(record: Record, now: int) -> list[str]:
+    if is_handed_on(record):
+        since = f"{_owner(record)} let it go on {_ago(record.renewed_at, now)}, and nobody has delivered it since."
+        return [since, _what_next(record), "It waits for that, or for a recovery worker: onceward recover."]
     silent = f"{_owner(record)} fell silent in attempt {record.attempt}: it last renewed its lease "
     silent += f"{_ago(record.renewed_at, now)}, and the lease ended {_ago(record.lease_until or now, now)}."
     return [silent, _what_next(record), "If that owner is alive after all, it may still complete until then."]
@@ -140,6 +147,26 @@ def _parked(record: Record, now: int) -> list[str]:
         f"Parked {_ago(record.updated_at, now)}: nobody knows whether {which} had its effect. {_error(record)}.",
         "A delivery now runs nothing and is told that it is parked, until somebody says how it ended.",
         "Find out, then: onceward resolve --applied, --not-applied or --abandon.",
+        *_of_queue(record),
+    ]
+
+
+def _of_queue(record: Record) -> list[str]:
+    """No broker brings it again: the message was settled when the work was parked."""
+    if QUEUE not in record.note or MESSAGE not in record.note:
+        return []
+    came = f"It came as message {record.note[MESSAGE] or 'without an id'} of {record.note[QUEUE]}, which was settled: "
+    return [f"{came}resolved as not applied, it runs when the message is sent again, or by a recovery worker."]
+
+
+def _set_aside(record: Record, now: int) -> list[str]:
+    name = record.note[MESSAGE] or "without an id"
+    return [
+        f"Set aside {_ago(record.updated_at, now)}: message {name} of {record.note[QUEUE]}. {_error(record)}.",
+        "It was acknowledged, because there is no dead letter queue: the broker does not bring it again.",
+        "This record is a note of it, not its work: deliveries are judged by that, and to resolve this runs nothing.",
+        "Mend what is wrong, send the message again if it is still wanted, then put the note away: onceward forget.",
+        f"Noted: {BODY} = {record.note[BODY]}.",
     ]
 
 

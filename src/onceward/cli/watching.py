@@ -41,7 +41,8 @@ def check_rules(command: str | None) -> int:
 
     Thresholds are in onceward.toml; `onceward rules` shows them. With --alert, a command is run for each broken rule,
     once in 24 h per rule and scope, on however many machines and however often this is called; one that fails is tried
-    again by the next check. It finds ONCEWARD_RULE, ONCEWARD_SCOPE and ONCEWARD_FIGURE in its environment.
+    again by the next check. It finds ONCEWARD_RULE, ONCEWARD_SCOPE and ONCEWARD_FIGURE in its environment. It is run
+    without a shell: no pipes, no variables, no `~`; for those, name a script, or sh -c '…'.
 
     \b
     Examples, for cron:
@@ -55,7 +56,7 @@ def check_rules(command: str | None) -> int:
     if wants_json():
         display.print_json([{**asdict(one), "runbook": one.runbook} for one in found])
     else:
-        _tell(found)
+        _tell(found, counted=bool(seen.tally.hours))
     if not seen.tally.hours:
         complain(UNCOUNTED)
     if command is not None and found:
@@ -63,14 +64,19 @@ def check_rules(command: str | None) -> int:
     return Exit.ATTENTION if found else Exit.OK
 
 
-def _tell(found: Sequence[Broken]) -> None:
+def _tell(found: Sequence[Broken], *, counted: bool) -> None:
     """For people: a paragraph a rule, in full, for it says what to do."""
     for one in found:
         where = f" in {one.scope}" if one.scope else ""
         click.secho(display.cut(f"{one.rule}{where}", display.LONGEST_FACT), bold=True, color=display.colours())
         for sentence in (f"{one.said}.", one.todo, f"See {one.runbook}"):
             click.echo(f"  {display.cut(sentence, display.LONGEST_FACT)}")
-    click.echo(f"{len(found)} of {len(RULES)} rules are broken." if found else f"All {len(RULES)} rules hold.")
+    if found:
+        click.echo(f"{len(found)} of {len(RULES)} rules are broken.")
+    elif counted:
+        click.echo(f"All {len(RULES)} rules hold.")
+    else:
+        click.echo(f"Nothing was counted: of {len(RULES)} rules only old_pending could be looked at, and it holds.")
 
 
 def _alert(command: str, found: Sequence[Broken], limits: Thresholds) -> None:

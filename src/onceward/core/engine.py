@@ -13,7 +13,7 @@ from onceward.model.policy import SECOND
 from onceward.model.record import Answer, Done, Record, Renewal
 from onceward.model.weight import LIGHT_BYTES, is_light
 from onceward.observe.events import Bus, Emit, Event
-from onceward.ports import AnyRequest, AnySettlement, Glances, Immediate, JoinedStore, Store, World
+from onceward.ports import NO_BOUND, AnyRequest, AnySettlement, Bounds, Glances, Immediate, JoinedStore, Store, World
 
 from .lease import Lease
 
@@ -58,6 +58,7 @@ class Engine:
         if isinstance(store, Glances) and (store.inline or not world.cancels):  # it may block: never on a loop
             self.glance = store.glance
         self.answer: Callable[[AnyRequest], Answer] | None = store.answer if isinstance(store, Immediate) else None
+        self.largest = store.largest if isinstance(store, Bounds) else NO_BOUND
         self.opened = False
         self.wants: Callable[[str], bool] = bus.wants  # one step less on every call's way
         self.emit: Emit = self._emit

@@ -172,7 +172,9 @@ class Held(Lease):
         renewal = Renewal(self.key.id, self.record.token, self.record.nonce, self.job.policy.lease, note)
         answer = (await self.engine.store.renew([renewal], timeout=self.job.policy.call_timeout))[0]
         self._judge(answer)
-        self.record = answer.record or self.record
+        written = answer.record
+        if written is not None and (written.token, written.updated_at) >= (self.record.token, self.record.updated_at):
+            self.record = written  # else the answer is late: a step may note while its saga writes, under a newer token
 
     async def complete(self, value: Any) -> Answer:
         """Record the result. Repeating it with an equal value is fine."""
@@ -225,6 +227,8 @@ class Held(Lease):
     def _completion(self, encoded: Encoded) -> Complete:
         policy = self.job.policy
         note = self.at_end or self.job.at_end
+        if encoded.data is not None and len(encoded.data) > self.engine.largest:
+            encoded = self._beyond_bounds(encoded, len(encoded.data))
         if encoded.data is None and policy.store_result:
             self.engine.tell("result_not_stored", self.key, self.record, reason=encoded.reason)
             note = {**note, **noted(encoded.brief or encoded.reason)}
@@ -239,6 +243,12 @@ class Held(Lease):
             note,
         )
 
+    def _beyond_bounds(self, encoded: Encoded, size: int) -> Encoded:
+        """A record of this store has no room for it: the effect is done, so it is completed without."""
+        most = self.engine.largest
+        reason = f"it takes {size} bytes, and a record of this store has room for {most}"
+        return Encoded(None, encoded.digest, reason, reason)
+
     async def complete_in(self, connection: Any, value: Any) -> None:
         """Write the result inside the caller's transaction, fenced: if we were replaced, the caller must roll back."""
         self._refuse_part()
@@ -247,7 +257,7 @@ class Held(Lease):
             raise ConfigurationError(
                 f"{store.name} cannot join a transaction of yours",
                 key=self.key.text,
-                hint="use sqlite:///… or postgresql://… for both",
+                hint="use sqlite:///…, postgresql://… or firestore://… for both",
             )
         if self.record.after_crash is not AfterCrash.RERUN:
             raise ConfigurationError(

@@ -10,7 +10,7 @@ from onceward.model.codec import Codec
 from onceward.model.key import Key
 from onceward.model.note import SAGA, done_with
 from onceward.model.policy import Finding, Policy, applied, not_applied
-from onceward.model.record import Resolution, Resolve, Seen, State, Verdict
+from onceward.model.record import Record, Resolution, Resolve, Seen, State, Verdict
 from onceward.model.view import Entry
 from onceward.ports import Filter, KeepsCounts, KeepsNewest, Migrates
 
@@ -27,7 +27,12 @@ async def locate(engine: Engine, key: Key, *, by_text: bool) -> bytes:
     if not by_text or await _holds_work(engine, key.id, free=True):
         return key.id
     wanted = Filter(scope=key.scope.text, key=key.text)
-    found = (await engine.store.scan(wanted, cursor=None, limit=2, timeout=SEARCH)).records
+    page = await engine.store.scan(wanted, cursor=None, limit=2, timeout=SEARCH)
+    found = page.records
+    if page.unreadable:
+        raise StoreBroken(
+            "a record holds what no Onceward of its version writes", key=key.text, hint="was it edited by hand?"
+        )
     if len(found) > 1:
         raise InvalidKey("several records show this text", key=key.text, hint="give the key itself: fn.key(…)")
     return found[0].id if found else key.id
@@ -67,6 +72,8 @@ async def forget(
     id = await locate(engine, key, by_text=by_text)
     there = await _holds_work(engine, id)
     sights = None if seen is None else {id: Seen(seen.token, seen.state)}
+    if there and not force:
+        sights = sights or await _without_effects(engine, id, key)
     answer = (await engine.store.forget([id], force=force, timeout=TIMEOUT, seen=sights, signed=signed))[0]
     if answer.verdict is Verdict.LOST:
         raise NotAcquired("the record changed since it was seen, so it was not forgotten; look again", key=key.text)
@@ -86,6 +93,17 @@ async def forget(
     return there
 
 
+async def _without_effects(engine: Engine, id: bytes, key: Key) -> dict[bytes, Seen] | None:
+    """A half-done saga is not forgotten by the way: what it has done would stay, and nobody would know of it."""
+    record = (await engine.store.read([id], timeout=TIMEOUT))[0].record
+    if record is None or not record.note.get(SAGA):
+        return None
+    from .saga_by_hand import refuse_to_forget  # for those who have any
+
+    refuse_to_forget(record, key.text)
+    return {id: Seen(record.token, record.state)}
+
+
 async def resolve(
     engine: Engine,
     key: Key,
@@ -100,16 +118,16 @@ async def resolve(
     id = await locate(engine, key, by_text=by_text)
     answer = (await engine.store.read([id], timeout=TIMEOUT))[0]
     record = answer.record
-    if record is None or record.state is not State.PARKED:
+    resolution = Resolution.NOT_APPLIED if finding is not_applied else Resolution.ABANDON
+    if isinstance(finding, applied):
+        resolution = Resolution.APPLIED
+    if record is None or not _may_resolve(record, answer.now, resolution):
         raise NotAcquired(
             f"nothing to resolve: it is {record.state if record else 'absent'}, not PARKED",
             key=key.text,
             hint="a function's record is found by fn.key(…), or by its text and name=",
         )
     validity = policy.window.validity(answer.now)
-    resolution = Resolution.NOT_APPLIED if finding is not_applied else Resolution.ABANDON
-    if isinstance(finding, applied):
-        resolution = Resolution.APPLIED
     if record.note.get(SAGA):  # what is known is about one of its steps
         from .saga_by_hand import resolution_of_saga  # for those who have any
 
@@ -135,6 +153,21 @@ async def resolve(
     if settled.verdict is not Verdict.OK:
         raise NotAcquired("the record changed while we looked; look again", key=key.text)
     engine.tell("resolved", key, settled.record, reason=resolution.value)
+    if record.note.get(SAGA):
+        from .saga_by_hand import hand_on
+
+        await hand_on(engine.store, request, record, engine.world.nonce(), engine.owner.name)
+
+
+def _may_resolve(record: Record, now: int, resolution: Resolution) -> bool:
+    """Whoever is PARKED; and a saga that waits may be abandoned, also after somebody has let it go on."""
+    if record.state is State.PARKED:
+        return True
+    if resolution is not Resolution.ABANDON or not record.note.get(SAGA):
+        return False
+    from .saga_by_hand import may_be_given_up
+
+    return may_be_given_up(record, now)
 
 
 async def purge(engine: Engine, limit: int, signed: Signature | None = None) -> int:

@@ -14,7 +14,7 @@ from onceward.model.canonical import ENCODER_VERSION, canonical, canonical_all
 from onceward.model.codec import Codec
 from onceward.model.duration import readable
 from onceward.model.key import Key, Scope, is_empty, make_key
-from onceward.model.newest import APPLIED, NO_MARK, STALE, Delivery, Keep, Ruled, Ruling, mark_of
+from onceward.model.newest import APPLIED, NO_MARK, STALE, Delivery, Keep, Ruled, Ruling, Standing, mark_of
 from onceward.model.ordering import CONTENT, ordering_of, place_of
 from onceward.model.outcome import Executed, Failed, Mismatch, Outcome, Parked, Replayed, Stale
 from onceward.model.results import Unstorable
@@ -71,13 +71,22 @@ class Newest:
             self._keys[entity] = key
         return key
 
+    def mark(self, entity: Any, message_id: str | None, event_id: Any) -> bytes:
+        """Under which a message or an event of this entity is known."""
+        if (message_id is None) == (event_id is None):
+            raise ConfigurationError("give either message_id= or event_id=")
+        id = self.key(entity).id
+        if message_id is None:
+            return _event_mark(id, event_id)
+        return mark_of(id, b"message", message_id.encode(), message_id)
+
     def deliveries(self, events: Sequence[AnyEvent]) -> Made:
         """Events, ready for the store: many in few steps. Raises what is wrong with any of them."""
         given = [event if type(event) is StateEvent else _event(event) for event in events]
         known, key = self._keys.get, self.key
         keys = [(known(one.entity) if type(one.entity) is str else None) or key(one.entity) for one in given]
         values = [None if event.value is deleted else event.value for event in given]
-        said = canonical_all(values)
+        said = canonical_all(_contents(given, values))
         try:
             data = self.codec.pack_all(values, [key.id for key in keys])
         except Unstorable as error:
@@ -165,13 +174,14 @@ async def _apply_all(engine: Engine, newest: Newest, events: Iterable[AnyEvent],
 async def read(engine: Engine, newest: Newest, entity: Any) -> Current[Any] | None:
     """The state of an entity, deleted ones included; None if there is none."""
     await engine.ready()
-    id = newest.key(entity).id
-    [standing] = await _keeper(engine).newest([id], timeout=newest.timeout)
-    if standing is None:
-        return None
-    gone = standing.value is None
-    value = None if standing.value is None else await engine.decode(newest.codec, standing.value, id)
-    return Current(standing.entity, value, ordering_of(standing.order), time_of(standing.updated_at), gone)
+    [standing] = await _keeper(engine).newest([newest.key(entity).id], timeout=newest.timeout)
+    return None if standing is None else await current(engine, newest, standing)
+
+
+async def current(engine: Engine, newest: Newest, one: Standing) -> Current[Any]:
+    """A state as its user sees it."""
+    value = None if one.value is None else await engine.decode(newest.codec, one.value, one.id)
+    return Current(one.entity, value, ordering_of(one.order), time_of(one.updated_at), one.value is None)
 
 
 def _keeper(engine: Engine) -> KeepsNewest:
@@ -183,7 +193,7 @@ def _keeper(engine: Engine) -> KeepsNewest:
 def _unable(engine: Engine) -> ConfigurationError:
     return ConfigurationError(
         f"{engine.store.name} cannot keep the newest state of entities",
-        hint="use memory://, sqlite:///… or postgresql://…",
+        hint="use memory://, sqlite:///…, postgresql://…, redis://… or firestore://…",
     )
 
 
@@ -233,8 +243,18 @@ def _made(newest: Newest, events: Sequence[AnyEvent]) -> Made:
     return Made(deliveries, values, sum(len(one.value or b"") for one in deliveries), troubles)
 
 
+def _contents(events: Sequence[StateEvent[Any]], values: list[Any]) -> list[Any]:
+    """What each event says: its payload, if it has one; most have none."""
+    if all(event.payload is None for event in events):
+        return values
+    return [
+        value if event.payload is None or event.value is deleted else event.payload
+        for event, value in zip(events, values, strict=True)
+    ]
+
+
 def _fields(event: AnyEvent) -> Any:
-    return (event.entity, event.value, event.event_id) if isinstance(event, StateEvent) else event
+    return (event.entity, event.value, event.event_id, event.payload) if isinstance(event, StateEvent) else event
 
 
 def _batches(made: Made) -> Iterator[list[Delivery]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from onceward.errors import ConfigurationError, OncewardError, Stopping, StoreError
+from onceward.errors import ConfigurationError, OncewardError, Stopping, StoreError, StoreFull, StoreUnavailable
 from onceward.model.outcome import Failed, Outcome
 from onceward.model.record import Record
 from onceward.model.recovery import UNFINISHED, Recovered, Recovery, Standing, belongs_to, standing_of
@@ -22,6 +22,8 @@ from .schedule import AFTER_TROUBLE, Crew
 
 PAGE = 100
 SCAN = 30.0  # seconds for a page: it may come from a table without end
+
+UNREADABLE = "the record holds what no Onceward writes; it was skipped → onceward show, or forget it by force"
 
 Deliver = Callable[[Record], Coroutine[Any, Any, Outcome[Any]] | None]
 """The delivery of a record from its stored input; None: it has none, or nobody here knows the operation."""
@@ -85,6 +87,9 @@ class Sweeper:
 
     async def _page(self, page: Page, found: Recovery) -> None:
         jitter = self.engine.world.jitter
+        for key in page.unreadable:
+            found.unreadable += 1
+            self.tell(Recovered(key, "", error=UNREADABLE))
         for record in sorted(page.records, key=lambda _: jitter()):
             if self.engine.stopping:
                 return
@@ -92,7 +97,7 @@ class Sweeper:
                 continue
             match standing_of(record, page.now):
                 case Standing.DUE:
-                    await self._due(record, found)
+                    await self._due(record, found)  # what is wrong with one record is told, and stops no other
                 case Standing.RUNNING:
                     found.running += 1
                 case Standing.WAITING:
@@ -122,9 +127,9 @@ class Sweeper:
             if isinstance(outcome, Failed) and outcome.final and outcome.attempt == record.attempt:
                 why = f"no attempt is left as it is declared now: {outcome.error}"  # so that nothing was tried
                 told = Recovered(record.key, record.scope, error=why)
-        except (Stopping, StoreError):
+        except (Stopping, StoreUnavailable, StoreFull):
             raise
-        except OncewardError as error:
+        except OncewardError as error:  # of this record alone: also StoreBroken, if it was damaged meanwhile
             told = Recovered(record.key, record.scope, error=words_of(error))
         found.count(told)
         if not told.elsewhere:

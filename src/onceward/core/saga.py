@@ -22,7 +22,7 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from onceward.errors import ConfigurationError, LeaseLost, Stopping, StoreError
+from onceward.errors import NOT_DOWN, ConfigurationError, LeaseLost, Stopping, StoreError
 from onceward.model import journal as writing
 from onceward.model.codec import Codec
 from onceward.model.journal import Ask, Do, Finished, Line, Park, Turn, Undo, what_next
@@ -61,8 +61,7 @@ async def run_saga(engine: Engine, saga: SagaJob) -> Outcome[Any]:
     if told is not None:
         return told
     if switch.off:
-        with Unclaimed(engine, saga.job) as unclaimed:  # the same steps and compensations, on nobody's record
-            return await SagaRun(unclaimed, saga).to_its_end()
+        return await on_no_record(engine, saga, "disabled")
     held = Held(engine, saga.job)
     try:
         await engine.ready()
@@ -74,7 +73,18 @@ async def run_saga(engine: Engine, saga: SagaJob) -> Outcome[Any]:
             return await run.to_its_end()
     except BaseException as error:
         await recover(engine, [held], error)
-        raise
+        down = isinstance(error, StoreError) and not isinstance(error, NOT_DOWN)
+        if held.granted or not down or saga.job.policy.on_store_down != "run":
+            raise
+        reason = f"store down: {message_of(error)}"
+    engine.tell("unprotected", saga.job.key, reason=reason)
+    return await on_no_record(engine, saga, "unprotected")
+
+
+async def on_no_record(engine: Engine, saga: SagaJob, why: str) -> Outcome[Any]:
+    """The same steps and compensations, with a journal that only this process knows."""
+    with Unclaimed(engine, saga.job, why) as unclaimed:
+        return await SagaRun(unclaimed, saga).to_its_end()
 
 
 class SagaRun:
@@ -132,7 +142,7 @@ class SagaRun:
                 case Park() as move:
                     return await claim.park(move)
                 case Finished(undone):
-                    return await (claim.fail() if undone else claim.complete(self._results().kept()))
+                    return await (claim.fail() if undone else claim.complete(self._kept()))
 
     def _next(self) -> writing.Move:
         return what_next(self.plan, self.claim.journal)
@@ -237,6 +247,13 @@ class SagaRun:
         finally:
             held.act = None
         return value, None
+
+    def _kept(self) -> dict[str, Any]:
+        """All is done, so the saga is: a result that cannot be read any more is left out, and told."""
+        kept, unreadable = self._results().kept()
+        for name, why in unreadable.items():
+            self.claim.tell("result_not_stored", f"{name}: {why}")
+        return kept
 
     def _line(self, step: PlannedStep) -> Line:
         return next(line for line in self.claim.journal.lines if line.name == step.name)

@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
-from onceward.errors import NotAcquired, ResultNotStored
+from contextlib import suppress
+
+from onceward.errors import NotAcquired, ResultNotStored, StoreError
 from onceward.model.audit import Signature
 from onceward.model.codec import Codec
 from onceward.model.journal import Journal, journal_in, noted
 from onceward.model.key import Key
 from onceward.model.note import SAGA
-from onceward.model.policy import Finding, applied
-from onceward.model.record import FOREVER, Record, Resolution, Resolve, State, Validity, Verdict
-from onceward.model.saga_rulings import Ruling, answered, retried
+from onceward.model.policy import Finding, Policy, applied
+from onceward.model.record import (
+    FOREVER,
+    AfterCrash,
+    ClaimRequest,
+    Record,
+    Resolution,
+    Resolve,
+    State,
+    Validity,
+    Verdict,
+)
+from onceward.model.saga_rulings import HANDED_ON, Ruling, answered, refused, retried, standing_effects
 from onceward.model.transitions import Row, row_of
+from onceward.ports import Store
 
 from .engine import Engine
 from .step_run import part_of
 
 TIMEOUT = 5.0
 RETRIED = (Row.FAILED, Row.REFUSED, Row.PARKED)
+GIVEN_UP = (Row.FAILED, Row.LAPSED, Row.HANDED_BACK, Row.PARKED)
+"""Where a person may say that a saga is not to go on."""
+
 NEEDS_AN_ANSWER = "Unsettled"
 """Why a step is parked that may be neither repeated nor looked up."""
 
@@ -48,6 +64,39 @@ def request_of(record: Record, ruling: Ruling, validity: Validity = FOREVER) -> 
     return Resolve(record.id, record.token, over, validity=validity, note=note, state_seen=record.state)
 
 
+def may_be_given_up(record: Record, now: int) -> bool:
+    """Whether this is a saga that waits for somebody: for a person, a delivery, or a recovery worker."""
+    return bool(record.note.get(SAGA)) and row_of(record, now) in GIVEN_UP
+
+
+def giving_up(record: Record, now: int, validity: Validity) -> Resolve:
+    """The request for: the step in the way was not done, and is not to be; undo the others."""
+    if not may_be_given_up(record, now):
+        raise NotAcquired(f"nothing to give up: it is {record.state}, and no saga that waits", key=record.key)
+    return request_of(record, refused(_journal(record)), validity)
+
+
+async def give_up(engine: Engine, key: Key, policy: Policy, signed: Signature | None = None) -> None:
+    """A person knows that the step in the way was not done, and wants the others undone."""
+    await engine.ready()
+    answer = (await engine.store.read([key.id], timeout=TIMEOUT))[0]
+    if answer.record is None:
+        raise NotAcquired("nothing to give up: there is no such saga", key=key.text)
+    request = giving_up(answer.record, answer.now, policy.window.validity(answer.now))
+    await _told(engine, key, request, answer.record, signed=signed, reason="give up")
+
+
+async def hand_on(store: Store, request: Resolve, record: Record, nonce: bytes, owner: str) -> None:
+    """Leave a saga that may go on as one whose owner fell silent, which waits for ever. Whoever is faster has it."""
+    if request.resolution is not Resolution.NOT_APPLIED or not request.note.get(SAGA, record.note.get(SAGA)):
+        return
+    claim = ClaimRequest(
+        record.id, record.scope, record.key, nonce, HANDED_ON, after_crash=AfterCrash.VERIFY, owner=owner
+    )
+    with suppress(StoreError):  # what was said is written; a delivery within 30 days finds it as it is
+        await store.claim([claim], timeout=TIMEOUT)
+
+
 def retry_of(record: Record, now: int) -> Resolve:
     """The request that lets it go on, or begin anew; raises NotAcquired if there is nothing to let go on."""
     journal = journal_in(record.note)
@@ -69,10 +118,29 @@ async def retry(engine: Engine, key: Key, signed: Signature | None = None) -> No
     if answer.record is None:
         raise NotAcquired("nothing to retry: there is no such saga", key=key.text)
     request = retry_of(answer.record, answer.now)
+    await _told(engine, key, request, answer.record, signed=signed, reason="retry")
+
+
+async def _told(
+    engine: Engine, key: Key, request: Resolve, record: Record, *, signed: Signature | None, reason: str
+) -> None:
     settled = (await engine.store.settle([request], timeout=TIMEOUT, signed=signed))[0]
     if settled.verdict is not Verdict.OK:
         raise NotAcquired("the record changed while we looked; look again", key=key.text)
-    engine.tell("resolved", key, settled.record, reason="retry")
+    engine.tell("resolved", key, settled.record, reason=reason)
+    await hand_on(engine.store, request, record, engine.world.nonce(), engine.owner.name)
+
+
+def refuse_to_forget(record: Record, key: str) -> None:
+    """Raise NotAcquired if steps of an unfinished saga would stay done, with nobody left to know of them."""
+    journal = journal_in(record.note)
+    left = [] if journal is None or record.state is State.COMPLETED else standing_effects(journal)
+    if left:
+        raise NotAcquired(
+            f"it is a saga that has done, or may have done: {', '.join(left)}; forgotten, these stay as they are",
+            key=key,
+            hint="let it be undone (resolve: abandon), or force it",
+        )
 
 
 def _journal(record: Record) -> Journal:

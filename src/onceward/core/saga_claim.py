@@ -93,7 +93,7 @@ class SagaClaim:
         """All done. The record's result has what the steps returned; the journal and the input need it no more."""
         held = self.held
         if isinstance(held, Unclaimed):
-            return Executed(key=held.key.text, value=results, reason="disabled")
+            return Executed(key=held.key.text, value=results, reason=held.why)
         held.at_end = {**noted(without_results(self.journal)), **DROPPED}
         return await after_value(held, results)
 

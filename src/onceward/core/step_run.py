@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, cast
 
-from onceward.errors import ResultNotStored
+from onceward.errors import ResultError, ResultNotStored
 from onceward.model.codec import Codec
 from onceward.model.journal import Journal, Line, Progress
 from onceward.model.key import derived_key
 
 from .held import Held
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    R_co = TypeVar("R_co", covariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    R_co = TypeVar("R_co", covariant=True)
 
 UNKNOWN = object()
 """The result of a step that has none, or none yet."""
@@ -41,16 +50,24 @@ class Results(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._lines)
 
-    def kept(self) -> dict[str, Any]:
-        """Those that were stored."""
-        return {name: self[name] for name, line in self._lines.items() if line.result is not None}
+    def kept(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """Those that were stored; and of those that cannot be read any more, why."""
+        found: dict[str, Any] = {}
+        unreadable: dict[str, str] = {}
+        for name, line in self._lines.items():
+            if line.result is not None:
+                try:
+                    found[name] = self[name]
+                except ResultError as error:
+                    unreadable[name] = str(error)
+        return found, unreadable
 
 
 _HAVE_RESULTS = (Progress.DONE, Progress.UNDOING, Progress.UNDONE)
 
 
-class StepRun:
-    """One attempt of a step: of its `do`, its `undo`, or verify's `find`."""
+class StepRun(Generic[R_co]):
+    """One attempt of a step: of its `do`, its `undo`, or verify's `find`. `StepRun[int]`: its `do` returns an int."""
 
     __slots__ = ("__weakref__", "_held", "_journal", "_line", "input", "name", "results")
 
@@ -84,11 +101,11 @@ class StepRun:
         return self._held.key.text
 
     @property
-    def result(self) -> Any:
+    def result(self) -> R_co:
         """What `do` returned, for `undo`."""
         if self.name not in self.results:
             raise ResultNotStored(f"step {self.name} has no result yet", key=self.saga_key)
-        return self.results[self.name]
+        return cast("R_co", self.results[self.name])
 
     @property
     def token(self) -> int:

@@ -1,4 +1,4 @@
-"""While the switch is off: the work sees a claim, but no store does."""
+"""While the switch is off, or the store is down: the work sees a claim, but no store does."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ _tokens = count(1)  # still strictly growing, for work that hands them on
 class Unclaimed(Held):
     """Every verb succeeds, and changes nothing outside of this object."""
 
-    def __init__(self, engine: Engine, job: Job) -> None:
+    def __init__(self, engine: Engine, job: Job, why: str = "disabled") -> None:
         from onceward.model.transitions import claim  # here, because the table otherwise comes with the stores
 
         super().__init__(engine, job)
+        self.why = why
         self.record, _ = claim(None, self.request(), next(_tokens))
         self.ends = math.inf
 

@@ -46,7 +46,8 @@ async def join(engine: Engine, connection: Any) -> Transaction:
     await engine.ready()
     if not isinstance(engine.store, JoinsTransaction):
         raise ConfigurationError(
-            f"{engine.store.name} cannot join a transaction of yours", hint="use sqlite:///… or postgresql://… for both"
+            f"{engine.store.name} cannot join a transaction of yours",
+            hint="use sqlite:///…, postgresql://… or firestore://… for both",
         )
     return Transaction(engine.store.join(connection, engine.world), since)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import timedelta
 from typing import Any, Final, Literal, TypedDict
 
 from onceward.core.job import Job
@@ -40,6 +41,12 @@ MAX_ANSWER: Final = 1_000_000
 ROOM_FOR_HEADERS: Final = (1 << 20) - MAX_ANSWER
 """Bytes beside them: together what every store takes."""
 
+STALLED: Final = "1m"
+"""So long a client may take to accept one part of an answer: less than a kilobyte a second, with the usual parts."""
+
+SETTLED: Final = 20 * SECOND
+"""So long a finished answer waits for the store: less than proxies and clients wait for the answer."""
+
 MOST_PRINCIPALS: Final = 10_000
 """They come from outside: what is kept for speed must not grow with them."""
 
@@ -58,6 +65,7 @@ class ContractChoices(TypedDict, total=False):
     retry_after: Duration
     max_body: int
     max_answer: int
+    stall_timeout: Duration
     documentation: str | None
     challenge: str | None
     window: Window | Duration
@@ -90,6 +98,7 @@ class Contract:
         retry_after: Duration = 1,
         max_body: int = MAX_BODY,
         max_answer: int = MAX_ANSWER,
+        stall_timeout: Duration = STALLED,
         documentation: str | None = None,
         challenge: str | None = None,
         **settings: Any,
@@ -105,6 +114,9 @@ class Contract:
         self.documentation = documentation
         self.challenge = None if challenge is None else (b"www-authenticate", challenge.encode("ascii"))
         self.retry_after = microseconds(retry_after, "retry_after") / SECOND
+        self.stall_timeout = microseconds(stall_timeout, "stall_timeout") / SECOND
+        if not self.stall_timeout:
+            raise ConfigurationError("stall_timeout is 0: nobody takes an answer in no time", hint='such as "1m"')
         on_running = "wait" if microseconds(wait, "wait") else "raise"
         harmless = (*face.policy.not_applied, *_types(settings.pop("not_applied", ())), Refused)
         own = face.using(
@@ -116,6 +128,8 @@ class Contract:
             retry=None,
             max_result_bytes=max_answer + ROOM_FOR_HEADERS,
         )
+        if own.policy.settle_timeout is None and own.policy.lease > SETTLED:
+            own = own.using(settle_timeout=timedelta(microseconds=SETTLED))
         self.policy = own.policy
         if self.policy.after_crash is AfterCrash.VERIFY:
             raise ConfigurationError(

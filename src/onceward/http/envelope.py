@@ -23,7 +23,7 @@ NEEDED = ("id", "source", "specversion", "type")
 
 
 class Message(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """What a handler gets. `payload` is the JSON object, or what the route's shape made of it.
+    """What a handler gets. `payload` is the JSON object, or what the route's shape made of it; empty without any data.
 
     `published_at` is the broker's time (of a CloudEvent its `time`), `source` the subscription (its `source`).
     """
@@ -50,6 +50,8 @@ class Envelope(msgspec.Struct, frozen=True):
         """The message with its JSON object, or why there is none."""
         if self.trouble:
             return self.trouble
+        if not self.message.data and self.message.attributes:  # all that it says is in these
+            return msgspec.structs.replace(self.message, payload={})
         try:
             found = msgspec.json.decode(self.message.data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:

@@ -29,7 +29,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[..., Awaitable[None]]
 
 
-_apart: set[asyncio.Future[Outcome[Any]]] = set()
+_apart: set[asyncio.Future[None]] = set()
 """What is being worked on, whether anybody waits for it or not. A loop itself refers to its tasks weakly."""
 
 
@@ -69,10 +69,11 @@ class Exchange:
     def start(self, work: Coroutine[Any, Any, Outcome[Any]]) -> Awaitable[Outcome[Any]]:
         """The work in a task of its own, and what waits for it: to stop waiting does not stop the work."""
         self.started = True
-        task = asyncio.ensure_future(work)
+        outcome: asyncio.Future[Outcome[Any]] = asyncio.get_running_loop().create_future()
+        task = asyncio.ensure_future(_told(work, outcome))
         _apart.add(task)
         task.add_done_callback(_apart.discard)
-        return shielded(task)
+        return outcome
 
     def abandon(self) -> None:
         """Nobody waits any more. What was not begun will not be; what was goes on, and has nobody to send to."""
@@ -207,11 +208,15 @@ class Exchange:
         await self._forward({"type": "http.response.body", "body": body})
 
     async def _forward(self, message: Message) -> None:
-        """To the server. A client that has left is no reason to stop."""
+        """To the server. A client that has left, or stalls, is no reason to stop."""
         if self.trouble is None:
             self._sending = task = asyncio.current_task()
             try:
-                await self._send(message)
+                if self._held is None or self._settled:
+                    await self._send(message)
+                else:  # a client that takes nothing, and does not leave, must not keep the key
+                    async with asyncio.timeout(self._contract.stall_timeout):
+                        await self._send(message)
             except asyncio.CancelledError:
                 if self._sending is not None or task is None or task.uncancel():
                     raise  # it was not `abandon`: somebody means the work
@@ -219,3 +224,18 @@ class Exchange:
                 self.trouble = error
             finally:
                 self._sending = None
+
+
+async def _told(work: Coroutine[Any, Any, Outcome[Any]], outcome: asyncio.Future[Outcome[Any]]) -> None:
+    """What became of the work, to whoever still waits: in the very turn in which it ends."""
+    try:
+        found = await work
+    except asyncio.CancelledError:
+        outcome.cancel()
+        raise
+    except Exception as error:  # noqa: BLE001 (raised where it is waited for)
+        if not outcome.done():
+            outcome.set_exception(error)
+    else:
+        if not outcome.done():
+            outcome.set_result(found)

@@ -132,6 +132,11 @@ class Pushed(Answering):
 
         return decorate
 
+    @property
+    def handlers(self) -> tuple[Callable[..., Any], ...]:
+        """Those that a message can reach, in the order in which they are asked."""
+        return tuple(route.work.handler for route in self._routes)
+
     def _work(self, handler: Callable[..., Any], choices: Mapping[str, Any]) -> Work:
         refuse_colour(self._once, handler)
         defaults = {"retry_span": RETRY_SPAN, "reasons": REASONS}
@@ -172,7 +177,8 @@ class Pushed(Answering):
             if message is not None:
                 job = route.work.job(envelope.key, envelope.payload, message) if route.claim else None
                 return Routed(envelope, route, message, job)
-        return Unroutable(envelope, "unknown_shape", f"its members are {', '.join(sorted(opened.payload))[:200]}")
+        members = f"its members are {', '.join(sorted(opened.payload))[:200]}" if opened.data else "it has no data"
+        return Unroutable(envelope, "unknown_shape", members)
 
     async def _rejected(self, found: Unroutable) -> Answer:
         """Recorded as failed for good under its id, so that somebody can look at it; never an error to the broker."""

@@ -14,7 +14,8 @@
 | the store is down, or this process is stopping       | 503 and `Retry-After`                                       |
 
 What the application answers is kept once its handler began, but for 401, 403, 408, 425, 429 and 5xx: these free the
-key, so that the same request may be tried again.
+key, so that the same request may be tried again. 307 and 308 send it elsewhere, where it has another path:
+they give the key back as if it had never come.
 """
 
 from __future__ import annotations
@@ -130,6 +131,7 @@ def marks(request: Request, body: bytes, key_id: bytes) -> Marks:
 
 _FREEING: Final = frozenset((401, 403, 408, 425, 429))
 _NOT_BEGUN: Final = frozenset((401, 403, 425, 429))
+_ELSEWHERE: Final = frozenset((307, 308))
 _SERVER_FAULT: Final = 500
 _NOT_MODIFIED: Final = 304  # tells the length of what it does not send
 # They belong to one connection (RFC 9110, 7.6.1) or to one client, not to the work.
@@ -158,6 +160,11 @@ def frees_key(status: int) -> bool:
 def refuses(status: int) -> bool:
     """Whether it says that the work was not begun, so that even a key that parks may be tried again."""
     return status in _NOT_BEGUN
+
+
+def leads_elsewhere(status: int) -> bool:
+    """Whether the same request, method and body included, is to be made at another place: it was not begun here."""
+    return status in _ELSEWHERE
 
 
 class HttpAnswer(NamedTuple):

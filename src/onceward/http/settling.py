@@ -8,9 +8,10 @@ from typing import Any
 from onceward.core.ending import after_error, after_value
 from onceward.core.held import Held
 from onceward.core.unclaimed import Unclaimed
+from onceward.errors import StoreError
 from onceward.model.outcome import Outcome
 
-from .semantics import frees_key, kept, refuses
+from .semantics import frees_key, kept, leads_elsewhere, refuses
 
 
 class Refused(Exception):
@@ -46,16 +47,28 @@ async def settle(
     """
     if isinstance(held, Unclaimed):  # the test mode: there is nothing to settle
         return None
-    if frees_key(status):
+    trouble: Outcome[Any] | None = None
+    if leads_elsewhere(status):
+        await _give_back(held)
+    elif frees_key(status):
         kind = Refused if refuses(status) else Faulted
         await after_error(held, kind(f"the application answered {status}"))
-        trouble = None
     else:
         outcome = await after_value(held, _result(status, headers, parts))
         trouble = outcome if held.settled is None else None
     if held.settled is None:
         held.unconfirmed = True  # the lease has to lapse
     return trouble
+
+
+async def _give_back(held: Held) -> None:
+    """Nothing was begun, so that the key may come with the request's new path."""
+    held.end(None)
+    try:
+        await held.release()
+    except StoreError as error:
+        held.let_lapse()
+        held.engine.tell("unknown", held.key, held.record, reason="not given back", error=repr(error))
 
 
 def _result(status: int, headers: Iterable[Iterable[bytes]], parts: list[bytes] | None) -> object:

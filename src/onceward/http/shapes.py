@@ -27,11 +27,14 @@ class Match:
         for name, value in self._attributes.items():
             if not (isinstance(name, str) and isinstance(value, str)):
                 raise ConfigurationError(f"attributes are texts, not {name!r}: {value!r}")
+        self._shapeless = shape is None
         self.matches_all = shape is None and not self._attributes
 
     def fit(self, message: Message[Any]) -> Message[Any] | None:
         """The message with its payload in this shape; None if it is not for this route."""
         if any(message.attributes.get(name) != value for name, value in self._attributes.items()):
+            return None
+        if not (message.data or self._shapeless):  # no object has no shape, also where all members may be missing
             return None
         payload = self._convert(message.payload)
         return None if payload is UNFIT else msgspec.structs.replace(message, payload=payload)

@@ -19,8 +19,10 @@ from onceward.core.execute import execute
 from onceward.core.job import Job
 from onceward.errors import ConfigurationError, InvalidKey
 from onceward.face import Face
+from onceward.model.duration import readable
 from onceward.model.policy import Defaults
 from onceward.model.weight import LIGHT_BYTES
+from onceward.model.window import Window
 
 from .answer import Answer, Request, problem
 from .delivered import answer_to
@@ -96,6 +98,7 @@ class Verifying(Answering):
         self._event_id = event_id or scheme.event_id
         self._clock = clock
         self._work = Work(once, self.name, handler, defaults, choices)
+        _refuse_short(self._work.face.policy.window, scheme.tolerance)
 
     async def answer(self, request: Request) -> Answer:
         engine = self._work.engine
@@ -129,6 +132,16 @@ class Verifying(Answering):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
+
+
+def _refuse_short(window: Window, tolerance: int | None) -> None:
+    """Who has recorded a request could send it again once its id is forgotten, if its signature still holds then."""
+    if tolerance is not None and window.length and window.length < tolerance:
+        raise ConfigurationError(
+            f"a signature holds for {readable(tolerance)} (tolerance), and an event is known for {window} only:"
+            " the same request could be sent again in between",
+            hint="a window at least as long as the tolerance",
+        )
 
 
 class Webhook(Verifying, Endpoint):

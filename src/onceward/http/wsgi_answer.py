@@ -2,11 +2,14 @@
 
 One part is always held back, because only the next one shows whether it was the last; the last one is given when the
 claim is settled. A server that stops reading, because its client has left, does not stop the work: the rest of the
-answer is read all the same.
+answer is read all the same. One that waits for a client that stalls is in the hands of that client: after
+`stall_timeout` the claim is not renewed any more, and who comes next finds it as after a crash.
 """
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
 from typing import Any
@@ -47,6 +50,8 @@ class WsgiAnswer:
         self._next: bytes | None = None
         self._kept: list[bytes] | None = []
         self._size = 0
+        self._watch: threading.Timer | None = None
+        self._handed: float | None = None  # since when the server has a part; None: the application is at work
 
     def begin(self, app: App, environ: Environ) -> None:
         """Run the application until it is known how it answers; to its end, if it answers in one part."""
@@ -75,6 +80,14 @@ class WsgiAnswer:
         return self
 
     def __next__(self) -> bytes:
+        self._handed = None
+        part = self._following()
+        self._handed = time.monotonic()
+        if self._watch is None and self._next is not None:
+            self._watch_over(self._contract.stall_timeout)
+        return part
+
+    def _following(self) -> bytes:
         if self._ready is not None:
             ready, self._ready = self._ready, None
             return ready
@@ -92,6 +105,22 @@ class WsgiAnswer:
             raise Unsettled("the claim could not be settled: the last part of the answer is not sent")
         return part
 
+    def _watch_over(self, seconds: float) -> None:
+        self._watch = threading.Timer(seconds, self._look)
+        self._watch.daemon = True
+        self._watch.start()
+
+    def _look(self) -> None:
+        """In a thread of its own: has the server asked for the next part?"""
+        if self._settled:
+            return
+        since, limit = self._handed, self._contract.stall_timeout
+        left = limit if since is None else since + limit - time.monotonic()
+        if left > 0:
+            self._watch_over(left)
+        else:
+            self._contract.engine.keeper.drop(self._held)
+
     def close(self) -> None:
         """The server has enough. The work goes on to its end."""
         try:
@@ -101,6 +130,8 @@ class WsgiAnswer:
             self._leave()
 
     def _leave(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
         self._body.close()
         close, self._source = getattr(self._source, "close", None), ()
         if close is not None:

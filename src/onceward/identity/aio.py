@@ -50,6 +50,14 @@ class AsyncPeople:
         """These two are different people: they are not asked about again, and never merged by likeness or keys."""
         await asyncio.to_thread(self.people.reject, one, other, who=who)
 
+    async def split(self, person: str, numbers: Iterable[int] = (), *, who: str | None = None) -> list[Person]:
+        """This one is several: taken apart into those who share no strong key, and kept apart from now on."""
+        return await asyncio.to_thread(self.people.split, person, numbers, who=who)
+
+    async def without_records(self, limit: int = 100) -> list[Person]:
+        """Those whose records are all of somebody else by now: they stay as they were last known."""
+        return await asyncio.to_thread(self.people.without_records, limit)
+
     async def close(self) -> None:
         await asyncio.to_thread(self.people.close)
 

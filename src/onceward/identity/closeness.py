@@ -56,8 +56,31 @@ def number(here: str, there: str) -> int:
 
 
 def address(here: str, there: str) -> int:
-    """An e-mail address with a slip, different."""
-    return 1 if OSA.distance(here, there, score_cutoff=1) <= 1 else 2
+    """An e-mail address with a slip, another mailbox of the same domain, one with another number, different.
+
+    A slip is one letter, in a long mailbox or in the domain. Digits are no slip: they tell people of one name apart.
+    """
+    mailbox, _, domain = here.rpartition("@")
+    other, _, elsewhere = there.rpartition("@")
+    if domain == elsewhere:
+        if _letters(mailbox) == _letters(other):
+            return 3
+        return 1 if _is_slip(mailbox, other) else 2
+    return 1 if mailbox == other and _is_slip(domain, elsewhere) else 4
+
+
+def _is_slip(here: str, there: str) -> bool:
+    if min(len(here), len(there)) < LONG or OSA.distance(here, there, score_cutoff=1) > 1:
+        return False
+    return _digits(here) == _digits(there)
+
+
+def _letters(text: str) -> str:
+    return "".join(letter for letter in text if letter.isalpha())
+
+
+def _digits(text: str) -> str:
+    return "".join(letter for letter in text if letter.isdigit())
 
 
 def words(here: str, there: str) -> int:

@@ -1,15 +1,17 @@
 """The decision about one record: whose is it? Pure: it knows what it was given, and notes what follows.
 
 1. It came before, unchanged: skipped. An older version of what is known: skipped.
-2. A strong key leads to somebody: theirs. If its keys lead to several, these are one person, and merged, unless
+2. Somebody took it out of another person, and it may well be of the same person as then: theirs, still.
+3. A strong key leads to somebody: theirs. If its keys lead to several, these are one person, and merged, unless
    somebody has said that they are not.
-3. It came before under the same id, and may well be of the same person: theirs, still.
-4. Somebody is so much like it that the confidence is high enough: theirs. A little less: a new person, and a question
-   for `onceward review`. Otherwise: a new person.
+4. It came before under the same id, and may well be of the same person: theirs, still.
+5. Somebody is so much like it that the confidence is high enough: theirs. A little less: a new person, and a question
+   for `onceward review`. Otherwise: a new person. Left out where people are told by their keys alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
 from typing import Final
 
@@ -22,6 +24,12 @@ from .known import Known, Near, Stored
 from .likeness import Likeness
 from .prepare import Form, Prepared
 from .source import Decision, Evidence
+
+SPLIT: Final = "split"
+"""The rule of a contribution that somebody took out of a person."""
+
+RIVAL: Final = 4
+"""By how much the odds of the best one must be better than another's, to be told from that one."""
 
 NEGLIGIBLE: Final = 0.0001
 """What one record alone must be like for a person to be looked at with all of them."""
@@ -66,6 +74,7 @@ class Decider:
         self.created: list[str] = []
         self.new_keys: dict[str, str] = {}
         self.asked: list[Asked] = []
+        self._strong = [n for n, slot in enumerate(preset.slots) if slot.strong]
         self._of_batch: dict[int, list[int]] = {}
         self._fresh: dict[int, Near] = {}
 
@@ -79,6 +88,9 @@ class Decider:
                 return unchanged(stored.person)
             if record.at is not None and stored.at is not None and record.at < stored.at:
                 return Decision("skipped", stored.person, "older", "a newer version of it is known")
+            if stored.rule == SPLIT and self._may_still_be(record.form, stored.form):
+                said = Decision("updated", stored.person, SPLIT, "somebody said that it is not the other's")
+                return self._take(record, fresh, stored, said)
         owners = list(dict.fromkeys(known.current(known.keys[key]) for key in record.keys if key in known.keys))
         if owners:
             return self._by_key(record, fresh, stored, owners)
@@ -114,10 +126,11 @@ class Decider:
         return name != "different" or self._likeness.confidence(form, (before,)) >= self.preset.ask
 
     def _by_likeness(self, record: Prepared, fresh: int, stored: Stored | None) -> Decision:
-        ranked = self._ranked(record, fresh if stored is None else stored.number)
+        by_likeness = self.preset.likeness
+        ranked = self._ranked(record, fresh if stored is None else stored.number) if by_likeness else []
         best = ranked[0] if ranked else None
         if best is None or best.confidence < self.preset.ask:
-            reason = "nobody is much like it" if any(record.blocks) else "nobody has its keys"
+            reason = "nobody is much like it" if by_likeness and any(record.blocks) else "nobody has its keys"
             if best is None:
                 return self._create(record, fresh, stored, Decision("created", None, "new", reason))
             unlike = Decision("created", None, "new", reason, 1 - best.confidence, best.person)
@@ -165,7 +178,7 @@ class Decider:
         return found
 
     def _ranked(self, record: Prepared, number: int) -> list[Match]:
-        """Who is like it, the likest first; of two people who were said to be two, neither is sure."""
+        """Who is like it, the likest first; of two people of one name who are two, neither is sure."""
         known = self.known
         near = list(known.near.get((record.source, record.record), ()))
         if self._of_batch and any(record.blocks):
@@ -178,11 +191,32 @@ class Decider:
                 if confidence > NEGLIGIBLE:
                     found[person] = Match(person, confidence, one.number)
         ranked = sorted(found.values(), key=lambda match: (-match.confidence, match.number))
-        if ranked:
+        if len(ranked) > 1 and ranked[0].confidence >= self.preset.ask:
             best = ranked[0]
-            rivals = sum(one.confidence for one in ranked[1:] if known.are_apart(best.person, one.person))
+            rivals = sum(one.confidence for one in ranked[1:] if self._are_two(record, best, one))
             ranked[0] = Match(best.person, best.confidence / (1 + rivals), best.number)
         return ranked
+
+    def _are_two(self, record: Prepared, best: Match, other: Match) -> bool:
+        """Whether it can be of one of them only: somebody said so, or each has a strong key of their own.
+
+        Many are called alike; by a record without their keys nobody can tell which of them it is.
+        """
+        known = self.known
+        if known.are_apart(best.person, other.person):
+            return True
+        forms, others = known.forms(best.person), known.forms(other.person)
+        if not _is_as_good(other, best) or not self._have_other_keys(forms, others):
+            return False
+        forms = [*forms, record.form]
+        return all(self._likeness.confidence(form, forms) < self.preset.ask for form in others)
+
+    def _have_other_keys(self, here: Sequence[Form], there: Sequence[Form]) -> bool:
+        for n in self._strong:
+            mine, theirs = ({form[n] for form in forms if form[n]} for forms in (here, there))
+            if mine and theirs and mine.isdisjoint(theirs):
+                return True
+        return False
 
     # ── what follows ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -200,7 +234,7 @@ class Decider:
         first = self.taken.get(number)
         self.taken[number] = Taken(record, decision, person, number, stored if first is None else first.before)
         known.contributions[record.source, record.record] = Stored(
-            number, person, record.fingerprint, record.at, record.form
+            number, person, record.fingerprint, record.at, record.form, decision.rule
         )
         for key in record.keys:
             if key not in known.keys:
@@ -212,6 +246,10 @@ class Decider:
         for block in chain(*record.blocks):
             self._of_batch.setdefault(block, []).append(number)
         return decision
+
+
+def _is_as_good(other: Match, best: Match) -> bool:
+    return RIVAL * other.confidence * (1 - best.confidence) >= best.confidence * (1 - other.confidence)
 
 
 def unchanged(person: str) -> Decision:

@@ -78,6 +78,9 @@ class Preset(Struct, frozen=True):
     default_policy: MergePolicy
     accept: float
     ask: float
+    likeness: bool
+    """Whether people are also told by likeness; else by their keys alone."""
+
     digest: str
     """Changes when an index that was made with it has to be made anew."""
 
@@ -93,6 +96,7 @@ def preset(
     default_policy: MergePolicy = NEWEST,
     accept: float = ACCEPTED,
     ask: float = REVIEWED,
+    likeness: bool = True,
 ) -> Preset:
     """Checked, and laid out for comparing."""
     if not 0 < ask <= accept <= 1:
@@ -118,6 +122,7 @@ def preset(
         default_policy=default_policy,
         accept=accept,
         ask=ask,
+        likeness=likeness,
         digest=_digest(fields, slots),
     )
 

@@ -77,7 +77,8 @@ def _read(tables: Tables, decider: Decider, batch: dict[int, Prepared]) -> None:
         known.read_contributions(tables, batch.values())  # somebody may have been faster
     changed = batch.values()
     known.read_keys(tables, changed)
-    unknown = [one for one in changed if not any(key in known.keys for key in one.keys)]
+    by_likeness = decider.preset.likeness
+    unknown = [one for one in changed if by_likeness and not any(key in known.keys for key in one.keys)]
     known.read_near(tables, unknown)
     near = {one.person for record in unknown for one in decider.shortlist(record)}
     if any(any(one.blocks) for one in unknown):

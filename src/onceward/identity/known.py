@@ -29,6 +29,8 @@ class Stored(Struct):
     """None where the source did not say."""
 
     form: Form
+    rule: str = ""
+    """By which it came to its person; `split`: somebody said so."""
 
 
 class Near(NamedTuple):
@@ -94,9 +96,10 @@ class Known:
         for one in batch:
             by_source.setdefault(one.source, []).append(one.record)
         for source, records in by_source.items():
-            for record, number, person, fingerprint, at, dated, form in tables.rows(CONTRIBUTIONS, records, source):
+            for record, number, person, *told, form, rule in tables.rows(CONTRIBUTIONS, records, source):
+                fingerprint, at, dated = told
                 self.contributions[source, record] = Stored(
-                    number, person, bytes(fingerprint), at if dated else None, _form(form)
+                    number, person, bytes(fingerprint), at if dated else None, _form(form), rule
                 )
 
     def read_keys(self, tables: Tables, batch: Iterable[Prepared]) -> None:

@@ -1,12 +1,15 @@
 """How sure it is that a record is of a person.
 
-Three explanations compete: the same person, two members of one household, strangers. Each field makes each of them
-more or less likely (`kinds`); what is missing on either side says nothing. Where people live is one fact, told by
-street, postcode, city, region and country together: who has moved has another of each, and neighbours share most.
-The confidence is the probability of the first explanation, given the others.
+Four explanations compete: the same person, two members of one household, two colleagues, strangers. Each field makes
+each of them more or less likely (`kinds`); what is missing on either side says nothing. Where people live is one fact,
+told by street, postcode, city, region and country together: who has moved has another of each, and neighbours share
+most. Colleagues share what their organisation has (domain, switchboard, address), so that all of this tells nothing of
+whose a record is; they are thought of only where an organisation shows. The confidence is the probability of the first
+explanation, given the others.
 
 A person is known by all of their records: of each field the value that fits best counts. So a slip in one record does
-no harm where another has it right, and a record without a birth date is no bridge between a father and a son.
+no harm where another has it right, and a record without a birth date is no bridge between a father and a son. Of
+addresses the one that fits worst counts, unless one is equal: else those who were merged once would be like everybody.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from typing import Final
 
 from .closeness import slips
 from .fields import GIVEN, SURNAME, Preset
-from .kinds import PLACES, SWAPPED, Level
+from .kinds import PLACES, SWAPPED, Kind, Level
 from .prepare import Form
 from .source import Evidence
 
@@ -27,9 +30,44 @@ SAME: Final = 1e-5
 HOUSEHOLD: Final = 1e-5
 """... and one more is of somebody of the same household."""
 
+COLLEAGUES: Final = 0.02
+"""... and 2,000 are of the same organisation, where one shows."""
+
 NAMES: Final = 2
-Compared = list[tuple[int, Level, str]]
-"""Slot, level, and the value there that fits best."""
+
+
+class Compared:
+    """One field: how two values of it meet, and the chances of each level."""
+
+    __slots__ = ("_worst_first", "chances", "compare", "is_place", "levels", "organised", "slot")
+
+    def __init__(self, slot: int, kind: Kind, chances: list[tuple[float, float, float, float]]) -> None:
+        self.slot = slot
+        self.levels = kind.levels
+        self.chances = chances
+        self.is_place = kind.role == "place"
+        self.organised = kind.organised
+        self.compare = kind.compare
+        worst = sorted(range(1, len(chances)), key=self._worth) if kind.telling_apart else []
+        self._worst_first = [0, *worst] if worst else None
+
+    def level(self, here: str, there: str) -> int:
+        return 0 if here == there else self.compare(here, there)
+
+    def met(self, here: str, there: Sequence[Form]) -> int | None:
+        """The level that counts of all values there; None if there is none."""
+        found = [self.level(here, form[self.slot]) for form in there if form[self.slot]]
+        if len(found) <= 1 or self._worst_first is None:
+            return min(found, default=None)
+        return min(found, key=self._worst_first.index)
+
+    def rival(self, level: int) -> float:
+        """The chance of the likeliest others with whom this agrees: where it shows an organisation, colleagues."""
+        _, _, strangers, colleagues = self.chances[level]
+        return max(strangers, colleagues) if level in self.organised and level else strangers
+
+    def _worth(self, level: int) -> float:
+        return self.chances[level][0] / self.rival(level)
 
 
 class Likeness:
@@ -38,30 +76,36 @@ class Likeness:
     def __init__(self, preset: Preset) -> None:
         self._slots = preset.slots
         self._given, self._surname = preset.slots[GIVEN].kind, preset.slots[SURNAME].kind
-        numbered = list(enumerate(preset.slots))[NAMES:]
-        compared = [(n, slot.kind.levels, slot.kind.compare, slot.kind.role == "place") for n, slot in numbered]
-        self._compared = tuple(one for one in compared if self._slots[one[0]].kind.role in ("person", "place"))
+        self._compared = tuple(
+            Compared(n, slot.kind, [(*level[1:4], level.among_colleagues) for level in slot.kind.levels])
+            for n, slot in list(enumerate(preset.slots))[NAMES:]
+            if slot.kind.role in ("person", "place")
+        )
+        self._unpacked = [(one, one.slot, one.compare, one.chances, one.is_place) for one in self._compared]
 
     def confidence(self, here: Form, there: Sequence[Form]) -> float:
         """From 0 to 1: that the first is of the person who has the others."""
-        same = household = strangers = dwelling = town = elsewhere = 1.0
-        for _, a, b, c in self._names(here, there):
-            same *= a
-            household *= b
-            strangers *= c
-        for n, levels, compare, is_place in self._compared:
-            mine = here[n]
+        same = household = strangers = colleagues = dwelling = town = elsewhere = 1.0
+        organised = False
+        for level in self._names(here, there):
+            same *= level.same
+            household *= level.household
+            strangers *= level.strangers
+            colleagues *= level.strangers
+        alone = there[0] if len(there) == 1 else None
+        for one, slot, compare, chances, is_place in self._unpacked:
+            mine = here[slot]
             if not mine:
                 continue
-            best = different = len(levels)
-            for form in there:
-                theirs = form[n]
-                if theirs:
-                    level = 0 if mine == theirs else compare(mine, theirs)
-                    best = min(best, level)
-            if best == different:
+            if alone is None:
+                best = one.met(mine, there)
+                if best is None:
+                    continue
+            elif theirs := alone[slot]:
+                best = 0 if mine == theirs else compare(mine, theirs)
+            else:
                 continue
-            _, a, b, c = levels[best]
+            a, b, c, d = chances[best]
             if is_place:
                 dwelling *= a
                 town *= b
@@ -70,10 +114,14 @@ class Likeness:
                 same *= a
                 household *= b
                 strangers *= c
-        (a, b, c), (d, e, f), (g, h, i) = PLACES
+                colleagues *= d
+                organised = organised or best in one.organised
+        (a, b, c), (d, e, f), (g, h, i), (j, k, m) = PLACES
         same *= (a * dwelling + b * town + c * elsewhere) * SAME
         household *= (d * dwelling + e * town + f * elsewhere) * HOUSEHOLD
         strangers *= g * dwelling + h * town + i * elsewhere
+        if organised:
+            strangers += colleagues * (j * dwelling + k * town + m * elsewhere) * COLLEAGUES
         return same / (same + household + strangers)
 
     def _names(self, here: Form, there: Sequence[Form]) -> list[Level]:
@@ -100,7 +148,7 @@ class Likeness:
         return found
 
     def evidence(self, here: Form, there: Sequence[Form]) -> tuple[Evidence, ...]:
-        """Field by field, with what each is worth against strangers, in bits."""
+        """Field by field, with what each is worth against strangers (or colleagues, where it is theirs), in bits."""
         named = max(there, key=lambda form: _worth(self._name(here, form)))
         levels = self._name(here, named)
         slots = [n for n in (GIVEN, SURNAME) if here[n] and named[n]]
@@ -108,12 +156,13 @@ class Likeness:
             self._told(n, level, level.same / level.strangers, here[n], named[n])
             for n, level in zip(slots, levels * len(slots) if SWAPPED in levels else levels, strict=False)
         ]
-        for n, kinds, compare, is_place in self._compared:
-            filled = [form[n] for form in there if form[n]]
-            if here[n] and filled:
-                best, value = min((0 if here[n] == one else compare(here[n], one), one) for one in filled)
-                level = kinds[best]
-                odds = _of_place(level) if is_place else level.same / level.strangers
+        for one in self._compared:
+            n = one.slot
+            best = one.met(here[n], there) if here[n] else None
+            if best is not None:
+                level = one.levels[best]
+                odds = _of_place(level) if one.is_place else level.same / one.rival(best)
+                value = next(form[n] for form in there if form[n] and one.level(here[n], form[n]) == best)
                 told.append(self._told(n, level, odds, here[n], value))
         return tuple(told)
 
@@ -129,7 +178,7 @@ def _worth(levels: Sequence[Level]) -> float:
 
 
 def _of_place(level: Level) -> float:
-    same, _, strangers = (a * level.same + b * level.household + c * level.strangers for a, b, c in PLACES)
+    same, _, strangers, _ = (a * level.same + b * level.household + c * level.strangers for a, b, c in PLACES)
     return same / strangers
 
 

@@ -11,7 +11,7 @@ from onceward.person import who as somebody
 from onceward.ports import Clock
 from onceward.stores.clock import WallClock
 
-from . import reading, review
+from . import reading, review, split
 from . import tables as sql
 from .databases import open_database
 from .fields import ACCEPTED, PERSON, REVIEWED, Field, declaration, preset
@@ -34,10 +34,12 @@ ATTEMPTS: Final = 10
 class Within:
     """An open transaction on the people's database: what is done here is committed together, or not at all."""
 
-    def __init__(self, people: People, tables: Tables) -> None:
+    def __init__(self, people: People, tables: Tables, connection: Any) -> None:
         self._people = people
         self.tables = tables
         """For what keeps tables of its own beside them, on every database."""
+        self.connection = connection
+        """The driver's own, so that `claim.complete_in` and `once.within` can join this transaction."""
 
     def add_many(self, records: Iterable[SourceRecord]) -> list[Decision]:
         """As `People.add_many`, in this transaction."""
@@ -64,9 +66,12 @@ class People:
         default_policy: MergePolicy = NEWEST,
         accept: float = ACCEPTED,
         ask: float = REVIEWED,
+        likeness: bool = True,
         clock: Clock | None = None,
     ) -> None:
-        self.preset = preset(fields, policies=policies, default_policy=default_policy, accept=accept, ask=ask)
+        self.preset = preset(
+            fields, policies=policies, default_policy=default_policy, accept=accept, ask=ask, likeness=likeness
+        )
         self._likeness = Likeness(self.preset)
         self._database = open_database(url or DEFAULT)
         self._clock = clock or WallClock()
@@ -105,11 +110,17 @@ class People:
         """
         try:
             with self._database.transaction() as tables:
-                yield Within(self, tables)
+                yield Within(self, tables, self._database.connection)
                 if trial:
                     raise RolledBack  # noqa: TRY301 (the way to roll back)
         except RolledBack:
             pass
+
+    @contextmanager
+    def reading(self) -> Iterator[Within]:
+        """For questions of your own: all that is read is of one moment, and no writer is waited for or held up."""
+        with self._database.reading() as tables:
+            yield Within(self, tables, self._database.connection)
 
     def take_in(self, tables: Tables, records: Iterable[SourceRecord]) -> list[Decision]:
         """For transactions that are open."""
@@ -168,6 +179,18 @@ class People:
         signed = who or somebody()
         self._repeated(lambda tables: review.different(tables, (one, other), signed, self._clock.now()))
 
+    def split(self, person: str, numbers: Iterable[int] = (), *, who: str | None = None) -> list[Person]:
+        """This one is several: taken apart into those who share no strong key, and kept apart from now on.
+
+        With the `numbers` of contributions, just these leave, together. The first of those who result keeps the id.
+        """
+        signed, leaving = who or somebody(), frozenset(numbers)
+        ids = self._repeated(
+            lambda tables: split.split(tables, self.preset, person, leaving, (signed, self._clock.now()))
+        )
+        with self._database.reading() as tables:
+            return list(reading.people(tables, ids))
+
     # ── looking ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def get(self, person: str) -> Person | None:
@@ -190,6 +213,11 @@ class People:
             raise ConfigurationError(f"find_many takes several of {name}", hint=f"find({name}=…) takes one")
         with self._database.reading() as tables:
             return reading.by_keys(tables, self.preset, name, values)
+
+    def without_records(self, limit: int = 100) -> list[Person]:
+        """Those whose records are all of somebody else by now: they stay as they were last known."""
+        with self._database.reading() as tables:
+            return list(reading.without_records(tables, limit))
 
     def __iter__(self) -> Iterator[Person]:
         """Everybody, in the order of ids, read in batches."""

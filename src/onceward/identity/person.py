@@ -20,6 +20,8 @@ class Contribution(Struct, frozen=True):
     at: datetime
     rule: str
     confidence: float
+    number: int = 0
+    """Of this contribution, in this database: `people.split(person, [number])` takes it out."""
 
 
 class Person(Struct, frozen=True):

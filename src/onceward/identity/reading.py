@@ -19,6 +19,10 @@ from .tables import Tables
 
 AT_ONCE: Final = 500
 AFTER: Final = "SELECT id FROM {t}onceward_people WHERE id > ? AND merged_into IS NULL ORDER BY id LIMIT ?"
+WITHOUT_RECORDS: Final = """
+SELECT p.id FROM {t}onceward_people AS p WHERE p.merged_into IS NULL
+AND NOT EXISTS (SELECT 1 FROM {t}onceward_contributions AS c WHERE c.person = p.id) ORDER BY p.id LIMIT ?
+"""
 COUNT: Final = "SELECT count(*) FROM {t}onceward_people WHERE merged_into IS NULL"
 
 
@@ -36,8 +40,8 @@ def people(tables: Tables, ids: Sequence[str]) -> Iterator[Person]:
     for person, key in tables.rows(sql.KEYS_OF, found):
         keys.setdefault(person, []).append(key)
     parts: dict[str, list[Contribution]] = {}
-    for person, _, source, record, fields, at, rule, confidence in tables.rows(sql.SAID, found):
-        part = Contribution(source, record, as_mapping(fields), moment(at), rule, confidence)
+    for person, number, source, record, fields, at, rule, confidence in tables.rows(sql.SAID, found):
+        part = Contribution(source, record, as_mapping(fields), moment(at), rule, confidence, number)
         parts.setdefault(person, []).append(part)
     for one in found:
         _, fields, sources, *times, _ = rows[one]
@@ -69,6 +73,10 @@ def by_keys(tables: Tables, preset: Preset, name: str, values: Iterable[Any]) ->
 
 def after(tables: Tables, person: str) -> Iterator[Person]:
     return people(tables, [one for (one,) in tables.rows(AFTER, person, AT_ONCE)])
+
+
+def without_records(tables: Tables, limit: int) -> Iterator[Person]:
+    return people(tables, [one for (one,) in tables.rows(WITHOUT_RECORDS, limit)])
 
 
 def count(tables: Tables) -> int:

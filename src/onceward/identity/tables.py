@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 Row = tuple[Any, ...]
 
 CONTRIBUTIONS: Final = """
-SELECT c.record, c.number, c.person, c.fingerprint, c.at, c.dated, c.form
+SELECT c.record, c.number, c.person, c.fingerprint, c.at, c.dated, c.form, c.rule
 FROM {texts} CROSS JOIN {t}onceward_contributions AS c WHERE c.source = ? AND c.record = wanted.value
 """
 KEYS: Final = """
@@ -72,6 +72,11 @@ UPDATE {t}onceward_contributions
 SET person = ?, fields = ?, fingerprint = ?, at = ?, dated = ?, rule = ?, confidence = ?, evidence = ?, form = ?
 WHERE number = ?
 """
+SPLIT_CONTRIBUTION: Final = """
+UPDATE {t}onceward_contributions SET person = ?, rule = ?, confidence = 1, evidence = NULL WHERE number = ?
+"""
+SPLIT_KEY: Final = "UPDATE {t}onceward_person_keys SET person = ? WHERE key = ? AND person = ?"
+REVIVE: Final = "UPDATE {t}onceward_people SET merged_into = NULL, updated_at = ? WHERE id = ?"
 MOVE_CONTRIBUTIONS: Final = "UPDATE {t}onceward_contributions SET person = ? WHERE person = ?"
 ADD_BLOCK: Final = "INSERT INTO {t}onceward_likeness (block, number) VALUES (?, ?)"
 DROP_BLOCK: Final = "DELETE FROM {t}onceward_likeness WHERE block = ? AND number = ?"

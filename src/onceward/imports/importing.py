@@ -64,6 +64,7 @@ def import_file(
         batch=batch,
         restart=restart,
         again=again,
+        is_trial=dry_run,
         tell=tell,
     )
     with closing(open_rows(file, seen, kind, delimiter=delimiter, largest_row=largest_row)) as reader:
@@ -78,11 +79,11 @@ def import_file(
         )
 
 
-def _rejects_path(file: Path, seen: Scan, given: str | os.PathLike[str] | None, *, dry_run: bool) -> Path | None:
+def _rejects_path(file: Path, seen: Scan, given: str | os.PathLike[str] | None, *, dry_run: bool) -> Path:
     """Beside the file, and named after its content: the rejects of another edition are not written over."""
-    if dry_run:
-        return None
     path = Path(given) if given is not None else file.with_name(f"{file.stem}.rejected-{seen.sha256[:8]}.csv")
+    if dry_run:  # a run that is under way, or was interrupted, has written the other one
+        path = path.with_stem(f"{path.stem}-trial")
     if path.exists() and path.samefile(file):
         raise ConfigurationError(f"{path} is the file to import itself", hint="give the reject file another name")
     return path.absolute()

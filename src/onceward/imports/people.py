@@ -145,5 +145,6 @@ def _copied(people: People, path: Path) -> Iterator[People]:
             default_policy=chosen.default_policy,
             accept=chosen.accept,
             ask=chosen.ask,
+            likeness=chosen.likeness,
         ) as trial_people:
             yield trial_people

@@ -37,8 +37,8 @@ def unguarded(cells: Sequence[str]) -> list[str]:
 class Rejects:
     """The file while it grows, always from its last committed length on."""
 
-    def __init__(self, path: Path | None, columns: Sequence[str]) -> None:
-        self._path = path  # None: in a dry run nothing is written
+    def __init__(self, path: Path, columns: Sequence[str]) -> None:
+        self._path = path
         self._columns = tuple(columns)
         self._file: io.TextIOWrapper | None = None
 
@@ -48,7 +48,7 @@ class Rejects:
         What the database says about this file must be true of it.
         """
         rejects = list(rejects)
-        if self._path is None or not rejects:
+        if not rejects:
             return committed
         try:
             file = self._opened(self._path, committed)
@@ -78,7 +78,7 @@ class Rejects:
     def check(self, committed: int) -> None:
         """That what was rejected before the crash is still there."""
         path = self._path
-        if path is not None and committed and (not path.exists() or path.stat().st_size < committed):
+        if committed and (not path.exists() or path.stat().st_size < committed):
             raise SourceError(
                 f"{path} held {committed:,} bytes of rejected rows, and does not any more",
                 hint="bring it back, or restart: rows that are unchanged are skipped",
@@ -87,7 +87,7 @@ class Rejects:
     def finish(self, committed: int) -> None:
         """The import is done, and nothing else is left in the file."""
         self.close()
-        if self._path is not None and committed:
+        if committed:
             os.truncate(self._path, committed)
 
     def close(self) -> None:

@@ -54,11 +54,12 @@ class Plan(Struct, frozen=True, kw_only=True):
     columns: Columns
     name: str
     source: str
-    rejects: Path | None
+    rejects: Path
     largest_row: int | None = None
     batch: int = BATCH
     restart: bool = False
     again: bool = False
+    is_trial: bool = False
     tell: Tell | None = None
 
 
@@ -103,7 +104,7 @@ class Import:
             return before
         elif before.state != COMPLETED and not self.plan.restart:
             raise self._edited(before)
-        return ledger.claim(tx, before, self._claim, str(self.plan.rejects or ""))
+        return ledger.claim(tx, before, self._claim, str(self.plan.rejects))
 
     def _edited(self, before: Entry) -> SourceEdited:
         same = before.content == self._claim.content
@@ -117,10 +118,11 @@ class Import:
     # ── the work ──
 
     def _work(self, entry: Entry) -> Entry:
-        if not entry.rejects_size:
-            entry = replace(entry, rejects=str(self.plan.rejects or ""))  # another place may have been named since
-        path = Path(entry.rejects) if self.plan.rejects is not None else None
-        rejects = Rejects(path, self.reader.columns or NDJSON_COLUMNS)
+        if self.plan.is_trial:  # a reject file of its own, with the rows that it goes through
+            entry = replace(entry, rejects=str(self.plan.rejects), rejects_size=0)
+        elif not entry.rejects_size:
+            entry = replace(entry, rejects=str(self.plan.rejects))  # another place may have been named since
+        rejects = Rejects(Path(entry.rejects), self.reader.columns or NDJSON_COLUMNS)
         rejects.check(entry.rejects_size)
         batch = Batch(self._fitted, self.reader.columns, self.plan.source, again=self.plan.again)
         reads = iter(self.reader)

@@ -90,6 +90,11 @@ class Standing(Struct, frozen=True, gc=False):
     expires_at: int | None = None
 
 
+def paged(found: list[Standing], limit: int) -> tuple[list[Standing], bytes | None]:
+    """A page of entities in the order of their ids, and where the next one begins."""
+    return found, found[-1].id if len(found) == limit else None
+
+
 class Mark(Struct, frozen=True, gc=False):
     """A message or an event that is known until it expires. `trace` is the message that brought it."""
 

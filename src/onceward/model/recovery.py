@@ -95,6 +95,9 @@ class Left(Struct, frozen=True):
     state: str
 
 
+_LEFT: Final = ("unclear", "running", "waiting", "waiting_for_a_person", "needing_redelivery", "unreadable")
+
+
 class Recovery(Struct):
     """What one pass, or all passes of a worker, came to."""
 
@@ -107,6 +110,7 @@ class Recovery(Struct):
     waiting: int = 0
     waiting_for_a_person: int = 0
     needing_redelivery: int = 0
+    unreadable: int = 0
     needs_redelivery: list[Left] = field(default_factory=list)
 
     @property
@@ -117,7 +121,8 @@ class Recovery(Struct):
     @property
     def needs_attention(self) -> bool:
         """Whether something is left that no recovery worker can finish."""
-        return self.waiting_for_a_person + self.needing_redelivery + self.failed + self.parked + self.unclear > 0
+        left = self.waiting_for_a_person + self.needing_redelivery + self.unreadable
+        return left + self.failed + self.parked + self.unclear > 0
 
     def count(self, told: Recovered) -> None:
         if told.elsewhere:
@@ -146,5 +151,5 @@ class Recovery(Struct):
         """A later pass: what was done adds up, what is left is what it found."""
         for name in ("done", "failed", "again", "parked"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("unclear", "running", "waiting", "waiting_for_a_person", "needing_redelivery", "needs_redelivery"):
+        for name in (*_LEFT, "needs_redelivery"):
             setattr(self, name, getattr(other, name))

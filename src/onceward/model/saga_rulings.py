@@ -13,11 +13,16 @@ from msgspec.structs import replace
 
 from onceward.errors import NotAcquired
 
-from .journal import Direction, Journal, Line, Progress, done, turned, undone, with_line
-from .record import Resolution
+from .journal import Direction, Journal, Line, Progress, done, not_done, turned, undone, with_line
+from .note import SAGA
+from .record import Record, Resolution, State
 from .saga import Kind
 
 GAVE_UP: Final = "a person gave it up"
+
+HANDED_ON: Final = 0
+"""The lease under which a person leaves a saga to whoever comes next. It waits like one whose owner fell silent,
+for ever: a failure that may be repeated is given up after 30 days, and what a saga has done would be forgotten."""
 
 
 class Ruling(Struct, frozen=True):
@@ -51,7 +56,7 @@ def answered(journal: Journal, resolution: Resolution, result: bytes | None = No
         if line.kind is Kind.PIVOT and line.progress is Progress.BEGUN:
             raise NotAcquired(
                 f"step {line.name} is the pivot: if it was done, there is no way back, and nobody knows",
-                hint="find out, and say applied or not applied",
+                hint="find out, and say applied or not applied; or that it was not, and give up (--not-applied --undo)",
             )
         settled_first = with_line(journal, replace(line, attempts=0))
         return Ruling(turned(settled_first, line.error_type or "Abandoned", line.error or GAVE_UP))
@@ -66,6 +71,25 @@ def _given_up(journal: Journal) -> Ruling:
     return Ruling(turned(journal, "Abandoned", GAVE_UP))
 
 
+def refused(journal: Journal) -> Ruling:
+    """Somebody has found out that the open step was not done, and does not want it: the others are undone."""
+    line = journal.open_step
+    if line is None:
+        return _given_up(journal)
+    if journal.direction is Direction.COMPENSATING and line.progress is Progress.UNDOING:
+        raise NotAcquired(
+            f"it is being undone already, and step {line.name} is in the way", hint="retry, or resolve it"
+        )
+    if line.kind is Kind.RETRIABLE:
+        raise NotAcquired(
+            f"step {line.name} is retriable: what came before it cannot be undone any more",
+            hint="retry, or abandon: then it ends as it stands",
+        )
+    error = line.error_type or "Abandoned", line.error or GAVE_UP
+    without = not_done(journal, line.name, *error, final=True)
+    return Ruling(without if journal.direction is Direction.COMPENSATING else turned(without, *error))
+
+
 def retried(journal: Journal) -> Ruling:
     """Try again: the open step gets all of its attempts again. What was undone begins anew, in another cycle."""
     if journal.undone:
@@ -74,6 +98,18 @@ def retried(journal: Journal) -> Ruling:
     if line is None:
         return Ruling(journal)
     return Ruling(with_line(journal, replace(line, attempts=0, undo_attempts=0, final=False)))
+
+
+def is_handed_on(record: Record) -> bool:
+    """Whether a person has let this saga go on, and nobody has come since."""
+    if record.state is not State.PENDING or record.lease_until is None or not record.note.get(SAGA):
+        return False
+    return record.lease_until - record.renewed_at == HANDED_ON
+
+
+def standing_effects(journal: Journal) -> list[str]:
+    """The steps that have taken effect, or may have: what is left if nobody goes on with it."""
+    return [line.name for line in journal.lines if line.progress not in (Progress.NOT_DONE, Progress.UNDONE)]
 
 
 def _afresh(line: Line) -> Line:

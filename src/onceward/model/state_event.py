@@ -29,12 +29,24 @@ Gone = Literal[Deleted.DELETED]
 
 
 class StateEvent(Struct, Generic[T], frozen=True):
-    """One event for `apply_many`. `event_id` names the event itself, whichever message brings it."""
+    """One event for `apply_many`. `event_id` names the event itself, whichever message brings it.
+
+    `payload` is what makes its content, if that is not the value: without what the delivery adds to it.
+    """
 
     entity: Any
     ordering: AnyOrdering
     value: T | Gone
     event_id: Any = None
+    payload: Any = None
+
+
+class Known(Struct, frozen=True):
+    """A message or an event that was here: which message brought it, since when it is known, and until when."""
+
+    message_id: str
+    created_at: datetime
+    expires_at: datetime
 
 
 class Current(Struct, Generic[T], frozen=True):

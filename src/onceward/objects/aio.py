@@ -29,15 +29,22 @@ class AsyncObjects:
     def name(self) -> str:
         return self.objects.name
 
-    async def put(self, name: str, source: Source | AsyncIterable[bytes], *, if_other: IfOther = "raise") -> Put:
+    async def put(
+        self,
+        name: str,
+        source: Source | AsyncIterable[bytes],
+        *,
+        content: str | None = None,
+        if_other: IfOther = "raise",
+    ) -> Put:
         """As `Objects.put`."""
         if not isinstance(source, AsyncIterable):
-            return await asyncio.to_thread(self.objects.put, name, source, if_other=if_other)
+            return await asyncio.to_thread(self.objects.put, name, source, content=content, if_other=if_other)
         with SpooledTemporaryFile(IN_MEMORY) as spool:
             async for piece in source:
                 await asyncio.to_thread(spool.write, piece)
             spool.seek(0)
-            return await asyncio.to_thread(self.objects.put, name, spool, if_other=if_other)
+            return await asyncio.to_thread(self.objects.put, name, spool, content=content, if_other=if_other)
 
     async def delete(self, name: str, content: str) -> Deleted:
         """As `Objects.delete`."""

@@ -42,12 +42,13 @@ class Objects:
 
     # ── writing ──
 
-    def put(self, name: str, source: Source, *, if_other: IfOther = "raise") -> Put:
+    def put(self, name: str, source: Source, *, content: str | None = None, if_other: IfOther = "raise") -> Put:
         """Create the object in one step, or leave what is there: nothing is overwritten, and nothing is half there.
 
         The source is bytes, a path, a binary stream (from where it stands) or an iterable of bytes. If other content is
         under that name: `if_other="raise"` a `PayloadMismatch`, `"tell"` the answer says so, `"beside"` it gets a name
-        with the first digits of its hash in it.
+        with the first digits of its hash in it. If the source is not this `content`, a hash that was taken before,
+        nothing is created: `PayloadMismatch`, too.
         """
         checked_name(name)
         if if_other not in get_args(IfOther):
@@ -55,6 +56,12 @@ class Objects:
         hashed = Hashed(pieces_of(source))
         staged = self._place.stage(hashed)
         try:
+            if content is not None and hashed.content != content:
+                raise PayloadMismatch(
+                    f"{self.name}: the source is no longer {content}; nothing was created",
+                    key=name,
+                    hint="it was changed meanwhile: claim what it is now",
+                )
             return self._named(Put(name, hashed.content, hashed.size, "created"), staged, if_other)
         finally:
             self._place.unstage(staged)

@@ -5,26 +5,24 @@ from __future__ import annotations
 import hashlib
 
 from onceward.core.job import Job
+from onceward.model.aside import BODY, MESSAGE, OF_MESSAGES, QUEUE
 from onceward.model.codec import Codec
 from onceward.model.key import Scope, make_key
 from onceward.model.policy import Policy
 
 from .message import Message
 
-MESSAGE = "message"
-"""The name of the parameter, and of the note, that has the message, or its id."""
-
 LONGEST_NOTE = 500  # characters of an id on a record
 
 
 def noted(message: Message, queue: str) -> dict[str, str]:
     """Where the work of a record came from."""
-    return {MESSAGE: message.id[:LONGEST_NOTE], "queue": queue[:LONGEST_NOTE]}
+    return {MESSAGE: message.id[:LONGEST_NOTE], QUEUE: queue[:LONGEST_NOTE]}
 
 
 def parked_job(message: Message, queue: str, of: Scope, policy: Policy, codec: Codec) -> Job:
     """Its key is the message, not the work: under the key of the work there may be a record, and of another payload."""
     body = f"sha256:{hashlib.sha256(message).hexdigest()}"
-    scope = Scope(of.app, f"{of.operation}.message", of.tenant)
+    scope = Scope(of.app, f"{of.operation}{OF_MESSAGES}", of.tenant)
     key = make_key(scope, [queue, message.id, body], message.id or body)  # senders use an id twice
-    return Job(key, policy, codec, note={**noted(message, queue), "body": body})
+    return Job(key, policy, codec, note={**noted(message, queue), BODY: body})

@@ -22,12 +22,13 @@ from onceward.core.held import Held
 from onceward.core.job import Job
 from onceward.decorator import Guarded
 from onceward.errors import ConfigurationError, MissingKey, StoreError
+from onceward.model.aside import MESSAGE
 from onceward.model.fingerprint import fingerprint, parts
 from onceward.model.key import make_key
 from onceward.model.outcome import Outcome
 from onceward.model.sources import Payload
 
-from .aside import MESSAGE, noted, parked_job
+from .aside import noted, parked_job
 from .broker import is_cancelled
 from .driver import Driver
 from .hand import Hand

@@ -10,10 +10,12 @@ from onceward.errors import ConfigurationError
 from onceward.model import transitions
 from onceward.model.audit import AuditEntry, AuditFilter, Signature
 from onceward.model.counts import Counted, Sheet
-from onceward.model.newest import Delivery, Keep, Ruled, Standing
+from onceward.model.newest import Delivery, Keep, Mark, Ruled, Standing
 from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Seen, State, Verdict
 from onceward.ports import (
+    NO_BOUND,
     AnySettlement,
+    Bounds,
     Clock,
     Filter,
     JoinedStore,
@@ -22,6 +24,7 @@ from onceward.ports import (
     KeepsNewest,
     Notifies,
     Page,
+    ShowsNewest,
     Store,
     World,
 )
@@ -45,6 +48,7 @@ class CachedStore:
     def _front(self, store: Store, results: _Results) -> None:
         self.name = f"{store.name} (cached)"
         self.inline = store.inline
+        self.largest = store.largest if isinstance(store, Bounds) else NO_BOUND
         self._store = store
         self._results = results
 
@@ -131,6 +135,19 @@ class CachedStore:
 
     async def expire_newest(self, limit: int, *, timeout: float) -> int:
         return await self._store.expire_newest(limit, timeout=timeout) if isinstance(self._store, KeepsNewest) else 0
+
+    async def entities(
+        self, scope: str, *, cursor: bytes | None, limit: int, timeout: float
+    ) -> tuple[list[Standing], bytes | None]:
+        return await self._shown_behind().entities(scope, cursor=cursor, limit=limit, timeout=timeout)
+
+    async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[Mark | None]:
+        return await self._shown_behind().marks(ids, timeout=timeout)
+
+    def _shown_behind(self) -> ShowsNewest:
+        if not isinstance(self._store, ShowsNewest):
+            raise ConfigurationError(f"{self._store.name} cannot list entities and messages")
+        return self._store
 
     def _newest_behind(self) -> KeepsNewest:
         if not isinstance(self._store, KeepsNewest):

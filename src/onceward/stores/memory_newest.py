@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 
 from onceward.errors import StoreFull
-from onceward.model.newest import Delivery, Keep, Mark, Ruled, Rulings, Standing, rule
+from onceward.model.newest import Delivery, Keep, Mark, Ruled, Rulings, Standing, paged, rule
 from onceward.model.ordering import content_of
 from onceward.ports import Clock
 
@@ -42,6 +42,19 @@ class MemoryNewest:
 
     async def expire_newest(self, limit: int, *, timeout: float) -> int:  # noqa: ARG002 (never waits)
         return self._alone(self._expire, limit, self._clock.now())
+
+    async def entities(
+        self,
+        scope: str,
+        *,
+        cursor: bytes | None,
+        limit: int,
+        timeout: float,  # noqa: ARG002 (never waits)
+    ) -> tuple[list[Standing], bytes | None]:
+        return paged(self._alone(self._entities, scope, cursor or b"", limit), limit)
+
+    async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[Mark | None]:  # noqa: ARG002 (never waits)
+        return self._alone(self._known, ids, self._clock.now())
 
     # ── the same, alone ──
 
@@ -92,6 +105,14 @@ class MemoryNewest:
     def _newest(self, ids: Sequence[bytes], now: int) -> list[Standing | None]:
         found = (self._standings.get(id) for id in ids)
         return [None if one is None or (one.expires_at is not None and one.expires_at <= now) else one for one in found]
+
+    def _entities(self, scope: str, after: bytes, limit: int) -> list[Standing]:
+        found = (one for one in self._standings.values() if one.value is not None and one.scope == scope)
+        return heapq.nsmallest(limit, (one for one in found if one.id > after), key=lambda one: one.id)
+
+    def _known(self, ids: Sequence[bytes], now: int) -> list[Mark | None]:
+        found = (self._marks.get(id) for id in ids)
+        return [one if one is not None and now < one.expires_at else None for one in found]
 
     def _expire(self, limit: int, now: int) -> int:
         gone = 0

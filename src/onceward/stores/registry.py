@@ -21,9 +21,11 @@ _BUILT_IN = {
     "postgres": "onceward.stores.postgres",
 }
 _BUILT_IN |= dict.fromkeys(("redis", "rediss", "unix"), "onceward.stores.redis")
+_BUILT_IN["firestore"] = "onceward.stores.firestore"
 _EXTRAS: dict[str, str] = {
     "redis": "redis", "rediss": "redis", "unix": "redis", "postgresql": "postgres", "postgres": "postgres"
 }  # fmt: skip
+_EXTRAS["firestore"] = "firestore"
 
 
 def open_store(url: str | None = None) -> Store:

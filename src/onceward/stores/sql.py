@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
@@ -53,6 +54,18 @@ def _stranger(row: Row, error: Exception) -> Record:
     raise StoreBroken(
         "a record holds what no Onceward of its version writes", key=str(row[_KEY]), hint="was it edited by hand?"
     ) from error
+
+
+def records_of(rows: Iterable[Row]) -> tuple[list[Record], tuple[str, ...]]:
+    """Those that can be read, and the keys of the others."""
+    found: list[Record] = []
+    unreadable: list[str] = []
+    for row in rows:
+        try:
+            found.append(record_of(row))
+        except StoreBroken:
+            unreadable.append(str(row[_KEY]))
+    return found, tuple(unreadable)
 
 
 def salvaged(row: Row) -> Record:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from onceward.errors import InvalidKey
+from onceward.errors import InvalidKey, SourceError
 
 from .table import ColumnType, Table
 
@@ -60,7 +60,7 @@ def checked_rows(table: Table, rows: Iterable[Mapping[str, Any]]) -> Iterator[tu
         values = _checked(row, checks, table, number)
         key = tuple(values[place] for place in keys)
         if None in key:
-            raise InvalidKey(f"row {number} has no {table.key[key.index(None)]}, which is the key of {table.name}")
+            raise SourceError(f"row {number} has no {table.key[key.index(None)]}, which is the key of {table.name}")
         yield key, values
 
 
@@ -79,7 +79,7 @@ def keys_of(table: Table, keys: Iterable[Any]) -> list[Tuple]:
 def _checked(row: Mapping[str, Any], checks: list[tuple[str, Check]], table: Table, number: int) -> Tuple:
     unknown = row.keys() - table.columns.keys()
     if unknown:
-        raise InvalidKey(f"row {number} has {', '.join(sorted(map(str, unknown)))}, which {table.name} has not")
+        raise SourceError(f"row {number} has {', '.join(sorted(map(str, unknown)))}, which {table.name} has not")
     values = []
     for name, check in checks:
         value = row.get(name)
@@ -87,7 +87,7 @@ def _checked(row: Mapping[str, Any], checks: list[tuple[str, Check]], table: Tab
             values.append(None if value is None else check(value))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             kind = table.columns[name]
-            raise InvalidKey(f"row {number}: {name} is no {kind}: {error}", hint=f"it holds {kind}") from error
+            raise SourceError(f"row {number}: {name} is no {kind}: {error}", hint=f"it holds {kind}") from error
     return tuple(values)
 
 

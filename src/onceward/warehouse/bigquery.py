@@ -6,41 +6,35 @@
     answer    SELECT: what the record says
 
 The record is the truth; the job ids save work. A job that is sent again under its id is the same job, so a lost answer
-costs nothing, and two who do the same load at once wait for one job. A job that was aborted stays so for ever: the next
+costs nothing, and two who do the same load at once wait for one job. A job that has failed stays so for ever: the next
 attempt has the next number.
 """
 
 from __future__ import annotations
 
 import hashlib
-import random
-import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from itertools import count
 from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
-from onceward.errors import SourceError, StoreBroken, StoreUnavailable
+from onceward.errors import SourceError, StoreBroken, StoreError, StoreNotSetUp
 
 from . import bigquery_sql as sql
 from .batch import Batch, Tuple, batch_of
 from .bigquery_comparing import BigQueryComparing
-from .bigquery_jobs import Aborted, Jobs, driver
+from .bigquery_driver import driver
+from .bigquery_jobs import Jobs
 from .bigquery_url import parse
 from .comparing import Rows
 from .loading import LOADS, by_key, checked, plain_columns, refuse_other_columns, refused, replayed, wanted_keys
 from .port import Fingerprinting, Loaded, Merged
 from .table import ColumnType, Table
 
-TRIES: Final = 12
-"""At a merge in whose way others come: each time, one of those has gone on."""
-
-PAUSE: Final = 0.1  # seconds, doubled each time
-LONGEST_PAUSE: Final = 10.0
 STAGED_FOR: Final = timedelta(hours=6)
 """BigQuery itself removes what a killed loader has left."""
 
@@ -61,13 +55,23 @@ class BigQueryWarehouse:
         self._driver = driver()
         self._place = place = parse(url)
         self.name = place.name
+        self.client = self._opened()
+        self._jobs = Jobs(self.client, self.name, place.timeout)
+        self._jobs.location = self._make_dataset(place.dataset)  # jobs of other regions are found only if it is told
+        self._make(place.dataset, LOADS, sql.LOADS)
+
+    def _opened(self) -> Any:
+        place = self._place
         settings: dict[str, Any] = {}
         if place.endpoint is not None:
             settings = {"credentials": self._driver.Anonymous(), "client_options": {"api_endpoint": place.endpoint}}
-        self.client: Any = self._driver.Client(place.project, location=place.location, **settings)
-        self._jobs = Jobs(self.client, self.name, place.timeout)
-        self._make_dataset(place.dataset)
-        self._make(place.dataset, LOADS, sql.LOADS)
+        try:
+            return self._driver.Client(place.project, location=place.location, **settings)
+        except self._driver.AuthError as error:
+            raise StoreNotSetUp(
+                f"{self.name}: no credentials ({error})",
+                hint="set GOOGLE_APPLICATION_CREDENTIALS, or log in with gcloud",
+            ) from error
 
     def prepare(self, table: Table) -> None:
         dataset, name = self._parts(table)
@@ -126,7 +130,10 @@ class BigQueryWarehouse:
                 self._drop(one)
 
     def _drop(self, staging: str) -> None:
-        self._jobs.asked(lambda: self.client.delete_table(self._id(staging), not_found_ok=True, retry=None))
+        with suppress(StoreError):  # the load is done; what is left goes by itself
+            self._jobs.asked(
+                lambda: self.client.delete_table(self._id(staging), not_found_ok=True, **self._jobs.request)
+            )
 
     def _merged(self, load_id: str, batch: Batch, staging: str, nonce: str, *, whole: bool = False) -> Loaded:
         table = batch.table
@@ -136,31 +143,19 @@ class BigQueryWarehouse:
         )
         script = sql.load(places, table, _record(load_id, batch, nonce), whole=whole)
         job = f"onceward_load_{_digest(self.name, load_id, table.name, batch.digest)}"
-        tries = 0
-        for attempt in count():
-            try:
-                self._jobs.run(f"{job}_{attempt}", script)
-            except Aborted as error:
-                tries += error.is_ours
-                if tries == TRIES:
-                    raise StoreUnavailable(
-                        f"{self.name}: somebody else was faster, {tries} times",
-                        key=load_id,
-                        hint="the load may be repeated under the same id",
-                    ) from error
-                if error.is_ours:
-                    time.sleep(random.uniform(0, min(PAUSE * 2**tries, LONGEST_PAUSE)))  # noqa: S311 (a pause)
-                continue
+        number = -1
+        while True:
+            number = self._jobs.run(job, script, first=number + 1)
             loaded = self._answer(load_id, batch, nonce)
             if loaded is not None:
-                return loaded  # else the record was deleted since that job: a new one
-        raise AssertionError  # there is no last number
+                return loaded  # else its record was deleted since: that job has done its work, and this is another load
 
     def _answer(self, load_id: str, batch: Batch, nonce: str) -> Loaded | None:
         found = self._jobs.rows(sql.find_load(self._quoted(LOADS)), load_id=load_id)
         if not found:
             return None
-        table, digest, *did, whose = found[0]
+        name = batch.table.name
+        table, digest, *did, whose = min(found, key=lambda row: row[0] != name)  # two tables at once under one id: ours
         loaded = replayed(load_id, batch, table, digest, tuple(did))
         return replace(loaded, replayed=False) if whose == nonce else loaded
 
@@ -197,19 +192,21 @@ class BigQueryWarehouse:
         )
         table.expires = expires
 
-        return self._jobs.asked(lambda: list(self.client.create_table(table, exists_ok=True, retry=None).schema))
+        made = self._jobs.asked(lambda: self.client.create_table(table, exists_ok=True, **self._jobs.request))
+        return list(made.schema)
 
-    def _make_dataset(self, dataset: str) -> None:
-        """Asked for first: to make one takes a right that a loader need not have."""
+    def _make_dataset(self, dataset: str) -> str | None:
+        """Where it is. Asked for first: to make one takes a right that a loader need not have."""
         reference = f"{self._place.project}.{dataset}"
 
-        def make() -> None:
+        def make() -> Any:
             try:
-                self.client.get_dataset(reference, retry=None)
+                return self.client.get_dataset(reference, **self._jobs.request)
             except self._driver.errors.NotFound:
-                self.client.create_dataset(reference, exists_ok=True, retry=None)
+                return self.client.create_dataset(reference, exists_ok=True, **self._jobs.request)
 
-        self._jobs.asked(make)
+        location: str | None = self._jobs.asked(make).location
+        return location
 
     def _parts(self, table: Table) -> tuple[str, str]:
         dataset, _, name = table.name.rpartition(".")

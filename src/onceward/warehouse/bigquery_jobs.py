@@ -5,30 +5,32 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import TimeoutError as TookTooLong
 from datetime import datetime
+from itertools import count
 from typing import Any, Final, TypeVar
 
-from onceward.errors import MissingExtra, StoreBroken, StoreNotSetUp, StoreUnavailable
+from onceward.errors import OncewardError, StoreBroken, StoreNotSetUp, StoreUnavailable
+
+from .bigquery_driver import driver
 
 T = TypeVar("T")
 
+REQUEST: Final = 60.0  # seconds for one request; a job may take longer
 SENDINGS: Final = 4
 """Of one request, if no answer comes: its job has an id, so it is done once."""
 
-PAUSE: Final = 0.2  # seconds, doubled each time
+TRIES: Final = 12
+"""At a transaction in whose way others come: each time, one of those has gone on."""
+
+PAUSE: Final = 0.1  # seconds, doubled each time
+LONGEST_PAUSE: Final = 10.0
+BETWEEN_LOOKS: Final = 1.0  # seconds at most, at a job that runs
+
 CONFLICTS: Final = ("concurrent update", "concurrent transaction", "Could not serialize")
 """What BigQuery says to the one of two transactions that it aborts."""
 
 BUSY: Final = frozenset({"rateLimitExceeded", "quotaExceeded", "jobRateLimitExceeded", "backendError", "internalError"})
-
-
-class Aborted(Exception):
-    """Somebody else's transaction was in the way: nothing of this job was done. `is_ours`: begun by this call."""
-
-    def __init__(self, said: str) -> None:
-        super().__init__(said)
-        self.is_ours = False
+AGAIN: Final = "the load may be repeated under the same id"
 
 
 class Jobs:
@@ -39,7 +41,9 @@ class Jobs:
         self._name = name
         self._bigquery = driver()
         self._timeout = timeout
-        self._settings: dict[str, Any] = {"retry": None, "timeout": timeout}
+        self.location: str | None = None
+        self.request: dict[str, Any] = {"retry": None, "timeout": min(timeout, REQUEST)}
+        """For every request: the client's own repetitions would not know what is safe here."""
 
     def rows(self, sql: str, **parameters: str) -> list[tuple[Any, ...]]:
         """What a query answers that changes nothing: asked again as often as need be."""
@@ -48,7 +52,8 @@ class Jobs:
             found = self._client.query_and_wait(
                 sql,
                 job_config=self._config(parameters),
-                api_timeout=self._timeout,
+                location=self.location,
+                api_timeout=self.request["timeout"],
                 wait_timeout=self._timeout,
                 retry=None,
                 job_retry=None,
@@ -65,36 +70,61 @@ class Jobs:
         )
 
         def ask() -> list[tuple[Any, ...]]:
-            job = self._client.query(sql, job_config=config, job_retry=None, **self._settings)
-            return [tuple(row) for row in job.result(job_retry=None, **self._settings)]
+            job = self._client.query(sql, job_config=config, location=self.location, job_retry=None, **self.request)
+            return [tuple(row) for row in job.result(job_retry=None, **self.request)]
 
         return self.asked(ask)
 
-    def run(self, job_id: str, sql: str, **parameters: str) -> None:
-        """The job of this id, done: by this call, by an earlier one, or by somebody else's."""
-        is_ours = True
+    def run(self, job: str, sql: str, first: int = 0, **parameters: str) -> int:
+        """Done: by this call, by an earlier one, or by somebody else's; the answer is the number in the job's id.
 
-        def done() -> None:
-            nonlocal is_ours
+        A job that has failed stays failed for ever, so what comes again has the next number. Only what fails by this
+        call is an error: what failed before may have been mended since.
+        """
+        tries = 0
+        for number in count(first):
+            is_ours, error = self._ended(f"{job}_{number}", sql, parameters)
+            if error is None:
+                return number
+            if not is_ours:
+                continue
+            if not self._is_passing(error):
+                raise self._explained(error, job) from error
+            tries += 1
+            if tries == TRIES:
+                said = f"{self._name}: somebody else was faster, {tries} times ({_first_line(error)})"
+                raise StoreUnavailable(said, key=job, hint=AGAIN) from error
+            time.sleep(random.uniform(0, min(PAUSE * 2**tries, LONGEST_PAUSE)))  # noqa: S311 (a pause)
+        raise AssertionError  # there is no last number
+
+    def _ended(self, job_id: str, sql: str, parameters: dict[str, str]) -> tuple[bool, Exception | None]:
+        """Whether this call has begun it, and what it failed with."""
+        config = self._config(parameters)
+
+        def send() -> tuple[bool, Any]:
             try:
-                job = self._client.query(
-                    sql, job_id=job_id, job_config=self._config(parameters), job_retry=None, **self._settings
+                sent = self._client.query(
+                    sql, job_id=job_id, job_config=config, location=self.location, job_retry=None, **self.request
                 )
             except self._bigquery.errors.Conflict:  # it was sent before: look at that one
-                is_ours = False
-                job = self._known(job_id)
-            job.result(job_retry=None, **self._settings)
+                return False, self._known(job_id)
+            return True, sent
 
-        try:
-            self.asked(done, job_id)
-        except Aborted as error:
-            error.is_ours = is_ours
-            raise
+        is_ours, job = self.asked(send, job_id)
+        deadline, pause = time.monotonic() + self._timeout, PAUSE / 2
+        while not self.asked(lambda: bool(job.done(**self.request)), job_id):
+            if time.monotonic() > deadline:
+                raise StoreUnavailable(
+                    f"{self._name}: the job {job_id} is still running", hint=f"{AGAIN}, and then waits for that job"
+                )
+            time.sleep(pause)
+            pause = min(2 * pause, BETWEEN_LOOKS)
+        return is_ours, job.exception()
 
     def _known(self, job_id: str) -> Any:
         errors = self._bigquery.errors
         try:
-            return self._client.get_job(job_id, **self._settings)
+            return self._client.get_job(job_id, location=self.location, **self.request)
         except errors.NotFound as error:  # it happens for a moment
             raise errors.ServiceUnavailable(f"the job {job_id} is there and cannot be found") from error
 
@@ -102,38 +132,36 @@ class Jobs:
         values = [self._bigquery.ScalarQueryParameter(name, "STRING", value) for name, value in parameters.items()]
         return self._bigquery.QueryJobConfig(query_parameters=values, use_query_cache=False)
 
+    # ── trouble ──
+
     def asked(self, ask: Callable[[], T], key: str | None = None) -> T:
         """Repeated while no answer comes: whatever is asked here may be asked twice."""
-        errors = self._bigquery.errors
         for sending in range(1, SENDINGS + 1):
             try:
                 return ask()
-            except (errors.GoogleAPIError, *self._bigquery.no_answer, TookTooLong) as error:
+            except self._bigquery.any_error as error:
                 if not self._is_away(error) or sending == SENDINGS:
                     raise self._explained(error, key) from error
                 time.sleep(random.uniform(0, PAUSE * 2**sending))  # noqa: S311 (so that two do not come again together)
         raise AssertionError  # the last sending was answered or raised
 
-    def _is_away(self, error: Exception) -> bool:
-        errors = self._bigquery.errors
-        is_busy = bool(BUSY.intersection(one.get("reason") for one in getattr(error, "errors", ())))
-        return is_busy or not isinstance(error, errors.GoogleAPIError) or isinstance(error, errors.ServerError)
+    def _is_passing(self, error: Exception) -> bool:
+        return self._is_away(error) or any(one in str(error) for one in CONFLICTS)
 
-    def _explained(self, error: Exception, key: str | None) -> Exception:
+    def _is_away(self, error: Exception) -> bool:
+        known = self._bigquery
+        is_busy = bool(BUSY.intersection(one.get("reason") for one in getattr(error, "errors", ())))
+        return is_busy or isinstance(error, (*known.no_answer, known.errors.ServerError, known.errors.RetryError))
+
+    def _explained(self, error: Exception, key: str | None) -> OncewardError:
         errors = self._bigquery.errors
-        said = str(error).partition("\n")[0]
-        if any(one in said for one in CONFLICTS):
-            return Aborted(said)
+        said = f"{self._name}: {_first_line(error)}"
         if self._is_away(error):
-            hint = "the load may be repeated under the same id"
-            return StoreUnavailable(f"{self._name}: {said}", key=key, hint=hint)
-        if isinstance(error, errors.NotFound | errors.Forbidden | errors.Unauthorized):
-            return StoreNotSetUp(
-                f"{self._name}: {said}",
-                key=key,
-                hint="make the dataset; give the rights that the page about BigQuery lists",
-            )
-        return StoreBroken(f"{self._name}: {said}", key=key, hint="look at the message of BigQuery")
+            return StoreUnavailable(said, key=key, hint=AGAIN)
+        if isinstance(error, errors.NotFound | errors.Forbidden | errors.Unauthorized | self._bigquery.AuthError):
+            hint = "make the dataset; give the account the rights that the page about BigQuery lists"
+            return StoreNotSetUp(said, key=key, hint=hint)
+        return StoreBroken(said, key=key, hint="look at the message of BigQuery")
 
 
 def _type_of(value: Any) -> str:
@@ -141,29 +169,5 @@ def _type_of(value: Any) -> str:
     return next((name for kind, name in kinds if isinstance(value, kind)), "STRING")
 
 
-class Driver:
-    """What we use of google-cloud-bigquery."""
-
-    def __init__(self) -> None:
-        import requests
-        from google.api_core import exceptions
-        from google.auth import credentials
-        from google.auth.exceptions import TransportError
-        from google.cloud import bigquery
-
-        self.Client = bigquery.Client
-        self.DatasetReference = bigquery.DatasetReference.from_string
-        self.QueryJobConfig = bigquery.QueryJobConfig
-        self.ScalarQueryParameter = bigquery.ScalarQueryParameter
-        self.SchemaField = bigquery.SchemaField
-        self.Table = bigquery.Table
-        self.Anonymous = credentials.AnonymousCredentials
-        self.errors = exceptions
-        self.no_answer = (requests.exceptions.RequestException, TransportError, ConnectionError)
-
-
-def driver() -> Any:
-    try:
-        return Driver()
-    except ModuleNotFoundError as error:
-        raise MissingExtra("google-cloud-bigquery is not installed", hint="install onceward[bigquery]") from error
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0][:500]

@@ -8,7 +8,7 @@ from onceward.errors import ConfigurationError
 
 from .port import Warehouse
 
-EXAMPLES = "write duckdb:///relative.duckdb, duckdb:////absolute/path.duckdb, duckdb://:memory: or postgresql://…"
+EXAMPLES = "write duckdb:///relative.duckdb, duckdb:////absolute/path.duckdb, sqlite:///house.db or postgresql://…"
 MEMORY = ":memory:"
 
 
@@ -19,6 +19,10 @@ def open_warehouse(url: str) -> Warehouse:
         from .duck import DuckWarehouse  # each driver is paid for by those who use it
 
         return DuckWarehouse(_path(url))
+    if scheme == "sqlite":
+        from .sqlite import SQLiteWarehouse
+
+        return SQLiteWarehouse(url)
     if urlsplit(url).scheme in ("postgresql", "postgres"):
         from .postgres import PostgresWarehouse
 

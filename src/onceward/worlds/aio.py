@@ -39,12 +39,11 @@ class LoopGate:
             return
 
     async def wait(self, seconds: float) -> None:
+        alarm = self._loop.call_later(seconds, self._event.set)  # not `asyncio.timeout`, which asks for a task
         try:
-            async with asyncio.timeout(seconds):
-                await self._event.wait()
-        except TimeoutError:
-            return
+            await self._event.wait()
         finally:
+            alarm.cancel()
             self._event.clear()
 
 

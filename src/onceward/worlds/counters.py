@@ -36,7 +36,7 @@ class Counters:
         if not isinstance(store, KeepsCounts):
             raise ConfigurationError(
                 f"{store.name} cannot keep counters",
-                hint="use memory://, sqlite:///…, postgresql://… or redis://…, or leave counters= out",
+                hint="use memory://, sqlite:///…, postgresql://…, redis://… or firestore://…, or leave counters= out",
             )
         self._store: Store = store
         self._bus = bus

@@ -9,6 +9,15 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 
+class Landing(asyncio.Future[T]):
+    """A future that `Finishing` waits for as it is: it makes that no cancellation reaches it."""
+
+    stays = False
+
+    def cancel(self, msg: Any = None) -> bool:
+        return False if self.stays else super().cancel(msg)
+
+
 class Finishing(Generic[T]):
     """Awaited, it gives the value and the cancellation that came in between, which is the caller's to raise.
 
@@ -31,6 +40,12 @@ class Finishing(Generic[T]):
                     try:
                         yield
                     except asyncio.CancelledError as error:
+                        self._note(error)
+                elif type(wanted) is Landing:
+                    wanted.stays = True
+                    try:
+                        yield wanted
+                    except asyncio.CancelledError as error:  # not before it was done
                         self._note(error)
                 else:
                     yield from self._wait(wanted)

@@ -1,10 +1,10 @@
 """Group commit among the tasks of an event loop: what arrives while a call is under way flies with the next.
 
-A flight belongs to no passenger: whoever is cancelled disturbs nobody. The first call takes off in the loop's next
-turn, so that what was started together goes together. A store whose calls follow each other on the wire may have
-several flights in the air, each with fewer aboard: while one is answered, the next is served. A flight that fails is
-repeated, each request alone, with the same nonce: one bad item fails alone. Whose time is over leaves the queue;
-whoever is in the air has to land.
+A flight belongs to no passenger: whoever is cancelled disturbs nobody. A call takes off in the loop's next turn, so
+that what was started together goes together. A store whose calls follow each other on the wire may have several
+flights in the air, each with fewer aboard: while one is answered, the next is served. There, who finds nobody in the
+air takes off at once. A flight that fails is repeated, each request alone, with the same nonce: one bad item fails
+alone. Whose time is over leaves the queue; whoever is in the air has to land.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from __future__ import annotations
 import asyncio
 import time
 import weakref
-from asyncio import AbstractEventLoop, Future, Task, TimerHandle
+from asyncio import AbstractEventLoop, Future, TimerHandle
 
 from onceward.errors import StoreUnavailable
 from onceward.model.record import Answer
 from onceward.ports import AnyRequest, Send
 
+from .finishing import Landing
 from .lane import MOST, Queue, Waiting
+from .steps import Steps
 
 SEATS = 32  # of a flight that is not alone: enough to share the cost of a call, few enough to overlap
 
@@ -51,7 +53,7 @@ class LoopLane:
         runway = self._runways.get(loop)
         if runway is None:
             runway = self._runways[loop] = Runway(self._send, self._flights)
-        return runway.board(Passenger(request, loop.create_future(), time.monotonic() + timeout))
+        return runway.board(Passenger(request, Landing(loop=loop), time.monotonic() + timeout))
 
 
 class Runway:
@@ -63,13 +65,16 @@ class Runway:
         self._seats = MOST if most == 1 else SEATS
         self._queue: Queue[Passenger] = Queue()
         self._aboard: list[list[Passenger]] = []
-        self._flights: set[Task[None]] = set()
+        self._flights = 0
         self._boarding = False  # a flight was called, and has not taken its passengers yet
         self._alarm: TimerHandle | None = None
 
     def board(self, one: Passenger) -> Future[list[Answer]]:
         self._queue.add(one)
-        if self._boarding or len(self._flights) >= self._most:
+        if not self._flights and self._most > 1:  # who is alone has nobody to wait for, and others may follow
+            self._flights = 1
+            self._depart()
+        elif self._boarding or self._flights >= self._most:
             self._mind(one)
         else:
             self._take_off()
@@ -77,10 +82,11 @@ class Runway:
 
     def _take_off(self) -> None:
         self._boarding = True
-        flight = asyncio.ensure_future(self._fly())
-        if not flight.done():  # an eager one may be over already
-            self._flights.add(flight)
-            flight.add_done_callback(self._flights.discard)
+        self._flights += 1
+        asyncio.get_running_loop().call_soon(self._depart)
+
+    def _depart(self) -> None:
+        Steps(self._fly()).step()
 
     async def _fly(self) -> None:
         aboard: list[Passenger] = []
@@ -89,10 +95,12 @@ class Runway:
             while self._queue.first() is not None:
                 aboard[:] = [one for one in self._queue.take(self._seats) if not one.future.done()]
                 self._boarding = False
-                if len(self._flights) < self._most and self._queue.first() is not None:
+                if self._flights < self._most and self._queue.first() is not None:
                     self._take_off()
                 await self._serve(aboard)
-        except asyncio.CancelledError:  # by whoever ends all tasks, and waits until they have cleaned up
+        except GeneratorExit:  # the loop is gone, and with it everybody aboard
+            raise
+        except BaseException:  # Ctrl-C, or whoever ends all tasks has ended one of the store's: those aboard go again
             self._queue.put_back([one for one in aboard if not one.future.done()])
             self._land(aboard)
             if self._queue.first() is not None:
@@ -101,9 +109,7 @@ class Runway:
         self._land(aboard)
 
     def _land(self, aboard: list[Passenger]) -> None:
-        task = asyncio.current_task()
-        if task is not None:
-            self._flights.discard(task)
+        self._flights -= 1
         self._boarding = False
         self._aboard = [others for others in self._aboard if others is not aboard]
         if not self._aboard:

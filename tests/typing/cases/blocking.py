@@ -319,7 +319,14 @@ def charge_step(step: StepRun) -> Receipt:
     return Receipt(step.attempt)
 
 
-def refund_step(step: StepRun) -> None: ...
+def refund_step(step: StepRun[Receipt]) -> None:
+    assert_type(step.result, Receipt)
+    number: int = step.result  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+    assert_type(number, int)
+
+
+def unsaid_step(step: StepRun) -> None:
+    assert_type(step.result, Any)
 
 
 booking = once.saga("booking", Step("charge", charge_step, undo=refund_step), key="booking:{n}", lease="1m")

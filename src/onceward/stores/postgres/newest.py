@@ -1,6 +1,7 @@
 """The newest state of entities: see what a batch is about, let `model.newest` rule, write if it is still so.
 
-A batch looks without a lock first, and what changes nothing ends there. What it has to write goes into one transaction,
+A batch looks without a lock first, and what changes nothing ends there; a large one of which the connection knows all
+entities does not even look. What it has to write goes into one transaction,
 in which every state is written only over the order that was met and every mark only if nobody has it. If somebody else
 was faster, all of it is undone, and the batch goes the other way: it holds its entities first and looks then.
 
@@ -11,16 +12,17 @@ one pass; what has expired is deleted last, and waits for nobody.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
 from onceward.errors import StoreUnavailable
-from onceward.model.newest import NO_MARK, Delivery, Keep, Ruled, Rulings, Standing, rule
+from onceward.model.newest import NO_MARK, Delivery, Keep, Mark, Ruled, Rulings, Standing, paged, rule
 from onceward.model.ordering import content_of
 
 from .faults import Refused
+from .orders import Recalled
 from .statements import Statement, Statements
 from .upkeep import Turn, in_chunks
 from .wire import Call, Rows
@@ -46,34 +48,59 @@ class Batch:
 
     def __init__(self, statements: Statements, deliveries: Sequence[Delivery], keep: Keep, now: int | None) -> None:
         self._statements = statements
-        self._deliveries = deliveries
+        self.deliveries = deliveries
         self._keep = keep
         self._given_now = now
         self._now = 0
-        self._met: dict[bytes, bytes] = {}
+        self._met: Mapping[bytes, bytes] = {}
         self._rulings = Rulings([], {}, {})
 
     @property
     def answers(self) -> list[Ruled]:
         return self._rulings.answers
 
+    @property
+    def newest(self) -> Mapping[bytes, Delivery]:
+        return self._rulings.newest
+
     # ── what is seen ──
 
     def hold(self) -> Call:
-        entities = {one.id: one for one in self._deliveries}
+        entities = {one.id: one for one in self.deliveries}
         ids = sorted(entities)
         values = ids, [entities[id].scope for id in ids], [entities[id].entity for id in ids]
         return self._statements.newest_hold, values
 
     def look(self) -> Call:
-        marks = {one.message for one in self._deliveries}
-        marks.update([one.event for one in self._deliveries])
+        marks = {one.message for one in self.deliveries}
+        marks.update([one.event for one in self.deliveries])
         marks.discard(NO_MARK)
-        ids = sorted({one.id for one in self._deliveries})
+        ids = sorted({one.id for one in self.deliveries})
         return self._statements.newest_look, (self._given_now, ids, sorted(marks))
 
     def judge(self, rows: Rows) -> bool:
         """By what `look` has shown; tells whether anything is to be written."""
+        orders, marks, closed = self._seen(rows)
+        self._rulings = rule(self.deliveries, orders, marks, self._now, closed)
+        return bool(self._rulings.newest or self._rulings.marks)
+
+    def look_up(self, unknown: list[bytes]) -> Call:
+        """Only these entities, and no marks."""
+        return self._statements.newest_look, (self._given_now, unknown, [])
+
+    def guess(self, recalled: Recalled, rows: Rows) -> bool:
+        """By what is recalled, and what `look_up` has shown; False if that does not do, or nothing is to be written."""
+        if rows:
+            orders, _, _ = self._seen(rows)
+            if len(orders) != len(rows) - 1:  # the first is the time: some have expired, or are a newer version's
+                return False
+            recalled.saw(orders, self._now)
+        self._now = recalled.now() if self._given_now is None else self._given_now
+        self._met = recalled.orders
+        self._rulings = rule(self.deliveries, recalled.orders, {}, self._now)
+        return bool(self._rulings.newest)
+
+    def _seen(self, rows: Rows) -> tuple[dict[bytes, bytes], dict[bytes, bytes], set[bytes]]:
         orders: dict[bytes, bytes] = {}
         marks: dict[bytes, bytes] = {}
         met: dict[bytes, bytes] = {}
@@ -90,8 +117,7 @@ class Batch:
             else:
                 self._now = now
         self._met = met
-        self._rulings = rule(self._deliveries, orders, marks, self._now, closed)
-        return bool(self._rulings.newest or self._rulings.marks)
+        return orders, marks, closed
 
     # ── what is written ──
 
@@ -132,7 +158,7 @@ class Batch:
         return [rows[0][0] for rows in replies] == wanted
 
     def sweep(self) -> Call:
-        return self._statements.newest_expire, (self._given_now, SWEEP * len(self._deliveries))
+        return self._statements.newest_expire, (self._given_now, SWEEP * len(self.deliveries))
 
 
 class PostgresNewest:
@@ -155,12 +181,22 @@ class PostgresNewest:
     async def expire_newest(self, limit: int, *, timeout: float) -> int:
         return await in_chunks(partial(self._with, time.monotonic() + timeout, _expire), limit)
 
+    async def entities(
+        self, scope: str, *, cursor: bytes | None, limit: int, timeout: float
+    ) -> tuple[list[Standing], bytes | None]:
+        return paged(await self._with(time.monotonic() + timeout, _entities, scope, cursor or b"", limit), limit)
+
+    async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[Mark | None]:
+        found: list[Mark | None] = await self._with(time.monotonic() + timeout, _known, ids)
+        return found
+
     async def _kept(self, turn: Turn, deliveries: Sequence[Delivery], keep: Keep) -> list[Ruled]:
         batch = Batch(turn.table.statements, deliveries, keep, turn.now)
-        if not self._crowd or len(deliveries) <= FEW:
-            statement, values = batch.look()
-            if not batch.judge(await turn.rows(statement, *values)):
-                return batch.answers
+        if len(deliveries) > FEW and not self._crowd and await _guess_and_write(turn, batch):
+            return batch.answers
+        looks = not self._crowd or len(deliveries) <= FEW
+        if looks and not batch.judge(await _rows(turn, batch.look())):
+            return batch.answers
         if not self._crowd:
             if await _write(turn, batch):
                 return batch.answers
@@ -171,12 +207,32 @@ class PostgresNewest:
         return batch.answers
 
 
+async def _rows(turn: Turn, call: Call) -> Rows:
+    statement, values = call
+    return await turn.rows(statement, *values)
+
+
 # ── one transaction ──
 
 
 async def _write(turn: Turn, batch: Batch) -> bool:
     """By what was seen before; False, and nothing is written, if that is not so any more."""
     return await _whole(turn, _written(turn, batch, _begin(turn)))
+
+
+async def _guess_and_write(turn: Turn, batch: Batch) -> bool:
+    """Without a look at what the connection has seen before. Behind a pooler, nobody knows whose connection it is."""
+    recalled = turn.wire.recalled
+    if not turn.wire.prepares or not recalled.serves(batch.deliveries):
+        return False
+    unknown = recalled.unknown(batch.deliveries)
+    if not batch.guess(recalled, await _rows(turn, batch.look_up(unknown)) if unknown else []):
+        return False
+    if not await _write(turn, batch):
+        recalled.was_wrong()
+        return False
+    recalled.wrote(batch.newest)
+    return True
 
 
 async def _hold_and_write(turn: Turn, batch: Batch) -> bool:
@@ -227,6 +283,16 @@ async def _standings(turn: Turn, ids: Sequence[bytes]) -> list[Standing | None]:
 def standings(rows: Rows, ids: Sequence[bytes]) -> list[Standing | None]:
     """What `newest` shows, in the order of the ids."""
     found = {row[0]: Standing(*row) for row in rows}
+    return [found.get(id) for id in ids]
+
+
+async def _entities(turn: Turn, scope: str, after: bytes, limit: int) -> list[Standing]:
+    return [Standing(*row) for row in await turn.rows(turn.table.statements.newest_entities, scope, after, limit)]
+
+
+async def _known(turn: Turn, ids: Sequence[bytes]) -> list[Mark | None]:
+    rows = await turn.rows(turn.table.statements.newest_known, turn.now, list(ids))
+    found = {row[0]: Mark(*row) for row in rows}
     return [found.get(id) for id in ids]
 
 

@@ -24,7 +24,8 @@ _NAMES: Final = ("claim", "claim_one", "complete", "complete_one",
                  "renew", "read", "lock", "write", "delete", "purgeable", "counts", "sign",
                  "count_more", "purge_audit", "advise", "create_one", "notify",
                  "newest", "newest_look", "newest_hold", "newest_move", "newest_mark",
-                 "newest_expire", "counters", "counters_keep", "counters_expire")  # fmt: skip
+                 "newest_expire", "newest_entities", "newest_known", "counters", "counters_keep",
+                 "counters_expire")  # fmt: skip
 
 
 class Statement:
@@ -76,6 +77,8 @@ class Statements:
     newest_move: Statement
     newest_mark: Statement
     newest_expire: Statement
+    newest_entities: Statement
+    newest_known: Statement
     counters: Statement
     counters_keep: Statement
     counters_expire: Statement

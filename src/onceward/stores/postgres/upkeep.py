@@ -13,7 +13,7 @@ from onceward.model.audit import KEEP_AUDIT, AuditEntry, AuditFilter, Signature,
 from onceward.model.cells import KEEP_UNFINISHED
 from onceward.model.record import AfterCrash, Answer, Record, Seen, State, Verdict
 from onceward.ports import AnySettlement, Filter, Order, Page, Remark
-from onceward.stores.sql import COLUMNS, record_of, salvaged
+from onceward.stores.sql import COLUMNS, Row, record_of, records_of, salvaged
 
 from . import schema
 from .faults import Refused
@@ -86,8 +86,9 @@ async def scan(turn: Turn, wanted: Filter, after: bytes | None, limit: int) -> P
     where.of(wanted)
     if after is not None:
         where.add("id > {}::bytea", after)
-    records, now = await _select(turn, f"WHERE {where} ORDER BY id LIMIT {limit + 1:d}", where)
-    return Page(records[:limit], records[limit - 1].id if len(records) > limit else None, now)
+    rows, now = await _select(turn, f"WHERE {where} ORDER BY id LIMIT {limit + 1:d}", where)
+    records, unreadable = records_of(rows[:limit])
+    return Page(records, bytes(rows[limit - 1][0]) if len(rows) > limit else None, now, unreadable)
 
 
 async def first(turn: Turn, wanted: Filter, order: Order, limit: int) -> Page:
@@ -96,8 +97,9 @@ async def first(turn: Turn, wanted: Filter, order: Order, limit: int) -> Page:
     where.of(wanted)
     place = f"{_PLACES[order]} LIMIT {limit:d}"
     chosen = f"SELECT id FROM {turn.table.statements.prefix}onceward_records WHERE {where} ORDER BY {place}"  # noqa: S608 (our own texts)
-    records, now = await _select(turn, f"WHERE id IN ({chosen}) ORDER BY {place}", where)
-    return Page(records, None, now)
+    rows, now = await _select(turn, f"WHERE id IN ({chosen}) ORDER BY {place}", where)
+    records, unreadable = records_of(rows)
+    return Page(records, None, now, unreadable)
 
 
 class _Conditions:
@@ -127,15 +129,15 @@ class _Conditions:
         return " AND ".join(self._texts) or "TRUE"
 
 
-async def _select(turn: Turn, place: str, where: _Conditions) -> tuple[list[Record], int]:
-    """The records, and the store's time even if there are none."""
+async def _select(turn: Turn, place: str, where: _Conditions) -> tuple[list[Row], int]:
+    """The rows of records, and the store's time even if there are none."""
     inner = f"SELECT {COLUMNS} FROM {turn.table.statements.prefix}onceward_records {place}"  # noqa: S608 (our own texts)
     text = (
         f"SELECT clock.now, record.* FROM (SELECT coalesce($1::bigint, {NOW}) AS now) AS clock "  # noqa: S608 (as above)
         f"LEFT JOIN LATERAL ({inner}) AS record ON true"
     )
     rows = await turn.wire.ask(text, turn.deadline, *where.values)
-    return [record_of(row[1:]) for row in rows if row[1] is not None], rows[0][0]
+    return [tuple(row[1:]) for row in rows if row[1] is not None], rows[0][0]
 
 
 async def counts(turn: Turn) -> dict[tuple[str, State], int]:

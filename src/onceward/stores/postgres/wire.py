@@ -21,6 +21,7 @@ from onceward.ports import World
 from onceward.stores.sql import Row
 
 from .faults import Refused
+from .orders import Recalled
 from .statements import BINARY, Statement
 from .values import DECODERS, Decode
 
@@ -46,6 +47,7 @@ class Wire:
         self.pgconn = pgconn
         self.world = world
         self.name = name
+        self.recalled = Recalled()
         self._prepared: set[bytes] = set()
         self._decoders: dict[bytes, list[Decode]] = {}
 

@@ -10,8 +10,9 @@ import asyncio
 import contextlib
 import time
 import weakref
-from asyncio import AbstractEventLoop, Future, Transport
+from asyncio import AbstractEventLoop, Future, TimerHandle, Transport
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import redis
@@ -24,6 +25,28 @@ from .place import Place
 from .resp import Garbage, Replies, Reply
 
 
+class Pending(Future[Reply]):
+    """A reply to come. Whoever runs without a task may ask to be called promptly: in the turn in which it comes."""
+
+    seconds = until = 0.0
+    _then: Callable[[], None] | None = None
+
+    def promptly(self, call: Callable[[], None]) -> None:
+        self._then = call
+
+    def settle(self, reply: Reply) -> None:
+        if not self.done():
+            self.set_result(reply)
+            if self._then is not None:
+                self._then()
+
+    def fail(self, error: BaseException) -> None:
+        if not self.done():
+            self.set_exception(error)
+            if self._then is not None:
+                self._then()
+
+
 class Line(asyncio.Protocol):
     """One connection."""
 
@@ -31,30 +54,46 @@ class Line(asyncio.Protocol):
         self._name = place.name
         self._connection = connection  # kept alive: its writer closes the transport when it goes
         self._transport: Transport = connection._writer.transport  # noqa: SLF001 (there is no other way to it)
-        self._waiting: deque[Future[Reply]] = deque()
+        self._waiting: deque[Pending] = deque()
+        self._alarm: TimerHandle | None = None
         self._replies = Replies()
         self._used = False
         self.is_open = True
         self._transport.set_protocol(self)
 
-    async def exchange(self, payload: bytes, seconds: float) -> Reply:
+    def exchange(self, payload: bytes, seconds: float) -> Pending:
         if not self.is_open:
             raise Cut("it ended while it lay idle", stale=True)
         loop = asyncio.get_running_loop()
-        answer: Future[Reply] = loop.create_future()
+        answer = Pending(loop=loop)
+        answer.seconds, answer.until = seconds, (until := loop.time() + seconds)
         self._waiting.append(answer)
         self._transport.write(payload)
-        alarm = loop.call_later(seconds, self._late, answer, seconds)
-        try:
-            return await answer
-        finally:
-            alarm.cancel()
+        if self._alarm is None or until < self._alarm.when():
+            self._mind(until)
+        return answer
 
-    def _late(self, answer: Future[Reply], seconds: float) -> None:
-        """Whoever is late makes everybody late who came after: the connection ends."""
-        if not answer.done():
-            answer.set_exception(faults.late(self._name, seconds))
-        self.close(f"a call got no answer within {seconds:.3g} s")
+    # ── one alarm for all: nearly every call is answered long before, and setting one costs as much as the rest ──
+
+    def _mind(self, until: float) -> None:
+        self._silence()
+        self._alarm = asyncio.get_running_loop().call_at(until, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        if not self._waiting:
+            return
+        first = min(self._waiting, key=lambda one: one.until)
+        if first.until > asyncio.get_running_loop().time():
+            self._mind(first.until)
+            return
+        first.fail(faults.late(self._name, first.seconds))  # who is late makes everybody late who came after
+        self.close(f"a call got no answer within {first.seconds:.3g} s")
+
+    def _silence(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -67,9 +106,7 @@ class Line(asyncio.Protocol):
             if not self._waiting:
                 self.close("a reply came that nobody had asked for")
                 return
-            answer = self._waiting.popleft()
-            if not answer.done():
-                answer.set_result(reply)
+            self._waiting.popleft().settle(reply)
 
     def eof_received(self) -> None:
         self.close("the server closed it")
@@ -81,15 +118,14 @@ class Line(asyncio.Protocol):
         if not self.is_open:
             return
         self.is_open = False
+        self._silence()
         try:
             self._transport.abort()
         except RuntimeError:  # its loop is closed, and calls nobody back
             _bury(self._transport)
         self._connection._reader = self._connection._writer = None  # noqa: SLF001 (so that it does not close once more)
         while self._waiting:
-            answer = self._waiting.popleft()
-            if not answer.done():
-                answer.set_exception(Cut(why, stale=self._used))
+            self._waiting.popleft().fail(Cut(why, stale=self._used))
 
 
 class LoopWire:
@@ -110,7 +146,10 @@ class LoopWire:
         """The server's reply. `again`: may be sent twice, if the connection had ended while it lay idle."""
         deadline = time.monotonic() + seconds
         try:
-            return await (await self._line(seconds)).exchange(payload, seconds)
+            line = self._lines.get(asyncio.get_running_loop())
+            if line is None or not line.is_open:
+                line = await self._line(seconds)
+            return await line.exchange(payload, seconds)
         except Cut as error:
             self._trouble.gone(error)
             left = deadline - time.monotonic()
@@ -130,7 +169,7 @@ class LoopWire:
         async with self._dials.setdefault(loop, asyncio.Lock()):
             line = self._lines.get(loop)
             if line is None or not line.is_open:
-                line = self._lines[loop] = await self._dial(seconds)
+                line = self._lines[loop] = await asyncio.ensure_future(self._dial(seconds))  # redis-py asks for a task
             if self._closed:  # meanwhile
                 line.close("the store was closed")
             return line

@@ -20,9 +20,9 @@ from onceward.ports import AnyRequest, AnySettlement, Clock, Filter, Order, Page
 from . import records, safety, upkeep
 from .calls import BATCH, Wire, signature
 from .counts import RedisCounts
-from .newest import RedisNewest
 from .place import Place, from_client, parse
 from .resp import Reply
+from .shown import RedisShown
 
 if TYPE_CHECKING:
     from .bell import Bell
@@ -37,7 +37,7 @@ FLIGHTS = 3
 OPENING = 10.0  # seconds
 
 
-class RedisStore(RedisNewest, RedisCounts):
+class RedisStore(RedisShown, RedisCounts):
     """Records on one server: `where` is a URL, or your own `redis.Redis` or `redis.asyncio.Redis`.
 
     A server that evicts keys, or keeps nothing through a restart, is refused; `unsafe_eviction=True` and

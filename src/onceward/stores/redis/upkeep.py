@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from onceward.errors import StoreUnavailable
+from onceward.errors import StoreBroken, StoreUnavailable
 from onceward.model.audit import AuditEntry, AuditFilter, is_wanted
 from onceward.model.record import Answer, Record, State, Verdict
 from onceward.ports import PLACES, Filter, Order, Page
@@ -81,45 +81,49 @@ async def scan(store: Walks, wanted: Filter, cursor: bytes | None, limit: int, t
     """Records in the order of their ids, from behind the cursor on."""
     patience = Patience(store.name, timeout)
     found: list[Record] = []
+    unreadable: list[str] = []
     while True:
-        some, cursor, now = await _some(store, wanted, cursor, limit - len(found), patience, light=False)
+        some, broken, cursor, now = await _some(store, wanted, cursor, limit - len(found), patience, light=False)
         found += some
+        unreadable += broken
         if cursor is None or len(found) >= limit:
-            return Page(found, cursor, now)
+            return Page(found, cursor, now, tuple(unreadable))
 
 
 async def first(store: Walks, wanted: Filter, order: Order, limit: int, timeout: float) -> Page:
     """The first records of an order. All are looked at without their results; the chosen ones are then read."""
     patience = Patience(store.name, timeout)
     best: list[Record] = []
+    unreadable: list[str] = []
     now = 0
-    async for some, at in _all(store, wanted, patience):
+    async for some, broken, at in _all(store, wanted, patience):
         now = at
+        unreadable += broken
         best = heapq.nsmallest(limit, [*best, *some], key=PLACES[order])
     answers = await store.read([record.id for record in best], timeout=patience.left())
-    return Page([answer.record for answer in answers if answer.record is not None], None, now)
+    return Page([answer.record for answer in answers if answer.record is not None], None, now, tuple(unreadable))
 
 
 async def counts(store: Walks, timeout: float) -> dict[tuple[str, State], int]:
     counted: Counter[tuple[str, State]] = Counter()
-    async for some, _ in _all(store, Filter(), Patience(store.name, timeout)):
+    async for some, _, _ in _all(store, Filter(), Patience(store.name, timeout)):
         counted.update((record.scope, record.state) for record in some)
     return dict(counted)
 
 
-async def _all(store: Walks, wanted: Filter, patience: Patience) -> AsyncIterator[tuple[list[Record], int]]:
+async def _all(store: Walks, wanted: Filter, patience: Patience) -> AsyncIterator[tuple[list[Record], list[str], int]]:
     cursor: bytes | None = None
     while True:
-        some, cursor, now = await _some(store, wanted, cursor, LOOKS, patience, light=True)
-        yield some, now
+        some, broken, cursor, now = await _some(store, wanted, cursor, LOOKS, patience, light=True)
+        yield some, broken, now
         if cursor is None:
             return
 
 
 async def _some(
     store: Walks, wanted: Filter, cursor: bytes | None, most: int, patience: Patience, *, light: bool
-) -> tuple[list[Record], bytes | None, int]:
-    """What one call finds, and where to go on."""
+) -> tuple[list[Record], list[str], bytes | None, int]:
+    """What one call finds, what of it cannot be read, and where to go on."""
     arguments = (
         cursor or b"",
         b"%d" % LOOKS,
@@ -136,13 +140,18 @@ async def _some(
     [size] = CURSOR.unpack_from(data, TIME.size)
     at = TIME.size + CURSOR.size + size
     cursor = data[at - size : at] or None
-    found = []
+    found: list[Record] = []
+    unreadable: list[str] = []
     while at < len(data):
         named, length = ROW.unpack_from(data, at)
         at += ROW.size
-        found.append(records.record(data[at : at + named], data, at + named))
+        id = data[at : at + named]
+        try:
+            found.append(records.record(id, data, at + named))
+        except StoreBroken:
+            unreadable.append(f"id:{id.hex()}")
         at += named + length
-    return found, cursor, now
+    return found, unreadable, cursor, now
 
 
 def _maybe(words: str | None) -> tuple[bytes, bytes]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
-from onceward.model.newest import NO_MARK, Delivery, Keep, Ruled, Rulings, Standing, rule
+from onceward.model.newest import NO_MARK, Delivery, Keep, Mark, Ruled, Rulings, Standing, paged, rule
 from onceward.model.ordering import content_of
 from onceward.model.record import READER
 from onceward.ports import Clock
@@ -36,6 +36,13 @@ SWEEP = 4
 _ORDERS = "SELECT +rowid, +id, +ordering, +expires_at, +min_reader FROM onceward_newest WHERE id IN ({})"
 _STANDINGS = (
     "SELECT +id, +scope, +entity, +ordering, +value, +updated_at, +expires_at FROM onceward_newest WHERE id IN ({})"
+)
+_ENTITIES = (
+    "SELECT +id, +scope, +entity, +ordering, +value, +updated_at, +expires_at FROM onceward_newest"
+    " WHERE id > ? AND scope = ? AND value IS NOT NULL ORDER BY id LIMIT ?"
+)
+_KNOWN = (
+    "SELECT +id, +content, +message, +created_at, +expires_at FROM onceward_marks WHERE expires_at > ? AND id IN ({})"
 )
 _MARKS = "SELECT +id, +content FROM onceward_marks WHERE expires_at > ? AND id IN ({})"
 
@@ -102,6 +109,15 @@ class SQLiteNewest:
                 break
         return gone
 
+    async def entities(
+        self, scope: str, *, cursor: bytes | None, limit: int, timeout: float
+    ) -> tuple[list[Standing], bytes | None]:
+        return paged(await self._turn_of(Allowance.of(timeout), self._entities, scope, cursor or b"", limit), limit)
+
+    async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[Mark | None]:
+        found: list[Mark | None] = await self._turn_of(Allowance.of(timeout), self._marks, ids)
+        return found
+
     # ── the same, blocking, with the connection in hand ──
 
     def _keep_newest(self, cursor: Cursor, deliveries: Sequence[Delivery], keep: Keep) -> list[Ruled]:
@@ -121,6 +137,13 @@ class SQLiteNewest:
 
     def _newest(self, cursor: Cursor, ids: Sequence[bytes]) -> list[Standing | None]:
         return standings(cursor, ids, self._clock.now())
+
+    def _entities(self, cursor: Cursor, scope: str, after: bytes, limit: int) -> list[Standing]:
+        return [Standing(*row) for row in cursor.execute(_ENTITIES, (bytearray(after), scope, limit)).fetchall()]
+
+    def _marks(self, cursor: Cursor, ids: Sequence[bytes]) -> list[Mark | None]:
+        found = {row[0]: Mark(*row) for row in looked_up(cursor, _KNOWN, set(ids), self._clock.now())}
+        return [found.get(id) for id in ids]
 
     def _expire(self, cursor: Cursor, limit: int) -> int:
         return self._link.write(cursor, self._expired, limit)

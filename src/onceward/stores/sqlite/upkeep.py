@@ -12,7 +12,7 @@ from onceward.model import transitions
 from onceward.model.cells import KEEP_UNFINISHED
 from onceward.model.record import READER, AfterCrash, State
 from onceward.ports import Filter, Order, Page
-from onceward.stores.sql import COLUMNS, record_of, salvaged
+from onceward.stores.sql import COLUMNS, records_of, salvaged
 
 from .table import WITHOUT_RESULTS
 
@@ -68,7 +68,8 @@ def scan(cursor: Cursor, wanted: Filter, after: bytes | None, limit: int, now: i
         ("SELECT", COLUMNS, "FROM onceward_records WHERE", " AND ".join(conditions) or "TRUE", "ORDER BY id LIMIT ?")
     )
     rows = cursor.execute(statement, [*values, limit + 1]).fetchall()
-    return Page([record_of(row) for row in rows[:limit]], rows[limit - 1][0] if len(rows) > limit else None, now)
+    records, unreadable = records_of(rows[:limit])
+    return Page(records, rows[limit - 1][0] if len(rows) > limit else None, now, unreadable)
 
 
 def first(cursor: Cursor, wanted: Filter, order: Order, limit: int, now: int) -> Page:
@@ -78,7 +79,8 @@ def first(cursor: Cursor, wanted: Filter, order: Order, limit: int, now: int) ->
     where = " AND ".join(conditions) or "TRUE"
     chosen = f"SELECT rowid FROM onceward_records WHERE {where} ORDER BY {places} LIMIT ?"  # noqa: S608 (our own texts)
     statement = f"SELECT {COLUMNS} FROM onceward_records WHERE rowid IN ({chosen}) ORDER BY {places}"  # noqa: S608 (as above)
-    return Page([record_of(row) for row in cursor.execute(statement, [*values, limit]).fetchall()], None, now)
+    records, unreadable = records_of(cursor.execute(statement, [*values, limit]).fetchall())
+    return Page(records, None, now, unreadable)
 
 
 def _conditions(wanted: Filter) -> tuple[list[str], list[Any]]:

@@ -31,6 +31,7 @@ from .races import RaceChecks
 from .raw import RawChecks
 from .reading import ReadingChecks
 from .replies import ReplyChecks
+from .shown import ShownChecks
 from .stage import Caller, Stage
 from .table import TableChecks
 from .values import ValueChecks
@@ -54,6 +55,7 @@ class StoreConformance(
     AuditChecks,
     NewestChecks,
     NewestHistoryChecks,
+    ShownChecks,
     CountChecks,
     RawChecks,
     RaceChecks,

@@ -26,6 +26,15 @@ class StoreFactory:
     fake_clock = True
     """The store takes our clock. If it has its own: False, and the kit uses short real leases."""
 
+    tidies = True
+    """What has expired goes by the way, or by the server's hand. If it waits for a purge: False."""
+
+    largest = 1 << 20
+    """Bytes of the largest result that the kit stores: what a record has room for, where that is less."""
+
+    many = 2_100
+    """Events in the largest batch; less for servers that take long over it."""
+
     examples: int | None = None
     """How many random histories to play, for servers that take long over each; None: as Hypothesis' profile says."""
 

@@ -273,7 +273,7 @@ class NewestChecks(StoreFactory):
         assert gone[-1] == 0, "in the end nothing is left to expire"
         assert_equal(await one.value(), b"value", "the value: states never expire")
 
-    @check(mission=("E7",), needs=("fake_clock",))
+    @check(mission=("E7",), needs=("fake_clock", "tidies"))
     async def test_a_store_in_use_does_not_only_grow(self, stage: Stage) -> None:
         """Nobody calls for a purge; what has expired goes by the way."""
         one = await deliverer(stage)
@@ -297,13 +297,13 @@ class NewestChecks(StoreFactory):
     async def test_large_batches_and_none_at_all(self, stage: Stage) -> None:
         one = await deliverer(stage)
         assert_equal(await one.send(), [], "answers to nothing")
-        many = [event(f"entity {n % 700}", time=n, message=f"m{n}", event=f"e{n}") for n in range(2_100)]
+        entities = self.many // 3
+        many = [event(f"entity {n % entities}", time=n, message=f"m{n}", event=f"e{n}") for n in range(3 * entities)]
         assert_equal(set(await one.told(*many)), {Ruling.APPLIED}, "rising events")
         assert_equal(set(await one.told(*many)), {Ruling.DUPLICATE_MESSAGE}, "the same again")
-        found = await one.store.newest([id_of(f"entity {n}") for n in range(701)], timeout=TIMEOUT)
-        assert_equal(
-            [each and each.order for each in found], [each.order for each in many[1_400:]] + [None], "the states"
-        )
+        found = await one.store.newest([id_of(f"entity {n}") for n in range(entities + 1)], timeout=TIMEOUT)
+        newest = [each.order for each in many[2 * entities :]]
+        assert_equal([each and each.order for each in found], [*newest, None], "the states")
 
     @check(needs=("durable",))
     async def test_states_and_marks_outlive_the_store(self, stage: Stage) -> None:

@@ -5,11 +5,11 @@ are killed wherever they happen to be. For POSIX systems.
 """
 
 from .contract import Answer, Audit, Effect, Event, Setting, System
-from .crew import Trouble
 from .plan import Plan
 from .program import main
 from .run import Run, nobody, storm
 from .score import Score
+from .trouble import Trouble
 
 __all__ = [
     "Answer",

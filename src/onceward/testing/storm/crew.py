@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import selectors
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,16 +18,15 @@ from .plan import Kill, Plan, planned_kills
 from .process import FAREWELL, Nursery, Worker
 from .score import Score
 from .traffic import Delivery
+from .trouble import Trouble
 
-AGAIN = (0.05, 0.25)  # seconds until a delivery that was not acknowledged comes back
+AGAIN = (0.05, 0.25)  # seconds until a delivery that was not acknowledged comes back ...
+SLOWER = 3  # ... and up to so many times that, if it did so before: what a dead worker holds, it holds for a while
 LEASES = (1.0, 2.0)  # seconds: how long a killed worker keeps the key that it held
+STARTING = 60.0  # seconds for imports and connections
 LOOK = 0.05  # seconds between looks at the scoreboard
 NAMED = 5  # deliveries in a sentence
 TAIL = 20  # lines of the log
-
-
-class Trouble(Exception):
-    """The run cannot go on; nothing can be said about the promises."""
 
 
 class Crew:
@@ -43,6 +43,7 @@ class Crew:
         self._dice = random.Random(f"{plan.seed} crew")
         self._selector = selectors.DefaultSelector()
         self._workers: list[Worker] = []
+        self._returned: Counter[int] = Counter()
         self._orphans: set[str] = set()  # events that a worker had in hand when it was killed
         self._log_path = Path(setting.folder) / "workers.log"
         self._started = self._last = time.monotonic()
@@ -64,15 +65,15 @@ class Crew:
 
     def _assemble(self, show: Callable[[Score], None]) -> None:
         """The time begins when all are there: starting may take longer than the run."""
-        if not self._nursery.open(self._plan.patience):
+        if not self._nursery.open(STARTING):
             raise Trouble(f"{self._system} cannot be imported in a process of its own{self._tail()}")
         for place in range(self._plan.workers):
             self._start(place)
         while not all(worker.ready for worker in self._workers):
             self._listen(LOOK)
             show(self.score)
-            if time.monotonic() - self._last > self._plan.patience:
-                raise Trouble(f"the workers have not started for {self._plan.patience:g} s{self._tail()}")
+            if time.monotonic() - self._last > STARTING:
+                raise Trouble(f"the workers have not started for {STARTING:g} s{self._tail()}")
         self._started = self._last = time.monotonic()
 
     def _step(self) -> None:
@@ -168,7 +169,9 @@ class Crew:
             self._return(delivery)
 
     def _return(self, delivery: Delivery) -> None:
-        self._backlog.put_back(delivery, time.monotonic() + self._dice.uniform(*AGAIN))
+        self._returned[delivery.number] += 1
+        delay = self._dice.uniform(*AGAIN) * min(self._returned[delivery.number], SLOWER)
+        self._backlog.put_back(delivery, time.monotonic() + delay)
 
     def _replace(self, place: int) -> None:
         """A worker is gone. What it had in hand was not acknowledged, so it comes back."""

@@ -14,6 +14,7 @@ from typing import IO, Protocol, Self
 from . import wire
 from .contract import Setting
 from .traffic import Delivery
+from .trouble import Trouble
 
 FAREWELL = 10.0  # seconds for a worker that has nothing to do any more to end by itself
 PROMPT = 5.0  # seconds for one that was killed
@@ -65,7 +66,8 @@ class Forked:
 
     def kill(self) -> None:
         if self._status is None:
-            os.kill(self._number, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._number, signal.SIGKILL)
 
     def end(self, patience: float) -> int:
         if self._status is None:
@@ -119,7 +121,7 @@ class Nursery:
         our_inbox, their_outbox = os.pipe()
         try:
             life: Life = (
-                Forked(int(self.ask(wire.START, [their_inbox, their_outbox])), self)
+                Forked(int(self._ask(wire.START, [their_inbox, their_outbox])), self)
                 if self._forks
                 else Fresh(self._system, their_inbox, their_outbox, self._log)
             )
@@ -132,13 +134,17 @@ class Nursery:
         """The exit status of a worker. After an interrupt nobody asks: all of them are ended together."""
         if self._asked:
             return -signal.SIGKILL
-        self._line.settimeout(patience + PROMPT)
-        return int(self.ask(b"%s %d %f" % (wire.BURY, number, patience)))
+        return int(self._ask(b"%s %d %f" % (wire.BURY, number, patience)))
 
-    def ask(self, request: bytes, pipes: Sequence[int] = ()) -> bytes:
+    def _ask(self, request: bytes, pipes: Sequence[int] = ()) -> bytes:
         self._asked = True
-        socket.send_fds(self._line, [request], pipes)
-        answer = self._line.recv(wire.LARGEST)
+        try:
+            socket.send_fds(self._line, [request], pipes)
+            answer = self._line.recv(wire.LARGEST)
+        except OSError as error:
+            raise Trouble(f"the process that starts the workers does not answer: {error!r}") from error
+        if not answer:
+            raise Trouble("the process that starts the workers is gone")
         self._asked = False
         return answer
 

@@ -14,12 +14,12 @@ from msgspec.structs import replace
 from onceward.errors import OncewardError
 
 from .contract import System
-from .crew import Trouble
 from .finding import find_system
 from .plan import Plan
 from .report import report
 from .run import Run, storm
 from .scoreboard import Scoreboard
+from .trouble import Trouble
 
 SECONDS = 10.0
 INTERRUPTED = 130  # the usual exit status after Ctrl-C

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
 
@@ -9,7 +10,8 @@ from .paint import BOLD, DIM, GREEN, RED, Paint
 from .run import Run
 
 NAMED = 3  # of each kind; the rest is counted
-WIDTH = 96  # columns
+INDENT = "  "
+WIDEST = 96  # columns
 
 
 def report(run: Run, paint: Paint) -> Iterator[str]:
@@ -36,7 +38,8 @@ def report(run: Run, paint: Paint) -> Iterator[str]:
 
 def _wrapped(text: str, paint: Paint) -> Iterator[str]:
     """What is in front of the colon stands out."""
-    first, *rest = textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ")
+    width = min(WIDEST, shutil.get_terminal_size().columns - len(INDENT))
+    first, *rest = textwrap.wrap(text, width, initial_indent=INDENT, subsequent_indent=2 * INDENT)
     name, colon, promise = first.partition(": ")
     yield name + colon + paint(promise, DIM)
     yield from (paint(line, DIM) for line in rest)

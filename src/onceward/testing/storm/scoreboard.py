@@ -88,7 +88,7 @@ class Scoreboard:
         """What happened so far; drawn if it is time to."""
         self._rows[name].score = score
         now = time.monotonic()
-        if now - self._shown >= (REDRAWN if self._rewrites else REPEATED):
+        if (self._rewrites or score.delivered) and now - self._shown >= (REDRAWN if self._rewrites else REPEATED):
             self._draw(self._rows[name])
 
     def finish(self, name: str, run: Run) -> None:

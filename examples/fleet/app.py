@@ -1,0 +1,88 @@
+"""The fleet: `POST /pubsub/push` takes events, `GET /` shows what is true now. An ASGI application."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from examples.fleet.events import Document, Documents
+from examples.fleet.handlers import ingest_health, system_events
+from onceward import AsyncOnce, Current
+from onceward.http.answer import Answer, Request, problem
+from onceward.http.endpoint import AsyncEndpoint
+from onceward.http.push import AsyncPubSubPush
+from onceward.http.tokens import Check
+
+KEEP = "7d"  # as long as Pub/Sub delivers a message again by default
+FILES = {
+    "/": ("index.html", "text/html"),
+    "/page.js": ("page.js", "text/javascript"),
+    "/page.css": ("page.css", "text/css"),
+}
+SAFE = (
+    (
+        "content-security-policy",
+        "default-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    ),
+    ("x-content-type-options", "nosniff"),
+    ("cache-control", "no-store"),
+)
+"""Nothing from elsewhere, and no script that somebody writes into an event."""
+
+
+class Fleet(AsyncEndpoint):
+    """The whole application on any store. `check` says who may push; None: everybody who reaches it.
+
+    `of_pipelines` is another client for these, where each kind of document has a collection of its own.
+    """
+
+    def __init__(
+        self,
+        once: AsyncOnce,
+        *,
+        of_pipelines: AsyncOnce | None = None,
+        check: Check | None = None,
+        topic: str = "ops-events",
+        keep: str = KEEP,
+    ) -> None:
+        super().__init__()
+        self.once = once
+        self.services = Documents(once.state("ops_services", Document, window=keep), topic)
+        pipelines = (of_pipelines or once).state("ops_ingest_pipelines", Document, window=keep)
+        self.pipelines = Documents(pipelines, topic)
+        self.push = AsyncPubSubPush(once, "ops_dedupe", check=check)
+        self.push.on(system_events.SystemEvent, claim=False)(system_events.handler(self.services))
+        self.push.on(ingest_health.IngestHealth, claim=False)(ingest_health.handler(self.pipelines))
+
+    async def answered(self, request: Request) -> Answer:
+        if request.path == "/pubsub/push":
+            return await self.push.respond(request)
+        if request.method != "GET":
+            return problem(405, "method_not_allowed", "only GET is answered here", [("allow", "GET")])
+        if request.path == "/health":
+            answer = Answer.json(await self.health())
+            return Answer(answer.status, answer.body, (*answer.headers, *SAFE))
+        return PAGE.get(request.path) or problem(404, "not_found", "there is no such page")
+
+    async def health(self) -> dict[str, Any]:
+        """Every document as it is now, what was counted in the last day, and the rules that are broken."""
+        tally = await self.once.stats()
+        names = ("applied", "replayed", "stale", "rejected")
+        return {
+            "services": [_shown(one) for one in await self.services.state.entities()],
+            "pipelines": [_shown(one) for one in await self.pipelines.state.entities()],
+            "counts": {name: tally.total(name) for name in names},
+            "alerts": [str(broken) for broken in await self.once.check()],
+        }
+
+
+def _shown(one: Current[Document]) -> Document:
+    return {"id": one.entity, **(one.value or {})}
+
+
+def _page(name: str, kind: str) -> Answer:
+    body = (Path(__file__).parent / "page" / name).read_bytes()
+    return Answer(200, body, (("content-type", f"{kind}; charset=utf-8"), *SAFE))
+
+
+PAGE = {path: _page(*file) for path, file in FILES.items()}

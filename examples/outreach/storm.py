@@ -1,0 +1,233 @@
+"""Outreach in a storm: `python -m examples.outreach storm [--seconds 20] [--store URL] [--unguarded]`.
+
+Prospects, replies, invoices and runs of cron arrive several times and out of order, at workers that are killed. Then
+what the mail server, the bank and the pager have really got is counted, and the rows.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from email.message import EmailMessage
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+from onceward import AlreadyRunning, ConfigurationError
+from onceward import Event as Happened
+from onceward.testing import disabled
+from onceward.testing.storm import Answer, Audit, Effect, Event, Setting
+
+from .app import Outreach
+from .audit import audit, resent, unknown
+from .evidence import Data
+from .outside import Outside, kept
+
+SYLLABLES: Final = [
+    a + b for a in ("b", "br", "d", "f", "gr", "h", "k", "l", "m", "pl", "s", "tr", "v") for b in "aeiou"
+]
+CHARSETS: Final = ("utf-8", "iso-2022-jp", "shift_jis", "utf-16")
+KINDS: Final = ("contact", "reply", "bare", "charge", "cron")
+SHARES: Final = (50, 25, 3, 18, 4)
+MINUTE: Final = "%Y-%m-%d %H:%M"
+SLOWNESS: Final = 0.01  # seconds that the mail server takes: some workers die meanwhile
+LOST: Final = 23  # of so many answers of the mail server, the bank and the pager, one
+LATER: Final = ("send_in_progress", "enriching")
+
+
+class Storm:
+    """The system of a storm: see `onceward.testing.storm`."""
+
+    name = "outreach"
+    effects = (
+        Effect("mail at the SMTP server", "once, if its answer can be trusted: looked up by Message-ID after a crash"),
+        Effect("reply row, count of replies, run of cron", "exactly once: rows and record in one transaction"),
+        Effect("alert, charge", "once, for as long as the remote remembers the key: a derived key"),
+        Effect("look-up in the directory, mail of a replaced owner", "at least once: counted"),
+    )
+
+    @contextmanager
+    def open(self, setting: Setting) -> Iterator[dict[str, str]]:
+        with (
+            database(setting) as url,
+            Outside(Path(setting.folder) / "outside.db", slowness=SLOWNESS, loses_every=LOST) as outside,
+        ):
+            services = {"database": url, "smtp": outside.smtp, "api": outside.api}
+            connected(services).close()  # makes the tables
+            yield services
+
+    def events(self, dice: random.Random) -> Iterator[Event]:
+        known: list[str] = []
+        runs = slots()
+        for number in count(1):
+            [kind] = dice.choices(KINDS, SHARES)
+            if kind == "contact" or not known:
+                row = prospect(dice, number)
+                known.append(row["email"])
+                yield Event(f"contact-{number}", row)
+            elif kind in ("reply", "bare"):
+                yield Event(f"{kind}-{number}", reply(dice, dice.choice(known), number, named=kind == "reply"))
+            elif kind == "cron" and runs:
+                at = runs.pop()
+                yield Event(f"cron-{at:{MINUTE}}", at.isoformat())
+            else:
+                yield Event(f"charge-{number}", dice.randrange(100, 50_000))
+
+    def worker(self, setting: Setting) -> Callable[[Event], Answer]:
+        outreach = connected(setting.services, lease=setting.lease, wait="250ms")
+        attempts: list[int] = []
+
+        def heard(happened: Happened) -> None:
+            if happened.name == "acquired":
+                attempts.append(happened.attempt)
+
+        outreach.once.subscribe(heard)
+        if not setting.guarded:
+            disabled().__enter__()  # for as long as the worker lives
+
+        def work(event: Event) -> Answer:
+            attempts.clear()
+            try:
+                said = delivered(outreach, event)
+            except AlreadyRunning as running:
+                return Answer("running", why=repr(running))
+            if said.get("reason") in LATER:
+                return Answer("running")
+            if said.get("reason") == "unknown":
+                return Answer("parked")
+            attempt = max(attempts, default=0)
+            taken_over = attempt > 1  # also if it turned out that all was done: now it is recorded
+            replayed = said.keys() & {"skipped", "duplicate"} and not taken_over
+            return Answer("replayed" if replayed else "executed", attempt)
+
+        return work
+
+    def audit(self, setting: Setting, events: Sequence[Event]) -> Audit:
+        """Each kind of effect by itself, and the sixteen lines."""
+        outside = Path(setting.folder) / "outside.db"
+        data = Data(setting.services["database"], outside)
+        kinds: dict[str, list[Event]] = {kind: [] for kind in KINDS}
+        for event in events:
+            kinds[event.id.partition("-")[0]].append(event)
+        lines = audit(data) if setting.guarded else []  # without records nothing could be traced
+        wrong = [f"{found.line.text}: {complaint}" for found in lines for complaint in found.wrong]
+        total = mailed(data, kinds["contact"], wrong)
+        replies: dict[str, str] = dict(
+            data.rows("SELECT id, message_id FROM emails WHERE message_id LIKE '%@storm.example>'")
+        )
+        total += Audit.of(kinds["reply"], map(answered, replies.values()), what="row")
+        alerts = (json.loads(what)["reply"] for (what,) in kept(outside, "SELECT what FROM alerts"))
+        total += Audit.of(kinds["reply"], (answered(replies[one]) for one in alerts if one in replies), what="alert")
+        charges = (json.loads(what)["invoice"] for (what,) in kept(outside, "SELECT what FROM charges"))
+        total += Audit.of(kinds["charge"], (f"charge-{invoice}" for invoice in charges))
+        runs = data.rows("SELECT scheduled_at FROM runs")
+        total += Audit.of(kinds["cron"], (f"cron-{datetime.fromisoformat(at):{MINUTE}}" for (at,) in runs))
+        requests = sum(asked for (asked,) in kept(outside, ASKED))
+        looked_up = kept(outside, "SELECT count(*) FROM lookups")[0][0]
+        found = data.rows("SELECT count(*) FROM enrichments WHERE found IS NOT NULL")[0][0]
+        counted = {
+            "look-ups": looked_up,
+            "look-ups wasted by kills": looked_up - found,
+            "requests to the bank and the pager": requests,
+            "rows of replies without a Message-ID": data.rows(NAMELESS)[0][0],
+        }
+        return total + Audit(0, 0, counted=counted)
+
+
+ASKED: Final = "SELECT asked FROM charges UNION ALL SELECT asked FROM alerts"
+NAMELESS: Final = "SELECT count(*) FROM emails WHERE direction = 'inbound' AND message_id IS NULL"
+
+
+def mailed(data: Data, contacts: Sequence[Event], wrong: Sequence[str]) -> Audit:
+    """A row and a mail for each contact. What no lease can prevent, and what nobody knows, is counted apart."""
+    by_email = {contact.body["email"]: contact.id for contact in contacts}
+    rows = data.rows("SELECT id, email FROM prospects")
+    prospects = {str(id): by_email.get(email, str(email)) for id, email in rows}
+    mails = data.mails()
+    _, late = resent(mails)
+    found = Counter(prospects.get(mail.prospect, mail.prospect) for mail in mails)
+    found.subtract(prospects.get(mail.prospect, mail.prospect) for mail in late)
+    parked = {prospects.get(key.removeprefix("email:")) for key in unknown(data)}
+    known = [contact for contact in contacts if found[contact.id] or contact.id not in parked]
+    counted = {
+        "mails received": len(mails),
+        "mails of owners that had been replaced": len(late),
+        "mails whose outcome is unknown (parked)": len(parked),
+    }
+    imported = Audit.of(contacts, prospects.values(), what="prospect", wrong=wrong)
+    return imported + Audit.of(known, found.elements(), what="mail", counted=counted)
+
+
+def answered(message_id: str) -> str:
+    """The event of a reply."""
+    return f"reply-{message_id.strip('<>').partition('@')[0]}"
+
+
+def delivered(outreach: Outreach, event: Event) -> dict[str, Any]:
+    """One message, as the system's own queue would hand it over."""
+    kind, _, number = event.id.partition("-")
+    if kind == "contact":
+        id = outreach.import_prospect(**event.body)["id"]
+        said = outreach.enrich(id, "website")
+        return said if said.get("reason") in LATER else outreach.send_email(id)
+    if kind in ("charge", "cron"):
+        paid = kind == "charge"
+        outcome = outreach.charge.outcome("acme", int(number), event.body) if paid else outreach.cron.tick(event.body)
+        outcome.unwrap()
+        return {"done": True} if outcome.executed else {"duplicate": True}
+    return outreach.receive(event.body.encode("latin-1"))
+
+
+def connected(services: Mapping[str, str], **choices: Any) -> Outreach:
+    return Outreach(services["database"], smtp=services["smtp"], api=services["api"], **choices)
+
+
+# ── what arrives ──
+
+
+def prospect(dice: random.Random, number: int) -> dict[str, str]:
+    """Unlike anybody else: who is alike is one prospect, as it should be."""
+    given, family, city = ("".join(dice.choices(SYLLABLES, k=4)).title() for _ in range(3))
+    return {"name": f"{given} {family}", "email": f"{given}.{family}{number}@{city}.example".lower(), "city": city}
+
+
+def reply(dice: random.Random, sender: str, number: int, *, named: bool) -> str:
+    """Real MIME: with a Message-ID or without, its header folded, in one of several encodings."""
+    mail = EmailMessage()
+    mail["From"], mail["Subject"] = sender, f"Re: Grüße {number}"
+    mail.set_content("Ja, gerne. はい。" if dice.random() < 0.5 else "Yes, please.", charset=dice.choice(CHARSETS))
+    folded = dice.choice(("Message-ID: ", "Message-Id:\r\n ", "MESSAGE-ID:\t"))
+    return (f"{folded}<{number}@storm.example>\r\n" if named else "") + mail.as_bytes().decode("latin-1")
+
+
+def slots() -> list[datetime]:
+    """Runs of cron, of the last days: a Sunday and the nights are skipped."""
+    week = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(days=6)
+    times = (week + timedelta(minutes=5 * step) for step in range(6 * 288))
+    return [at for at in times if at.weekday() < 6 and 8 <= at.hour <= 18]
+
+
+@contextmanager
+def database(setting: Setting) -> Iterator[str]:
+    """A file of this run; on PostgreSQL a schema."""
+    if not setting.store:
+        yield f"sqlite:///{setting.folder}/outreach.db?synchronous=NORMAL"
+        return
+    if not setting.store.startswith("postgres"):
+        raise ConfigurationError("outreach keeps rows beside its records", hint="storm it on SQLite or PostgreSQL")
+    import psycopg
+
+    schema, separator = f"outreach_{setting.run}", "&" if "?" in setting.store else "?"
+    with closing(psycopg.connect(setting.store, autocommit=True)) as connection:
+        connection.execute(f"CREATE SCHEMA {schema}".encode())
+        try:
+            yield f"{setting.store}{separator}migrate=1&options=-csearch_path%3D{schema}"
+        finally:
+            connection.execute(f"DROP SCHEMA {schema} CASCADE".encode())
+
+
+SYSTEM: Final = Storm()

@@ -1,0 +1,93 @@
+"""Which field of a document holds what: by our own words, or by those that a collection has always had.
+
+A field that is named here stands in the document under that name. Everything else that Onceward has to know stands
+together in one map, `onceward`, so that a document looks like what its readers expect, with one field more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import Struct, field
+
+from onceward.errors import ConfigurationError
+from onceward.model.nearest import nearest
+from onceward.model.newest import Mark, Standing
+from onceward.model.record import Record
+
+Path = tuple[str, ...]
+
+EXPIRY: Final = "expire_at"
+REST: Final = "onceward"
+
+SHOWN: Final = {
+    name: name
+    for name in (
+        "scope", "key", "state", "owner", "attempt", "created_at", "updated_at", "lease_until", "retry_at",
+        "valid_until", "error_type", "error", "note",
+    )
+}  # fmt: skip
+"""What a record shows unless it is said otherwise."""
+
+SHOWN_OF_MARK: Final = {"trace": "message_id", "created_at": "created_at"}
+SHOWN_OF_STATE: Final = {"scope": "scope", "entity": "entity", "updated_at": "updated_at"}
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}")
+_RESERVED = re.compile(r"__.*__")
+
+
+class Layout(Struct, frozen=True):
+    """The names of fields. `fields`, `marks` and `states` map our words to the document's; `notes` get fields too.
+
+    `expiry` is the field for Firestore's own expiry policy. `show_values`: the members of a state's value are fields
+    of its document, for people and for queries; what counts is the copy in `onceward`.
+    """
+
+    fields: Mapping[str, str] = field(default_factory=SHOWN.copy)
+    notes: tuple[str, ...] = ()
+    marks: Mapping[str, str] = field(default_factory=SHOWN_OF_MARK.copy)
+    states: Mapping[str, str] = field(default_factory=SHOWN_OF_STATE.copy)
+    expiry: str = EXPIRY
+    show_values: bool = False
+
+    def __post_init__(self) -> None:
+        kinds = ((self.fields, Record, "records"), (self.marks, Mark, "marks"), (self.states, Standing, "states"))
+        for names, kind, what in kinds:
+            own = [*names.values(), REST, *(() if self.expiry in names.values() else (self.expiry,))]
+            _check([*own, *(self.notes if kind is Record else ())], what)
+            for name in names:
+                if name not in kind.__struct_fields__ or name == "id":
+                    raise ConfigurationError(
+                        f"{what} have no field {name!r} that could be shown",
+                        hint=f"{nearest(name, kind.__struct_fields__)}they are: {', '.join(kind.__struct_fields__)}",
+                    )
+        if self.expiry in self.fields.values():
+            raise ConfigurationError(f"{self.expiry!r} is the field for the expiry policy, and cannot hold another one")
+
+    def paths(self) -> dict[str, Path]:
+        """Where each field of a record stands."""
+        return _paths(self.fields, Record.__struct_fields__)
+
+    def mark_paths(self) -> dict[str, Path]:
+        return {**_paths(self.marks, Mark.__struct_fields__), "expires_at": (self.expiry,)}
+
+    def state_paths(self) -> dict[str, Path]:
+        return {**_paths(self.states, Standing.__struct_fields__), "expires_at": (self.expiry,)}
+
+
+def _paths(names: Mapping[str, str], fields: tuple[str, ...]) -> dict[str, Path]:
+    return {field: (names[field],) if field in names else (REST, field) for field in fields}
+
+
+def _check(names: list[str], what: str) -> None:
+    for name in names:
+        if not _NAME.fullmatch(name) or _RESERVED.fullmatch(name):
+            raise ConfigurationError(
+                f"{name!r} cannot be the name of a field of {what}",
+                hint="letters, digits and _, no digit first, and not __like_this__",
+            )
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ConfigurationError(f"{twice!r} names two fields of {what}", hint="give each a name of its own")

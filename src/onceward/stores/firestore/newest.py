@@ -1,0 +1,354 @@
+"""The newest state of entities: a document for each mark and for each state, written together or not at all.
+
+    read      the marks and the states of a batch, and with them the server's time
+    judge     `model.newest.rule`
+    write     in one commit, each document only if it still is the version that was seen
+    else      somebody was quicker: entity by entity, until it fits
+
+Three reads and three writes at most for an event of two tiers: its message, the event itself, and the state.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from onceward.errors import ConfigurationError, OncewardError, ResultError, StoreBroken
+from onceward.model.codec import Codec
+from onceward.model.newest import Delivery, Keep, Mark, Ruled, Rulings, Standing, rule
+from onceward.model.ordering import content_of
+from onceward.model.record import READER
+from onceward.model.results import ResultType
+from onceward.ports import World
+
+from . import faults, values
+from .calls import LOOKS, Calls, Found, where
+from .documents import Changes
+from .faults import Refused
+from .layout import REST, Layout, Path
+from .names import entity_name, hashed, mark_name
+from .recall import Now
+from .table import LARGEST_VALUE
+from .values import ArrayValue, Value, plain
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.25  # seconds before what lost a race asks again
+BATCH: Final = 60
+"""Deliveries in one commit: some two hundred documents."""
+
+MOST_SHOWN: Final = 200 << 10
+"""Bytes of the members of a value, beside the value itself."""
+
+MIN_READER: Final = "min_reader"
+Place = tuple[str, str]
+
+_shown = Codec(ResultType(Any))
+
+
+class States:
+    """Marks and states as documents, and back."""
+
+    def __init__(self, calls: Calls, layout: Layout) -> None:
+        self.calls = calls
+        self.marks_in, self.states_in = calls.place.marks_in, calls.place.states_in
+        self._by_entity = calls.place.entity_ids
+        self._mark_paths = layout.mark_paths()
+        self._paths = layout.state_paths()
+        self._shows = layout.show_values
+
+    @property
+    def expiry(self) -> Path:
+        return self._paths["expires_at"]
+
+    @property
+    def id_path(self) -> Path:
+        return self._paths["id"]
+
+    @property
+    def scope_path(self) -> Path:
+        return self._paths["scope"]
+
+    def of(self, one: Delivery) -> Place:
+        """The document of its entity."""
+        name = entity_name(one.id, one.scope, one.entity) if self._by_entity else hashed(one.id)
+        return self.states_in, name
+
+    def mark(self, mark: bytes) -> Place:
+        return self.marks_in, mark_name(mark)
+
+    def wanted(self, deliveries: Iterable[Delivery]) -> list[Place]:
+        places: dict[Place, None] = {}
+        for one in deliveries:
+            places[self.of(one)] = None
+            for mark in (one.message, one.event):
+                if mark:
+                    places[self.mark(mark)] = None
+        return list(places)
+
+    # ── reading ──
+
+    def standing(self, fields: Mapping[str, Any]) -> Standing:
+        found = {name: _at(path, fields) for name, path in self._paths.items()}
+        try:
+            return msgspec.convert(found, Standing, strict=True, builtin_types=(bytes,))
+        except msgspec.ValidationError as error:
+            raise StoreBroken(
+                "a state holds what no Onceward of its version writes", key=str(found.get("entity")),
+                hint="was it edited by hand?",
+            ) from error  # fmt: skip
+
+    def is_newer(self, fields: Mapping[str, Any]) -> bool:
+        """Whether a newer version wrote it."""
+        return bool((_at((REST, MIN_READER), fields) or 0) > READER)
+
+    def content(self, fields: Mapping[str, Any]) -> tuple[bytes, int]:
+        """Of a mark: the content under it, and until when it counts."""
+        content, end = (_at(self._mark_paths[name], fields) for name in ("content", "expires_at"))
+        if not isinstance(content, bytes) or not isinstance(end, int):
+            raise StoreBroken("a mark holds what no Onceward of its version writes", hint="was it edited by hand?")
+        return content, end
+
+    def known(self, mark: bytes, fields: Mapping[str, Any]) -> Mark:
+        """A mark, for people."""
+        content, end = self.content(fields)
+        trace, begun = (_at(self._mark_paths[name], fields) for name in ("trace", "created_at"))
+        return Mark(mark, content, str(trace or ""), int(begun or 0), end)
+
+    # ── writing ──
+
+    def state_changes(self, one: Delivery, keep: Keep, now: int) -> Changes:
+        end = now + keep.deleted if one.value is None else None
+        if one.value is not None and len(one.value) > LARGEST_VALUE:
+            raise ResultError(
+                f"the value takes {len(one.value)} bytes, and a document has room for {LARGEST_VALUE}",
+                key=one.entity,
+                hint="keep it elsewhere, and here where it is",
+            )
+        shown = {(REST, MIN_READER): values.number(READER), **self._members(one)}
+        held = {
+            "id": Value(bytes_value=one.id),
+            "scope": values.text(one.scope),
+            "entity": values.text(one.entity),
+            "order": Value(bytes_value=one.order),
+            "value": values.NOTHING if one.value is None else Value(bytes_value=one.value),
+            "updated_at": values.time(now),
+            "expires_at": values.time(end),
+        }
+        return {**shown, **{path: held[name] for name, path in self._paths.items()}}
+
+    def _members(self, one: Delivery) -> Changes:
+        """What the value says, for people. What cannot be shown, such as what is encrypted, is not."""
+        if not self._shows or one.value is None:
+            return {}
+        try:
+            said = _shown.decode(one.value, one.id)
+        except OncewardError:
+            return {}
+        members = said if isinstance(said, dict) else {"value": said}
+        shown: Changes = {(name,): values.value_of(one) for name, one in members.items() if _is_field(name)}
+        return shown if sum(map(values.size_of, shown.values())) < MOST_SHOWN else {}
+
+    def dropped(self, place: Place, changes: Changes, there: Found) -> list[Path]:
+        """Members that the value had before, and has no longer."""
+        if not self._shows or place[0] != self.states_in:
+            return []
+        before = self.standing(there.fields)
+        shown = self._members(Delivery(before.id, before.scope, before.entity, before.order, before.value))
+        return [path for path in shown if path not in changes]
+
+    def mark_changes(self, mark: bytes, one: Delivery, keep: Keep, now: int) -> Changes:
+        held = {
+            "id": Value(bytes_value=mark),
+            "content": Value(bytes_value=content_of(one.order)),
+            "trace": values.text(one.trace),
+            "created_at": values.time(now),
+            "expires_at": values.time(now + keep.marks),
+        }
+        return {path: held[name] for name, path in self._mark_paths.items()}
+
+
+class Look(NamedTuple):
+    """What was there, and the time."""
+
+    found: Mapping[Place, Found]
+    now: int
+
+
+def judged(states: States, deliveries: Sequence[Delivery], look: Look) -> Rulings:
+    """The rule, applied to what was read."""
+    orders: dict[bytes, bytes] = {}
+    marks: dict[bytes, bytes] = {}
+    closed: set[bytes] = set()
+    for one in deliveries:
+        there = look.found.get(states.of(one))
+        if there is not None and one.id not in orders:
+            if states.is_newer(there.fields):
+                closed.add(one.id)
+                continue
+            standing = states.standing(there.fields)
+            if standing.id != one.id:
+                raise ConfigurationError(
+                    f"{states.calls.name}: the document {there.name!r} is the state of {standing.scope}",
+                    key=one.entity,
+                    hint="give each state a collection of its own, or leave out ids=entity",
+                )
+            if standing.expires_at is None or standing.expires_at > look.now:
+                orders[one.id] = standing.order
+        for mark in (one.message, one.event):
+            known = look.found.get(states.mark(mark)) if mark else None
+            if known is not None:
+                content, end = states.content(known.fields)
+                if look.now < end:
+                    marks[mark] = content
+    return rule(deliveries, orders, marks, look.now, closed)
+
+
+def to_write(
+    states: States, rulings: Rulings, look: Look, keep: Keep, deliveries: Sequence[Delivery]
+) -> dict[Place, Changes]:
+    """The documents that the rulings make or change."""
+    changes: dict[Place, Changes] = {}
+    entities = {one.id: states.of(one) for one in deliveries}
+    for id, one in rulings.newest.items():
+        changes[entities[id]] = states.state_changes(one, keep, look.now)
+    for mark, one in rulings.marks.items():
+        changes[states.mark(mark)] = states.mark_changes(mark, one, keep, look.now)
+    return changes
+
+
+class Newest:
+    """Deliveries become states, outside of anybody's transaction."""
+
+    def __init__(self, states: States, world: World, clock: Now) -> None:
+        self.states = states
+        self._calls = states.calls
+        self._world = world
+        self._clock = clock
+
+    async def keep(self, deliveries: Sequence[Delivery], keep: Keep, deadline: float) -> list[Ruled]:
+        """Batches share a commit; those of one entity are never in two."""
+        answers: dict[int, Ruled] = {}
+        for places in _batches(deliveries):
+            some = [deliveries[place] for place in places]
+            answers.update(zip(places, await self._together(some, keep, deadline), strict=True))
+        return [answers[place] for place in range(len(deliveries))]
+
+    async def _together(self, deliveries: Sequence[Delivery], keep: Keep, deadline: float) -> list[Ruled]:
+        entities: dict[bytes, list[int]] = {}
+        for place, one in enumerate(deliveries):
+            entities.setdefault(one.id, []).append(place)
+        if len(entities) > 1:
+            ruled = await self._try(deliveries, keep, deadline)
+            if ruled is not None:
+                return ruled
+        answers: dict[int, Ruled] = {}
+        for places in entities.values():
+            some = [deliveries[place] for place in places]
+            answers.update(zip(places, await self._surely(some, keep, deadline), strict=True))
+        return [answers[place] for place in range(len(deliveries))]
+
+    async def _surely(self, deliveries: Sequence[Delivery], keep: Keep, deadline: float) -> list[Ruled]:
+        """Of one entity: until nobody comes between. After a lost answer the marks would call it a duplicate."""
+        pause = FIRST_PAUSE
+        while True:
+            ruled = await self._try(deliveries, keep, deadline)
+            if ruled is not None:
+                return ruled
+            if time.monotonic() + pause >= deadline:
+                raise faults.explain(Refused("ABORTED", "until the end of this call"), self._calls.name)
+            await self._world.sleep(pause * (0.5 + self._world.jitter()))
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def _try(self, deliveries: Sequence[Delivery], keep: Keep, deadline: float) -> list[Ruled] | None:
+        """None if somebody was quicker."""
+        states = self.states
+        try:
+            found, now = await self._calls.get(states.wanted(deliveries), deadline)
+            look = Look(found, self._clock() or now)
+            rulings = judged(states, deliveries, look)
+            changes = to_write(states, rulings, look, keep, deliveries)
+            if changes:
+                batch = [self._writing(place, one, found.get(place)) for place, one in changes.items()]
+                await self._calls.commit(batch, deadline)
+        except Refused as error:
+            if error.code in faults.RACED:
+                return None
+            raise faults.explain(error, self._calls.name) from error
+        return rulings.answers
+
+    def _writing(self, place: Place, changes: Changes, there: Found | None) -> Any:
+        if there is None:
+            return self._calls.writing(*place, changes, None)
+        return self._calls.writing(*place, changes, there.version, self.states.dropped(place, changes, there))
+
+    async def read(self, ids: Sequence[bytes], deadline: float) -> list[Standing | None]:
+        """By the hash of the entity; where documents are called after entities, by a search."""
+        states = self.states
+        held: dict[bytes, Standing] = {}
+        now = 0
+        for start in range(0, len(ids), LOOKS):
+            places = {(states.states_in, hashed(id)): id for id in ids[start : start + LOOKS]}
+            found, now = await self._calls.get(places, deadline)
+            held |= {places[place]: states.standing(one.fields) for place, one in found.items()}
+        now = self._clock() or now
+        if self._calls.place.entity_ids:
+            held |= await self._searched([id for id in ids if id not in held], deadline)
+        return [one if one and (one.expires_at is None or one.expires_at > now) else None for one in map(held.get, ids)]
+
+    async def _searched(self, ids: Sequence[bytes], deadline: float) -> dict[bytes, Standing]:
+        held: dict[bytes, Standing] = {}
+        for start in range(0, len(ids), 30):
+            some = ArrayValue(values=[Value(bytes_value=id) for id in ids[start : start + 30]])
+            condition = where(self.states.id_path, "IN", Value(array_value=some))
+            found, _ = await self._calls.query(self.states.states_in, deadline, where=condition)
+            standings = [self.states.standing(one.fields) for one in found]
+            held |= {one.id: one for one in standings}
+        return held
+
+    async def expire(self, limit: int, deadline: float) -> int:
+        """For databases without an expiry policy. Each goes only as long as it is the version that was seen."""
+        gone = 0
+        for collection in (self.states.marks_in, self.states.states_in):
+            if gone < limit:
+                gone += await self._expire(collection, limit - gone, deadline)
+        return gone
+
+    async def _expire(self, collection: str, limit: int, deadline: float) -> int:
+        now = self._clock()
+        if now is None:
+            _, now = await self._calls.get([(collection, "clock")], deadline)
+        condition = where(self.states.expiry, "LESS_THAN_OR_EQUAL", values.time(now))
+        old, _ = await self._calls.query(collection, deadline, where=condition, limit=min(limit, LOOKS))
+        if not old:
+            return 0
+        batch = [self._calls.deleting(collection, one.name, one.version) for one in old]
+        return sum(code == "OK" for code, _ in await self._calls.write_each(batch, deadline))
+
+
+def _batches(deliveries: Sequence[Delivery]) -> Iterable[list[int]]:
+    """Places of deliveries that go together. An entity with many goes as it is."""
+    entities: dict[bytes, list[int]] = {}
+    for place, one in enumerate(deliveries):
+        entities.setdefault(one.id, []).append(place)
+    batch: list[int] = []
+    for places in entities.values():
+        if batch and len(batch) + len(places) > BATCH:
+            yield sorted(batch)
+            batch = []
+        batch += places
+    if batch:
+        yield sorted(batch)
+
+
+def _at(path: Path, fields: Mapping[str, Any]) -> Any:
+    held: Any = fields
+    for step in path[:-1]:
+        held = held[step].map_value.fields if step in held else {}
+    return plain(held[path[-1]]) if path[-1] in held else None
+
+
+def _is_field(name: object) -> bool:
+    """Whether it can be the name of a field, as masks spell it."""
+    return isinstance(name, str) and name.isidentifier() and name.isascii() and name != REST and values.is_member(name)

@@ -1,0 +1,72 @@
+"""What this process has just written and still owns: its settlement then needs no read.
+
+A conditional write says whether it still holds. So what is remembered may be old, and never does harm: then the record
+is read after all. A store and its twins remember together, because one claims and the keeper's renews.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from onceward.model.record import NOBODY, Record, State
+
+MOST = 10_000
+"""Claims that are remembered, the oldest go first. A few megabytes."""
+
+
+class Sight(NamedTuple):
+    """A record as it was seen or written: in which document, in which version. None: there is no such document."""
+
+    name: str
+    record: Record | None
+    version: Any
+
+
+class Recall:
+    """The last sights of claims that are held here, and the server's time."""
+
+    def __init__(self) -> None:
+        self._sights: dict[bytes, Sight] = {}
+        self._ahead: int | None = None  # of the server's clock, in µs, against the monotonic one
+
+    def of(self, id: bytes, token: int, nonce: bytes) -> Sight | None:
+        """What its owner may go by."""
+        sight = self._sights.get(id)
+        if sight is None or sight.record is None or (sight.record.token, sight.record.nonce) != (token, nonce):
+            return None
+        return sight
+
+    def name(self, id: bytes) -> str | None:
+        sight = self._sights.get(id)
+        return None if sight is None else sight.name
+
+    def wrote(self, sight: Sight) -> None:
+        record = sight.record
+        if record is None:
+            return
+        if record.state is not State.PENDING or record.nonce == NOBODY or record.released:
+            self.drop(record.id)
+            return
+        self._sights.pop(record.id, None)  # so that it is the youngest
+        self._sights[record.id] = sight
+        while len(self._sights) > MOST:
+            self._sights.pop(next(iter(self._sights)), None)
+
+    def drop(self, id: bytes) -> None:
+        self._sights.pop(id, None)
+
+    # ── the server's time between two answers ──
+
+    def heard(self, now: int) -> None:
+        """It said so in an answer. What was heard earlier may have been on its way for longer, so the latest counts."""
+        self._ahead = now - time.monotonic_ns() // 1_000
+
+    def now(self) -> int | None:
+        """The server's time, late by as long as an answer travels; None before the first."""
+        return None if self._ahead is None else time.monotonic_ns() // 1_000 + self._ahead
+
+
+Now = Callable[[], int | None]
+"""The time of a clock that replaces the server's, for tests."""

@@ -1,0 +1,260 @@
+"""FirestoreStore: records as documents, on the server's clock.
+
+A claim is a read and a conditional write, a settlement one conditional write, a replay one read. Nothing is locked, and
+nothing waits behind another key: every call goes by itself over one channel.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Awaitable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from onceward.errors import StoreUnavailable
+from onceward.model import transitions
+from onceward.model.audit import AuditEntry, AuditFilter, Signature
+from onceward.model.counts import Counted, Sheet
+from onceward.model.newest import Delivery, Keep, Mark, Ruled, Standing
+from onceward.model.record import Answer, ClaimRequest, Renewal, Seen, State
+from onceward.ports import AnyRequest, AnySettlement, Clock, Filter, Order, Page, Remark, World
+from onceward.stores.watchers import Watchers
+
+from . import faults, trail
+from .calls import Calls
+from .counts import Counts
+from .documents import Records
+from .faults import Refused
+from .joined import FirestoreJoined
+from .layout import Layout
+from .newest import Newest, States
+from .place import Place, changed, from_client, parse
+from .recall import Recall
+from .shown import Shown
+from .table import LARGEST_VALUE, Job, Table, job_of
+from .upkeep import Upkeep
+from .wire import ThreadWire, Wire
+
+T = TypeVar("T")
+
+
+class Open(NamedTuple):
+    """What there is while the store is open."""
+
+    world: World
+    wire: Wire
+    calls: Calls
+    table: Table
+    upkeep: Upkeep
+    newest: Newest
+    counts: Counts
+
+
+class FirestoreStore(Watchers):
+    """A collection: `where` is a URL, or your own `Client` or `AsyncClient` together with `collection`.
+
+    `layout` says how the documents look; `marks` and `states` name the collections of events and of what they left.
+    `clock` is for tests: else the server's own time counts.
+    """
+
+    inline = False
+    largest = LARGEST_VALUE
+
+    def __init__(
+        self,
+        where: Any,
+        collection: str = "",
+        *,
+        layout: Layout | None = None,
+        marks: str = "",
+        states: str = "",
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__()
+        place = parse(where) if isinstance(where, str) else where
+        if not isinstance(place, Place):
+            place = from_client(where, collection)
+        changes = {"layout": layout, "marks": marks, "states": states}
+        self._place = changed(place, {name: value for name, value in changes.items() if value})
+        self._clock = clock
+        self._recall = Recall()
+        self._records = Records(self._place.layout)
+        self.name = self._place.name
+        self._open: Open | None = None
+        self._opening = threading.Lock()
+
+    @property
+    def clock(self) -> Clock | None:
+        """What tells the time here instead of the server, for those who answer in the store's place."""
+        return self._clock
+
+    def twin(self) -> FirestoreStore:
+        other = FirestoreStore(self._place, clock=self._clock)
+        other._recall = self._recall  # the keeper renews what we have claimed
+        return other
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Only the settings travel: the other process opens channels of its own."""
+        return _with_settings, (self._place, self._clock)
+
+    async def open(self, world: World) -> None:
+        """Nothing is asked yet: whether the database is there, the first call tells."""
+        with self._opening:
+            former = self._open
+            if former is not None and former.world is world:
+                return
+            wire = _wire(self._place, world)
+            calls = Calls(self._place, wire, self._recall)
+            self._open = Open(
+                world,
+                wire,
+                calls,
+                Table(calls, self._records, world, self._now),
+                Upkeep(calls, self._records, self._now),
+                Newest(States(calls, self._place.layout), world, self._now),
+                Counts(calls, self._now),
+            )
+        if former is not None:
+            await former.wire.close()
+
+    async def close(self) -> None:
+        former, self._open = self._open, None
+        if former is not None:
+            await former.wire.close()
+
+    # ── the verbs ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
+        return await self._apply(requests, timeout)
+
+    async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
+        return await self._apply(renewals, timeout)
+
+    async def settle(
+        self, settlements: Sequence[AnySettlement], *, timeout: float, signed: Signature | None = None
+    ) -> list[Answer]:
+        answers = await self._apply(settlements, timeout, signed)
+        self.wake(one.id for one in settlements)
+        return answers
+
+    async def _apply(
+        self, requests: Sequence[AnyRequest], timeout: float, signed: Signature | None = None
+    ) -> list[Answer]:
+        return await self._opened().table.apply([job_of(one) for one in requests], _until(timeout), signed)
+
+    async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
+        return await self._opened().table.read(ids, _until(timeout))
+
+    async def forget(
+        self,
+        ids: Sequence[bytes],
+        *,
+        force: bool,
+        timeout: float,
+        seen: Mapping[bytes, Seen] | None = None,
+        signed: Signature | None = None,
+    ) -> list[Answer]:
+        sights = seen or {}
+        jobs = [Job(id, partial(transitions.forget, force=force, seen=sights.get(id))) for id in ids]
+        answers = await self._opened().table.apply(jobs, _until(timeout), signed)
+        self.wake(ids)
+        return answers
+
+    async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
+        return await self._asked(self._opened().upkeep.scan(wanted, cursor, limit, _until(timeout)))
+
+    async def first(self, wanted: Filter, *, order: Order, limit: int, timeout: float) -> Page:
+        return await self._asked(self._opened().upkeep.first(wanted, order, limit, _until(timeout)))
+
+    async def counts(self, *, timeout: float) -> dict[tuple[str, State], int]:
+        return await self._asked(self._opened().upkeep.counts(_until(timeout)))
+
+    async def purge(self, limit: int, *, timeout: float, signed: Signature | None = None) -> int:
+        return await self._asked(self._opened().upkeep.purge(limit, _until(timeout), signed))
+
+    async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
+        return await self._asked(trail.find(self._opened().calls, wanted, limit, self._now(), _until(timeout)))
+
+    # ── newest wins ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def keep_newest(self, deliveries: Sequence[Delivery], keep: Keep, *, timeout: float) -> list[Ruled]:
+        return await self._asked(self._opened().newest.keep(deliveries, keep, _until(timeout)))
+
+    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[Standing | None]:
+        return await self._asked(self._opened().newest.read(ids, _until(timeout)))
+
+    async def expire_newest(self, limit: int, *, timeout: float) -> int:
+        return await self._asked(self._opened().newest.expire(limit, _until(timeout)))
+
+    async def entities(
+        self, scope: str, *, cursor: bytes | None, limit: int, timeout: float
+    ) -> tuple[list[Standing], bytes | None]:
+        return await self._asked(self._shown().entities(scope, cursor, limit, _until(timeout)))
+
+    async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[Mark | None]:
+        return await self._asked(self._shown().marks(ids, _until(timeout)))
+
+    def _shown(self) -> Shown:
+        return Shown(self._opened().newest.states, self._now)
+
+    # ── counters ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def keep_counts(self, sheets: Sequence[Sheet], *, timeout: float) -> int:
+        return await self._asked(self._opened().counts.keep(sheets, _until(timeout)))
+
+    async def counted(self, since: int, *, timeout: float) -> Counted:
+        return await self._asked(self._opened().counts.counted(since, _until(timeout)))
+
+    async def expire_counts(self, limit: int, *, timeout: float) -> int:
+        return await self._asked(self._opened().counts.expire(limit, _until(timeout)))
+
+    # ── the caller's own transaction ────────────────────────────────────────────────────────────────────────────
+
+    def join(self, connection: Any, world: World) -> FirestoreJoined:
+        """The store within a `Transaction` or `AsyncTransaction` of the caller's, on the same database."""
+        opened = self._opened()
+        return FirestoreJoined(connection, world, self._records, opened.newest.states, self._now)
+
+    async def examine(self, *, timeout: float) -> list[Remark]:
+        """For `onceward doctor`."""
+        place = self._place
+        await self._asked(self._opened().calls.get([(place.collection, "clock")], _until(timeout)))
+        server = f"the emulator at {place.emulator}: for tests" if place.emulator else f"{place.root} at Google"
+        policy = f"{place.layout.expiry} in {place.collection}, {place.marks_in} and {place.states_in}"
+        return [
+            Remark("server", well=True, detail=server),
+            Remark("expiry", well=True, detail=f"by a policy on {policy}, if you made one; else by purge"),
+        ]
+
+    # ── while it is open ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _now(self) -> int | None:
+        return None if self._clock is None else self._clock.now()
+
+    def _opened(self) -> Open:
+        if self._open is None:
+            raise StoreUnavailable(f"{self.name} is not open", hint="open the store first, and close it last")
+        return self._open
+
+    async def _asked(self, work: Awaitable[T]) -> T:
+        try:
+            return await work
+        except Refused as error:
+            raise faults.explain(error, self.name) from error
+
+
+def _wire(place: Place, world: World) -> Wire:
+    if world.cancels:  # calls are tasks of an event loop
+        from .loop_wire import LoopWire
+
+        return LoopWire(place)
+    return ThreadWire(place)
+
+
+def _until(timeout: float) -> float:
+    return time.monotonic() + timeout
+
+
+def _with_settings(place: Place, clock: Clock | None) -> FirestoreStore:
+    return FirestoreStore(place, clock=clock)

@@ -1,0 +1,312 @@
+"""The state table applied to documents.
+
+    read        the documents, and with them the server's time
+    judge       `model.transitions` says what each becomes
+    write       what changed: `create`, or `update` if the document still is the version that was seen
+    else        somebody was quicker: read again, after a pause, as long as there is time
+
+An owner's settlement or renewal skips the read, as far as its claim is remembered: the write itself says whether that
+still holds. Answers that were lost are asked for again in the same way: the nonce in the document tells whose it is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from msgspec import Struct
+
+from onceward.errors import ConfigurationError, ResultError
+from onceward.model.audit import Signature, entries_of
+from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Resolve, State, Verdict
+from onceward.model.transitions import VERBS
+from onceward.ports import AnyRequest, World
+
+from . import faults, trail
+from .calls import OK, Calls, nested, where
+from .documents import Records
+from .faults import Refused
+from .names import hashed, name_of
+from .recall import Now, Sight
+from .values import ArrayValue, Value, micros, size_of_fields
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.25  # seconds before what lost a race asks again
+LARGEST: Final = 1 << 20
+"""Bytes of a document."""
+
+ROOM: Final = 288 << 10
+"""Of these for all but the result: names, marks, notes, a stored input, the journal of a saga."""
+
+LARGEST_VALUE: Final = LARGEST - ROOM
+"""Bytes of a result, or of a state's value."""
+
+LOOKED_AT: Final = LARGEST // 2
+"""A record with less than that in it need not be measured."""
+
+SOUGHT: Final = 30
+"""Ids in one query."""
+
+LATE: Final = 5_000_000
+"""µs that the time told from an earlier answer may be behind: more than any answer travels."""
+
+HELD: Final = "HELD"
+"""The read was answered and the write was not: somebody's open transaction has locked the document."""
+
+Judge = Callable[[Record | None, int], tuple[Record | None, Verdict]]
+
+
+class Job(Struct):
+    """One request on its way. `again`: asked twice it gives the same answer, so that a lost one may be repeated."""
+
+    id: bytes
+    judge: Judge
+    request: AnyRequest | None = None
+    again: bool = True
+    answer: Answer | None = None
+    sight: Sight | None = None
+
+
+def job_of(request: AnyRequest) -> Job:
+    verb = VERBS[type(request)]
+    return Job(
+        request.id, lambda record, now: verb(record, request, now), request, again=not isinstance(request, Resolve)
+    )
+
+
+class Table:
+    """The records of one collection."""
+
+    def __init__(self, calls: Calls, records: Records, world: World, clock: Now) -> None:
+        self.calls = calls
+        self.records = records
+        self._world = world
+        self._clock = clock
+        self._recall = calls.recall
+        self._in = calls.place.collection
+
+    async def apply(self, jobs: Sequence[Job], deadline: float, signed: Signature | None = None) -> list[Answer]:
+        """One answer a job. `signed`: each change and its entry in the audit trail are one write."""
+        _refuse_twins(jobs)
+        left: Sequence[Job] = jobs
+        pause, trouble = FIRST_PAUSE, ""
+        while left:
+            try:
+                now = await self._see(left, deadline)
+                trouble = await self._turn(left, now, deadline, signed) or trouble
+            except Refused as error:
+                trouble = self._may_repeat(error, left)
+            left = [job for job in left if job.answer is None]
+            if left and time.monotonic() + 1.5 * pause >= deadline:
+                self._give_up(left, trouble)
+                break
+            if left:
+                await self._world.sleep(pause * (0.5 + self._world.jitter()))
+                pause = min(2 * pause, LONGEST_PAUSE)
+        return [job.answer for job in jobs if job.answer is not None]
+
+    async def read(self, ids: Sequence[bytes], deadline: float) -> list[Answer]:
+        jobs = [Job(id, _nothing) for id in ids]
+        try:
+            now = await self._look(jobs, deadline)
+        except Refused as error:
+            raise faults.explain(error, self.calls.name) from error
+        found = [job.sight.record if job.sight else None for job in jobs]
+        return [Answer(Verdict.ABSENT if record is None else Verdict.OK, record, now) for record in found]
+
+    # ── seeing ──
+
+    async def _see(self, jobs: Sequence[Job], deadline: float) -> int:
+        """Remembered or read. The time is the server's: of this read, or told from an earlier one."""
+        for job in jobs:
+            job.sight = self._remembered(job)
+        unseen = [job for job in jobs if job.sight is None]
+        now = self._recall.now()
+        if unseen or now is None:
+            now = await self._look(unseen or jobs, deadline)
+        fake = self._clock()
+        return now if fake is None else fake
+
+    def _remembered(self, job: Job) -> Sight | None:
+        request: Any = job.request
+        if request is None or isinstance(request, ClaimRequest | Resolve):
+            return None
+        return self._recall.of(job.id, request.token, request.nonce)
+
+    async def _look(self, jobs: Sequence[Job], deadline: float) -> int:
+        """Read the documents of these jobs. Whose id only others know is searched for."""
+        names = {job.id: self._name(job) for job in jobs}
+        found, now = await self.calls.get(((self._in, name) for name in names.values()), deadline)
+        missing = []
+        for job in jobs:
+            one = found.get((self._in, names[job.id]))
+            if one is None:
+                job.sight = Sight(names[job.id], None, None)
+                if not isinstance(job.request, ClaimRequest):
+                    missing.append(job)
+            else:
+                job.sight = Sight(one.name, self._record(job, one.fields), one.version)
+        if missing:
+            await self._search(missing, deadline)
+        return self._clock() or now
+
+    async def _search(self, jobs: Sequence[Job], deadline: float) -> None:
+        by_id = {job.id: job for job in jobs}
+        ids = list(by_id)
+        path = self.records.paths["id"]
+        for start in range(0, len(ids), SOUGHT):
+            condition = where(path, "IN", _array(ids[start : start + SOUGHT]))
+            found, _ = await self.calls.query(self._in, deadline, where=condition)
+            for one in found:
+                job = by_id[self.records.owner_of(one.fields) or b""]
+                job.sight = Sight(one.name, self.records.record(job.id, one.fields), one.version)
+
+    def _name(self, job: Job) -> str:
+        request = job.request
+        if isinstance(request, ClaimRequest):
+            return name_of(request.id, request.scope, request.key)
+        return self._recall.name(job.id) or hashed(job.id)
+
+    def _record(self, job: Job, fields: Any) -> Record:
+        request = job.request
+        if isinstance(request, ClaimRequest):
+            return self.records.claimed(request, fields, self.calls.name)
+        return self.records.record(job.id, fields)
+
+    # ── judging and writing ──
+
+    async def _turn(self, jobs: Sequence[Job], now: int, deadline: float, signed: Signature | None) -> str:
+        """Answer what can be answered; tells what went wrong with the rest."""
+        changing: list[tuple[Job, Record, Answer]] = []
+        for job in jobs:
+            assert job.sight is not None  # noqa: S101 (it was looked at)
+            before, at = job.sight.record, max(now, self._floor(job))
+            record, verdict = job.judge(before, at)
+            if record is before or record is None:
+                job.answer = Answer(verdict, before, at)
+            else:
+                changing.append((job, record, Answer(verdict, record, at)))
+        batches = [self._writes(job, record, answer, signed) for job, record, answer in changing]
+        ended = await self._write(batches, deadline)
+        trouble = ""
+        for (job, record, answer), (code, version) in zip(changing, ended, strict=True):
+            trouble = self._ended(job, record, answer, code, version) or trouble
+        return trouble
+
+    def _floor(self, job: Job) -> int:
+        """What is told from an earlier answer is a little late, and must not be before what was written since."""
+        if self._clock() is not None or job.sight is None or job.sight.record is None:
+            return 0
+        return job.sight.record.updated_at if self._remembered(job) is not None else 0
+
+    def _writes(self, job: Job, record: Record, answer: Answer, signed: Signature | None) -> list[Any]:
+        assert job.sight is not None  # noqa: S101 (as above)
+        sight = job.sight
+        changes = self.records.changes(sight.record, record)
+        self._measure(record)
+        batch = [self.calls.writing(self._in, sight.name, changes, sight.version)]
+        if signed is not None:
+            entries = entries_of(signed, lambda _: sight.record, [answer])
+            batch += [trail.writing(self.calls, entry) for entry in entries]
+        return batch
+
+    async def _write(self, batches: Sequence[list[Any]], deadline: float) -> list[tuple[str, Any]]:
+        if not batches:
+            return []
+        if all(len(batch) == 1 for batch in batches):
+            return await self.calls.write_each([batch[0] for batch in batches], deadline)
+        ended: list[tuple[str, Any]] = []
+        for batch in batches:  # signed: a change and its entry, both or none
+            try:
+                ended.append((OK, (await self.calls.commit(batch, deadline))[0]))
+            except Refused as error:
+                if error.code not in faults.RACED:
+                    raise
+                ended.append((error.code, None))
+        return ended
+
+    def _ended(self, job: Job, record: Record, answer: Answer, code: str, version: Any) -> str:
+        """What a write came to: an answer, or the reason why there is none yet."""
+        if code == OK:
+            assert job.sight is not None  # noqa: S101 (as above)
+            self._recall.wrote(Sight(job.sight.name, record, version))
+            job.answer = None if self._is_late(job, answer, version) else answer
+            return ""
+        self._recall.drop(job.id)
+        if code in faults.RACED:
+            return code
+        if code == "DEADLINE_EXCEEDED" and isinstance(job.request, ClaimRequest):
+            return HELD
+        if code in faults.UNSURE and job.again:
+            return code
+        raise Refused(code, "the answer to a write was lost" if code in faults.UNSURE else "a write was refused")
+
+    def _is_late(self, job: Job, answer: Answer, version: Any) -> bool:
+        """Whether a renewal went by a time long past: this machine slept, and its lease may be over already.
+
+        The commit told the time, so that the same renewal once more goes by the right one.
+        """
+        return (
+            isinstance(job.request, Renewal)
+            and self._clock() is None
+            and micros(version) - answer.now > min(LATE, job.request.lease // 4)
+        )
+
+    def _measure(self, record: Record) -> None:
+        """Before it is written: beyond the limit the server would refuse it, after the work was done."""
+        words = sum(map(len, record.note.values())) + sum(map(len, record.arguments.values()))
+        if len(record.result or b"") + words < LOOKED_AT:
+            return
+        size = size_of_fields(nested(self.records.changes(None, record)))
+        if size > LARGEST - 4096:
+            raise ResultError(
+                f"{self.calls.name}: the document would take {size} bytes, and {LARGEST} is the most",
+                key=record.key,
+                hint="return less, or where it is",
+            )
+
+    # ── trouble ──
+
+    def _may_repeat(self, error: Refused, jobs: Sequence[Job]) -> str:
+        """Why it is asked again, if that may help."""
+        if error.code in faults.UNSURE and all(job.again for job in jobs):
+            return error.code
+        if error.code == "ABORTED":
+            return error.code
+        raise faults.explain(error, self.calls.name) from error
+
+    def _give_up(self, jobs: Sequence[Job], trouble: str) -> None:
+        """A claim that others keep from being written is not ours: somebody is at it.
+
+        Perhaps it is written after all, once their transaction is over: then it is found by its nonce, or lapses.
+        """
+        for job in jobs:
+            request = job.request
+            if not isinstance(request, ClaimRequest) or not (trouble == HELD or trouble in faults.RACED):
+                raise self._as_told(trouble)
+            seen = job.sight.record if job.sight else None
+            held = seen if seen is not None and seen.state is State.PENDING else elsewhere(request)
+            job.answer = Answer(Verdict.RUNNING, held, self._clock() or self._recall.now() or 0)
+
+    def _as_told(self, trouble: str) -> Exception:
+        trouble = "DEADLINE_EXCEEDED" if trouble in {"", HELD} else trouble
+        return faults.explain(Refused(trouble, "until the end of this call"), self.calls.name)
+
+
+def elsewhere(request: ClaimRequest) -> Record:
+    """All that can be told of a claim inside somebody's open transaction: it is held, and has no lease."""
+    return Record(request.id, request.scope, request.key, State.PENDING, 0)
+
+
+def _nothing(record: Record | None, _now: int) -> tuple[Record | None, Verdict]:
+    return record, Verdict.OK
+
+
+def _refuse_twins(jobs: Sequence[Job]) -> None:
+    """The second of two requests for a key would be judged by what the first one found."""
+    if len(jobs) > 1 and len({job.id for job in jobs}) < len(jobs):
+        raise ConfigurationError("a batch holds two requests for the same key", hint="send them one after the other")
+
+
+def _array(ids: Sequence[bytes]) -> Any:
+    return Value(array_value=ArrayValue(values=[Value(bytes_value=id) for id in ids]))

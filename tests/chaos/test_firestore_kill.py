@@ -1,0 +1,43 @@
+"""A worker on Firestore is killed between its effect and its record, in real time and by a real SIGKILL."""
+
+from __future__ import annotations
+
+import datetime as dt
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from onceward import Once
+from tests.firestore_places import documents
+from tests.servers.firestore import shared
+
+VICTIM = """
+import os, signal, sys
+from pathlib import Path
+from onceward import Once
+from tests.firestore_places import documents
+
+folder = Path(sys.argv[1])
+with Once(documents(folder)) as once, once.claim("charge 7", lease="1s") as claim:
+    (folder / "effects").open("a").write(claim.derived_key("charge") + "\\n")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.mission("A7")
+@pytest.mark.fault("F30", "F43")
+def test_the_lease_of_the_dead_lapses_by_the_servers_clock_and_the_next_one_has_its_derived_key(tmp_path: Path) -> None:
+    shared()
+    killed = subprocess.run([sys.executable, "-c", VICTIM, str(tmp_path)], check=False, timeout=60)
+    assert killed.returncode == -signal.SIGKILL
+    with Once(documents(tmp_path)) as once:
+        with once.claim("charge 7", wait="30s") as claim:
+            taken_over = claim.attempt, claim.derived_key("charge")
+            claim.complete("charged")
+        entry = once.read("charge 7")
+    assert taken_over == (2, (tmp_path / "effects").read_text().strip())
+    assert entry is not None
+    assert entry.claimed_at - entry.created_at >= dt.timedelta(seconds=1), "not before the lease was over"

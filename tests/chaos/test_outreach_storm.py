@@ -1,0 +1,39 @@
+"""examples/outreach in a storm: real mails, workers killed at random instants, then what was really received."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from onceward.testing.storm import Plan, storm
+from tests.servers.postgres import Postgres, new_database
+
+SYSTEM = "examples.outreach.storm:SYSTEM"
+
+
+@pytest.mark.mission("C1", "C3", "C4", "C6", "C8", "C10")
+@pytest.mark.fault("F30", "F31")
+def test_every_mail_reply_charge_and_run_happens_once_although_workers_are_killed() -> None:
+    run = storm(SYSTEM, Plan(deliveries=80, workers=3, kills=3))
+    assert run.audit.passed, run.audit
+    assert run.audit.effects == run.audit.expected > 30
+    assert run.score.killed == 3
+
+
+@pytest.mark.mission("C1", "C3", "C4", "C6", "C8", "C10")
+@pytest.mark.fault("F30", "F31")
+def test_and_so_it_is_on_postgresql(postgres: Postgres) -> None:
+    url = new_database(postgres, f"outreach_{os.getpid()}")
+    run = storm(SYSTEM, Plan(deliveries=60, workers=2, kills=2, store=url))
+    assert run.audit.passed, run.audit
+    assert run.audit.effects == run.audit.expected > 25
+
+
+@pytest.mark.mission("C1", "C8")
+def test_without_onceward_the_same_storm_sends_and_charges_twice_although_everybody_looks_first() -> None:
+    """All copies come right behind their originals: many pairs are in two hands at the same time."""
+    run = storm(SYSTEM, Plan(deliveries=50, workers=2, kills=0, duplicates=3, together=1.0, guarded=False))
+    assert not run.audit.passed
+    for kind in ("mail of contact-", "charge-"):
+        assert [one for one in run.audit.duplicates if one.startswith(kind)], run.audit

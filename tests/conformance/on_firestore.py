@@ -1,0 +1,72 @@
+"""Conformance classes on Firestore's emulator: how they open, look past the store, and plant."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from onceward.ports import Clock
+from onceward.stores.clock import WallClock
+from onceward.stores.firestore import FirestoreStore
+from onceward.testing.conformance import StoreConformance, StoreFactory
+from tests.firestore_places import PROJECT, client
+from tests.servers.firestore import shared
+
+LONG = os.environ.get("ONCEWARD_HYPOTHESIS_PROFILE") == "soak"
+SHOWN = ("scope", "key", "state", "owner", "attempt", "error_type", "error")
+
+
+class Hooks(StoreFactory):
+    """A collection for each place. Children of a test find the server by the environment."""
+
+    tidies = False  # Firestore's own expiry policy does, which the emulator has not
+    largest = FirestoreStore.largest
+
+    def open(self, place: Path, clock: Clock) -> FirestoreStore:
+        shared()
+        own_time = isinstance(clock, WallClock)
+        return FirestoreStore(f"firestore://{PROJECT}/{collection(place)}", clock=None if own_time else clock)
+
+    def raw(self, place: Path, id: bytes) -> Mapping[str, object] | None:
+        snapshot = client().collection(collection(place)).document(id.hex()).get()
+        data = snapshot.to_dict()
+        if data is None:
+            return None
+        rest = dict(data.pop("onceward"))
+        shown = {name: data[name] or "" for name in SHOWN if name in data}
+        return {**rest, **shown, "attempt": data["attempt"], "lease_until": _micros(data["lease_until"])} | {
+            name: _micros(rest[name]) for name in ("claimed_at", "renewed_at")
+        }
+
+    def writes(self, place: Path) -> int:
+        """Of all collections of this place: which documents there are, and their versions."""
+        seen = hashlib.sha256()
+        for suffix in ("", "_audit"):
+            for one in client().collection(collection(place) + suffix).stream():
+                seen.update(f"{one.id} {one.update_time}".encode())
+        return int.from_bytes(seen.digest()[:8], "big")
+
+    def plant(self, place: Path, id: bytes, **fields: Any) -> None:
+        assert list(fields) == ["min_reader"], f"{fields}: only the version can be planted"
+        document = client().collection(collection(place)).document(id.hex())
+        document.update({"onceward.min_reader": fields["min_reader"]})
+
+
+class OnFirestore(Hooks, StoreConformance):
+    """The whole kit. The emulator takes its time, so that the largest checks are smaller than elsewhere."""
+
+    examples = 100 if LONG else 3
+    many = 2_100 if LONG else 300
+
+
+def collection(place: Path) -> str:
+    return f"{place.parent.parent.name}-{place.parent.name}-{place.name}"[-200:]
+
+
+def _micros(value: Any) -> int | None:
+    if value is None:
+        return None
+    return int(value.timestamp()) * 1_000_000 + int(value.microsecond)

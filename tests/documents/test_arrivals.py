@@ -1,0 +1,128 @@
+"""How documents come: in a folder, by a webhook, and from the shell."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from standardwebhooks import Webhook as Sender
+
+from examples.documents.arrivals import Inbox
+from onceward import Once
+from onceward.http.webhooks import Request
+from tests.documents.stage import CHEAP, FILE, HASH, PDF, Stage, invoice, staged
+from tests.moved_time import TOO_LONG, in_thread
+
+ROOT = Path(__file__).resolve().parents[2]
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+
+@pytest.fixture(name="stage")
+def _stage(tmp_path: Path) -> Iterator[Stage]:
+    with (
+        Once(f"sqlite:///{tmp_path}/once.db?synchronous=NORMAL", app="documents") as once,
+        staged(tmp_path, once) as stage,
+    ):
+        yield stage
+
+
+@pytest.mark.mission("A1", "A6")
+def test_files_in_a_folder_are_processed_once_however_often_somebody_looks(stage: Stage) -> None:
+    for name in ("a.pdf", "b.pdf", "notes.txt"):
+        stage.arrived(PDF, name)
+    stage.arrived(invoice(id=""), "torn.pdf")
+    inbox = Inbox(stage.documents, stage.folder / "inbox")
+    assert [(path.name, outcome.kind) for path, outcome in inbox.look()] == [
+        ("a.pdf", "executed"),
+        ("b.pdf", "replayed"),
+        ("torn.pdf", "failed"),
+    ]
+    assert list(inbox.look()) == []
+    stage.arrived(invoice("Page 2"), "b.pdf")
+    assert [outcome.kind for _, outcome in inbox.look()] == ["executed"]
+    restarted = Inbox(stage.documents, stage.folder / "inbox")
+    assert [outcome.kind for _, outcome in restarted.look()] == ["replayed", "replayed", "failed"]
+    assert len(stage.files()) == len(stage.rows()) == 2
+
+
+class Hook:
+    """The endpoint, and who sends to it."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.endpoint = Inbox(stage.documents, stage.folder / "inbox").webhook(SECRET)
+
+    def send(self, event: str, name: Any, *, secret: str = SECRET) -> tuple[int, Any]:
+        body, now = json.dumps({"name": name}), datetime.fromtimestamp(int(time.time()), UTC)
+        signature = Sender(secret).sign(event, now, body)
+        headers = {"webhook-id": event, "webhook-timestamp": str(int(now.timestamp())), "webhook-signature": signature}
+        answer = self.endpoint.respond(Request("POST", headers, body.encode()))
+        return answer.status, json.loads(answer.body).get("reason")
+
+
+@pytest.mark.mission("A1", "A7")
+def test_a_webhook_that_is_sent_again_or_tells_of_a_known_document_changes_nothing(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "documents")
+    hook = Hook(stage)
+    assert hook.send("e1", "a.pdf") == (503, "the file is not here yet")
+    stage.arrived(PDF, "a.pdf")
+    stage.arrived(PDF, "renamed.pdf")
+    assert hook.send("e1", "a.pdf") == (200, "executed")
+    assert hook.send("e1", "a.pdf") == (200, "executed"), "the same event gets the same answer"
+    assert hook.send("e2", "renamed.pdf") == (200, "replayed")
+    assert hook.send("e3", "a.pdf", secret="whsec_" + "A" * 32)[0] == 403
+    assert (stage.calls(), stage.files(), stage.rows()) == ([CHEAP], {FILE: PDF}, [(HASH, FILE)])
+    logged = {vars(one)["doc_hash"] for one in caplog.records if one.name == "documents"}
+    assert logged == {HASH}, "of documents, not of events"
+
+
+@pytest.mark.mission("A7")
+def test_a_webhook_about_a_document_that_is_being_processed_is_sent_again(stage: Stage) -> None:
+    hook = Hook(stage)
+    stage.arrived(PDF, "a.pdf")
+    with stage.once.claim(HASH, name="processed_documents"):
+        assert in_thread(hook.send, "e1", "a.pdf").result(TOO_LONG) == (503, "running")
+
+
+@pytest.mark.parametrize("name", ["../once.db", "/etc/passwd", "..", "", ".", "sub/a.pdf", "link.pdf", "a\0.pdf", 7])
+def test_a_webhook_cannot_name_a_file_outside_of_the_folder(stage: Stage, name: Any) -> None:
+    stage.arrived(PDF, "a.pdf")
+    (stage.folder / "inbox" / "link.pdf").symlink_to("/etc/passwd")
+    assert Hook(stage).send("e1", name)[0] == 400
+    assert stage.calls() == []
+
+
+def shell(*arguments: str) -> str:
+    command = [sys.executable, "-W", "error", "-m", "examples.documents", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def words(line: str) -> tuple[str, str]:
+    name, fact = line.split(maxsplit=1)
+    return name, fact
+
+
+@pytest.mark.mission("A1", "A2", "A6")
+def test_the_demonstration_and_what_is_known_of_one_of_its_files(tmp_path: Path) -> None:
+    told = shell("demo", str(tmp_path), "--warehouse", f"duckdb:///{tmp_path}/house.duckdb").splitlines()
+    again = [line for line in told if "_renamed.pdf" in line]
+    assert len(again) == 3
+    assert all("replayed" in line or "failed" in line for line in again)
+    assert any("FAILED" in line for line in told)
+    assert "model calls" in told[-1]
+    shown = dict(
+        line.split(maxsplit=1) for line in shell("show", str(tmp_path), f"{tmp_path}/inbox/scan 01.pdf").splitlines()
+    )
+    assert shown["status"] == "COMPLETED"
+    assert shown["gcs_source_path"].endswith("scan%2001.pdf")

@@ -1,0 +1,227 @@
+"""Documents that take long, stores that are away, and what the log and the rules tell of it (mission A4, A7–A9)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from onceward import Once, StoreUnavailable
+from onceward.testing import FakeClock
+from tests.documents.stage import CHEAP, FILE, HASH, PDF, api, invoice, staged
+from tests.faces import TOO_LONG, Face, Place
+from tests.moved_time import in_thread
+
+
+@pytest.fixture
+def place(tmp_path: Path, clock: FakeClock) -> Place:
+    """What no store decides: the others run the same in their own tests, in the storms and when killed."""
+    return Place("memory", tmp_path, clock)
+
+
+@pytest.fixture
+def face(place: Place) -> Iterator[Face]:
+    """Fake time, and no heartbeat but those that a test asks for."""
+    with closing(Face(place, app="documents", counters=True)) as face:
+        yield face
+
+
+def during(work: Callable[[], object]) -> api.Rules:
+    """A model that answers rightly after this has happened."""
+
+    def rules(model: str, turns: list[str]) -> str:
+        work()
+        return api.rules(model, turns)
+
+    return rules
+
+
+# ── A4: the heartbeat ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.mission("A4", "A7")
+def test_a_model_may_take_hours_because_the_lease_of_600_s_is_extended_every_120_s(tmp_path: Path, face: Face) -> None:
+    told: list[str] = []
+
+    def two_hours() -> None:
+        for _ in range(60):
+            face.clock.advance("110s")  # real time passes, too, while the machine is busy
+            face.heartbeat()
+            before = len(face.told("renewed"))
+            face.clock.advance("10s")
+            face.heartbeat()
+            told.append(f"{len(face.told('renewed')) - before}")
+            entry = face.read(HASH, name="processed_documents")
+            assert (entry.lease_until - entry.updated_at).total_seconds() == 600
+        told.append(beside.deliver(name="again.pdf").kind)
+
+    with staged(tmp_path, face.once, rules=during(two_hours)) as stage:
+        beside = stage.another(face.another(app="documents").once)
+        assert stage.deliver().executed
+        assert told == ["1"] * 60 + ["running"]
+        assert (stage.calls(), stage.files(), stage.rows()) == ([CHEAP], {FILE: PDF}, [(HASH, FILE)])
+
+
+@pytest.mark.mission("A4", "A7")
+def test_a_model_that_really_blocks_for_longer_than_the_lease_is_asked_once(tmp_path: Path) -> None:
+    """Real time and a real heartbeat; the duplicate comes when more than a whole lease is over."""
+    answer, beats = threading.Event(), threading.Semaphore(0)
+    url = f"sqlite:///{tmp_path}/once.db?synchronous=NORMAL"
+    with (
+        Once(url, app="documents", lease="2s") as once,
+        Once(url, app="documents", lease="2s") as other,
+        staged(tmp_path, once, rules=during(lambda: answer.wait(TOO_LONG))) as stage,
+    ):
+        once.subscribe(lambda event: beats.release() if event.name == "renewed" else None)
+        first = in_thread(stage.deliver)
+        for _ in range(6):  # a fifth of the lease each
+            assert beats.acquire(timeout=TOO_LONG)
+        duplicate = stage.another(other).deliver(name="again.pdf")
+        answer.set()
+        assert (duplicate.kind, first.result(TOO_LONG).kind) == ("running", "executed")
+        assert (stage.calls(), stage.files(), stage.rows()) == ([CHEAP], {FILE: PDF}, [(HASH, FILE)])
+
+
+@pytest.mark.mission("A1", "A3")
+def test_a_document_of_last_year_is_known(tmp_path: Path, face: Face) -> None:
+    with staged(tmp_path, face.once) as stage:
+        assert stage.deliver().executed
+        face.clock.advance("400d")
+        assert (stage.deliver(name="again.pdf").kind, stage.calls()) == ("replayed", [CHEAP])
+
+
+# ── A7: edge cases ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.mission("A7")
+@pytest.mark.fault("F32")
+def test_an_owner_that_comes_back_late_writes_nothing_more_and_asks_no_more(
+    tmp_path: Path, face: Face, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It fell silent at the model; another took the document over and finished it before the answer came."""
+    kinds: list[str] = []
+    silent = threading.Event()
+
+    def fall_silent() -> None:
+        if not silent.is_set():
+            silent.set()
+            face.clock.advance("601s")
+            kinds.append(beside.deliver(printed, "again.pdf").kind)
+
+    printed = invoice(date="01.03.2026")  # the cheap model has to be asked twice
+    with staged(tmp_path, face.once, rules=during(fall_silent)) as stage:
+        beside = stage.another(face.another(app="documents").once)
+        late = stage.deliver(printed)
+        assert (kinds, late.kind) == (["executed"], "unknown")
+        assert stage.calls() == [CHEAP] * 3, "two by the winner, one by the late one"
+        assert (list(stage.files().values()), len(stage.rows())) == ([printed], 1)
+        assert stage.record(late.key)["status"] == "COMPLETED"
+        assert ("lock_lost", "ERROR", late.key) in [line[:3] for line in logged(caplog)]
+
+
+@pytest.mark.mission("A7", "A9")
+@pytest.mark.fault("F50")
+def test_while_the_store_is_away_nothing_runs_unless_that_was_chosen_and_then_it_is_listed_for_a_person(
+    tmp_path: Path, face: Face, caplog: pytest.LogCaptureFixture
+) -> None:
+    listed = tmp_path / "for-a-person.txt"
+    with staged(tmp_path, face.once) as closed:
+        reckless = face.another(app="documents").once
+        bold = closed.another(reckless, on_store_down="run", for_a_person=listed)
+        face.read("opens the store")
+        with face.store_trouble("claim"):
+            with pytest.raises(StoreUnavailable):
+                closed.deliver()
+            assert (closed.calls(), closed.files(), listed.exists()) == ([], {}, False)
+            outcome = bold.deliver()
+        assert (outcome.kind, outcome.reason) == ("executed", "unprotected")
+        assert listed.read_text().startswith(f"{HASH} store down: ")
+        loud = [one for one in caplog.records if one.name == "documents" and one.levelno == logging.ERROR]
+        assert [(vars(one)["event"], vars(one)["doc_hash"]) for one in loud] == [("processed_unprotected", HASH)]
+        assert closed.deliver(name="again.pdf").executed, "nobody knows of the unprotected run"
+        assert (closed.files(), closed.rows()) == ({FILE: PDF}, [(HASH, FILE)]), "but file and row are the same ones"
+
+
+# ── A8: rules ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.mission("A8")
+def test_the_rules_tell_of_claims_without_an_answer_failed_heartbeats_and_stale_locks(
+    tmp_path: Path, face: Face
+) -> None:
+    """Each only beyond its threshold: 10 and 5 in an hour, 3 records."""
+
+    def broken() -> list[str]:
+        face.once.counters.write()
+        return [one.rule for one in face.once.check()]
+
+    def failing_heartbeats() -> None:
+        for times in (5, 1):
+            with face.store_trouble("renew", times=times):
+                for _ in range(times):
+                    face.clock.advance("121s")
+                    face.heartbeat()
+            face.heartbeat()
+            seen.append(broken())
+
+    seen: list[list[str]] = []
+    with staged(tmp_path, face.once, rules=during(failing_heartbeats)) as stage:
+        for times in (10, 1):
+            with face.store_trouble("claim"):
+                for _ in range(times):
+                    with pytest.raises(StoreUnavailable):
+                        stage.deliver()
+            seen.append(broken())
+        face.clock.advance("3h")
+        assert stage.deliver().executed
+        face.clock.advance("3h")
+        for number in range(4):
+            face.silent_owner(f"sha256:{number}", name="processed_documents")
+            face.clock.advance("31m")
+            seen.append(broken())
+    assert seen == [[], ["claim_errors"], [], ["renewal_failures"], [], [], [], ["old_pending"]]
+
+
+# ── A9: the log ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+Line = tuple[str, str, str, str]
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> list[Line]:
+    """Event, level, hash and status."""
+    told = [one for one in caplog.records if one.name == "documents"]
+    caplog.clear()
+    return [(vars(one)["event"], one.levelname, vars(one)["doc_hash"], vars(one)["status"]) for one in told]
+
+
+@pytest.mark.mission("A9")
+def test_the_log_of_a_document(tmp_path: Path, face: Face, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "documents")
+
+    def a_while() -> None:
+        face.clock.advance("121s")
+        with face.store_trouble("renew", times=1):
+            face.heartbeat()
+        face.clock.advance("40s")
+        face.heartbeat()
+
+    with staged(tmp_path, face.once, rules=during(a_while)) as stage:
+        stage.deliver()
+        assert logged(caplog) == [
+            ("lock_acquired", "INFO", HASH, "PENDING"),
+            ("heartbeat_failed", "WARNING", HASH, ""),
+            ("heartbeat_extended", "DEBUG", HASH, ""),
+            ("lock_released", "INFO", HASH, "COMPLETED"),
+        ]
+        stage.deliver(name="again.pdf")
+        assert logged(caplog) == [("lock_skipped_duplicate", "INFO", HASH, "COMPLETED")]
+        torn = stage.deliver(invoice(id="")).key
+        assert [line for line in logged(caplog) if "heartbeat" not in line[0]] == [
+            ("lock_acquired", "INFO", torn, "PENDING"),
+            ("lock_released", "WARNING", torn, "FAILED"),
+        ]

@@ -1,0 +1,123 @@
+"""Documents in processes that are killed: `python -m tests.documents.victims PLACE FOLDER SCENE`.
+
+One process for each point: it carries a document of its own as far as that point, and SIGKILLs itself there. Points are
+before and after every call to the store, every question to a model, every file and every row. The last process, an hour
+later by the store's clock, gets them all delivered again, renamed. One line of JSON tells how each ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from examples.documents.models import Models
+from examples.documents.samples import BLOCKED
+from onceward import Once, content_key
+from onceward.objects.folder import Folder
+from onceward.stores.sqlite import SQLiteStore
+from onceward.warehouse.sqlite import SQLiteWarehouse
+from tests.chaos.saga_stage import Points
+from tests.chaos.saga_victim import HOUR, in_a_process, store_at
+from tests.documents.stage import Stage, api, invoice
+
+SCENES = {"published": "Acme Ltd", "refused by the warehouse": BLOCKED}
+
+
+def document(scene: str, number: int) -> bytes:
+    """Its date takes the cheap model two questions."""
+    return invoice(id=f"R-{number}", company=SCENES[scene], date="01.03.2026")
+
+
+class Life:
+    """What one process does."""
+
+    def __init__(self, place: str, folder: Path, *, at: int | None = None, later: int = 0) -> None:
+        self._points = Points(at, lambda: os.kill(os.getpid(), signal.SIGKILL))
+        self._folder = folder
+        self._once = Once(store_at(place, later), app="documents", lease="10m")
+        self.stage = Stage(folder, self._once, "http://nobody")
+        store: Any = self._once.engine.store
+        for verb in ("claim", "renew", "settle"):
+            setattr(store, verb, self._awaited(getattr(store, verb)))
+        for kind, verb in ((Folder, "create"), (Folder, "delete"), (SQLiteWarehouse, "load")):
+            setattr(kind, verb, self._called(getattr(kind, verb)))
+        Models.ask = self._called(self._asked)  # type: ignore[method-assign]
+
+    def _asked(self, _models: Models, model: str, turns: list[str], _check: object) -> str:
+        with (self._folder / "asked").open("a") as log:
+            log.write(f"{turns[0].split('Invoice ')[1].split()[0]}\n")
+        return api.rules(model, turns)
+
+    def _awaited(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        async def pointed(*args: Any, **kwargs: Any) -> Any:
+            self._points()
+            answers = await call(*args, **kwargs)
+            self._points()
+            return answers
+
+        return pointed
+
+    def _called(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def pointed(*args: Any, **kwargs: Any) -> Any:
+            self._points()
+            answer = call(*args, **kwargs)
+            self._points()
+            return answer
+
+        return pointed
+
+    def deliver(self, content: bytes, name: str) -> str:
+        return self.stage.deliver(content, name, source=f"gs://in/{name}").kind
+
+    def work(self, content: bytes, name: str) -> None:
+        """As far as its point; or to the end, if there are not so many."""
+        self.deliver(content, name)
+        self.close()
+
+    def again(self, scene: str, documents: int) -> None:
+        """All of them again, under other names; then what became of each."""
+        kinds = [self.deliver(document(scene, number), f"{number} again.pdf") for number in range(1, documents + 1)]
+        files = [content_key(content) for content in self.stage.files().values()]
+        rows = [key for key, _ in self.stage.rows()]
+        asked = (self._folder / "asked").read_text().split()
+        for number, kind in enumerate(kinds, 1):
+            key = content_key(document(scene, number))
+            told = {
+                "kind": kind,
+                "files": files.count(key),
+                "rows": rows.count(key),
+                "asked": asked.count(f"R-{number}"),
+            }
+            print(json.dumps({"point": number, **told, **self.stage.record(key)}), flush=True)
+
+    def close(self) -> None:
+        self.stage.house.close()
+        self._once.close(timeout=0)
+
+
+def main(place: str, base: str, scene: str) -> int:
+    folder = Path(base)
+    # What is imported when it is needed is imported here, and not by each of them.
+    with tempfile.TemporaryDirectory() as rehearsal, Once(SQLiteStore(f"{rehearsal}/once.db")) as once:
+        stage = Stage(Path(rehearsal), once, "http://nobody")
+        stage.deliver(b"no document")
+        stage.house.close()
+    point = 0
+    for point in count(1):
+        ended = in_a_process(lambda: Life(place, folder, at=point).work(document(scene, point), f"{point}.pdf"))  # noqa: B023 (run at once)
+        if ended == 0:  # it was not killed any more: that were all points
+            break
+        if ended != -signal.SIGKILL:
+            return 1
+    return in_a_process(lambda: Life(place, folder, later=HOUR).again(scene, point))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,64 @@
+"""Stores on Firestore's emulator whose documents look as the seeds want them: missions A2 and E2."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import firestore
+
+from onceward.ports import Clock
+from onceward.stores.firestore import FirestoreStore, Layout
+from tests.servers.firestore import shared
+
+PROJECT = "onceward-test"
+
+LOCKS = Layout(
+    fields={
+        "key": "hash",
+        "state": "status",
+        "created_at": "created_at",
+        "updated_at": "updated_at",
+        "lease_until": "lock_expires_at",
+        "error": "error_message",
+    },
+    notes=("gcs_source_path", "gcs_output_path"),
+)
+"""Mission A2."""
+
+SERVICES = Layout(
+    marks={"trace": "messageId", "created_at": "createdAt"}, states={}, expiry="expireAt", show_values=True
+)
+"""Mission E2."""
+
+SERVICES_URL = (
+    "?database=(default)&mark_fields=trace:messageId,created_at:createdAt&state_fields=&expiry=expireAt&values=shown"
+    "&ids=entity"
+)
+
+
+def documents(folder: Path, *, clock: Clock | None = None) -> FirestoreStore:
+    """The locks of documents, in a collection of this folder's own."""
+    shared()
+    return FirestoreStore(f"firestore://{PROJECT}/{named(folder)}", layout=LOCKS, clock=clock)
+
+
+def named(folder: Path, what: str = "processed_documents") -> str:
+    """A collection of a test's own."""
+    return f"{what}-{folder.parent.name}-{folder.name}"[-200:]
+
+
+@cache
+def client() -> firestore.Client:
+    """An official client, beside the store; on the emulator itself, whatever a test has put in between."""
+    found = firestore.Client(project=PROJECT, credentials=AnonymousCredentials())  # type: ignore[no-untyped-call]
+    found._emulator_host = shared()
+    return found
+
+
+def document(collection: str, name: str) -> dict[str, Any] | None:
+    """As the console shows it."""
+    found: dict[str, Any] | None = client().collection(collection).document(name).get().to_dict()
+    return found

@@ -1,0 +1,100 @@
+"""The fleet of the examples under a real server, pushed to as Pub/Sub does."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from examples.fleet.app import Fleet
+from onceward import Once
+from tests.endpoints.stage import asgi_served
+from tests.servers.firestore import shared as shared_firestore
+from tests.servers.postgres import URL, schema_of
+
+STORES = ["sqlite", "postgres", "firestore"]
+APPLIED = (200, True, "applied")
+SAME_MESSAGE = (200, False, "duplicate_message_noop")
+SAME_EVENT = (200, False, "duplicate_event_noop")
+STALE = (200, False, "stale_event_ignored")
+
+
+def store_url(kind: str, folder: Path, request: pytest.FixtureRequest) -> str:
+    """Of a store of this kind with nothing in it."""
+    if kind == "sqlite":
+        return f"sqlite:///{folder / 'fleet.db'}?synchronous=NORMAL"
+    if kind == "firestore":
+        shared_firestore()
+        return firestore_url(folder, "fleet")
+    request.getfixturevalue("postgres")
+    return f"{os.environ[URL]}?schema={schema_of(folder)}&migrate=1"
+
+
+def firestore_url(folder: Path, name: str) -> str:
+    """Documents that look in the console as the mission wants them, in collections of a test's own."""
+    own = f"{folder.parent.name}-{folder.name}"[-100:]
+    names = f"marks={name}_dedupe-{own}&states={name}_states-{own}&ids=entity&values=shown&state_fields="
+    looks = "mark_fields=trace:messageId,created_at:createdAt&expiry=expireAt"
+    return f"firestore://onceward-test/{name}-{own}?{names}&{looks}"
+
+
+class Served:
+    """A fleet behind a real server."""
+
+    def __init__(self, fleet: Fleet, once: Once, http: httpx.Client) -> None:
+        self.fleet = fleet
+        self.once = once
+        self.http = http
+
+    def post(self, body: bytes, path: str = "/pubsub/push") -> httpx.Response:
+        return self.http.post(path, content=body)
+
+    def push(self, payload: dict[str, Any], id: str, published: str = "2025-03-01T08:30:00Z") -> tuple[int, Any, Any]:
+        """The status, and what the answer says."""
+        answer = self.post(envelope(json.dumps(payload).encode(), id, published))
+        said = answer.json() if answer.content else {}
+        return answer.status_code, said.get("applied"), said.get("reason", said.get("code"))
+
+    def health(self) -> dict[str, Any]:
+        """What the page shows; counts are written once a minute, so that this one is not waited for."""
+        assert self.once.counters is not None
+        assert self.once.counters.write()
+        found: dict[str, Any] = self.http.get("/health").raise_for_status().json()
+        return found
+
+    def services(self) -> dict[str, dict[str, Any]]:
+        return {one["id"]: one for one in self.health()["services"]}
+
+    def known(self, entity: str, **named: str) -> Any:
+        return self.once.state("ops_services").known(entity, **named)
+
+
+@contextmanager
+def served(store: Any, **choices: Any) -> Iterator[Served]:
+    with Once(store, app="fleet", counters=True) as once, ExitStack() as more:
+        if isinstance(store, str) and store.startswith("firestore:"):  # where each kind has a collection of its own
+            other = more.enter_context(Once(store.replace("fleet", "pipelines"), app="fleet"))
+            choices["of_pipelines"] = other.aio
+        fleet = Fleet(once.aio, **choices)
+        with asgi_served(fleet) as url, httpx.Client(base_url=url, timeout=30) as http:
+            yield Served(fleet, once, http)
+
+
+def beat(second: int, **more: Any) -> dict[str, Any]:
+    """A system event of billing."""
+    told = {"service": "billing", "env": "prod", "status": "ok", "producedAt": f"2025-03-01T08:00:{second:02}Z"}
+    return {**told, **more}
+
+
+def envelope(data: bytes, id: str | None, published: str = "2025-03-01T08:30:00Z") -> bytes:
+    inner = {"data": base64.b64encode(data).decode(), "publishTime": published}
+    if id is not None:
+        inner["messageId"] = id
+    return json.dumps({"message": inner, "subscription": "projects/demo/subscriptions/fleet"}).encode()

@@ -1,0 +1,99 @@
+"""The outside and any number of workers of examples/outreach, on one file and one clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from aiosmtpd.smtp import SMTP, Envelope, Session
+
+from examples.outreach.app import Outreach
+from examples.outreach.evidence import Data
+from examples.outreach.outside import Outside
+from onceward.stores.sqlite import SQLiteStore
+from onceward.testing import FakeClock
+from tests.faces import Pause
+
+ANNA = {"name": "Anna Osterholt", "email": "anna@osterholt.example", "city": "Bremen", "country": "Germany"}
+BORIS = {"name": "Boris Wrona", "email": "boris@wrona.example", "city": "Gdansk", "country": "Poland"}
+
+
+class World:
+    """`outside` may be told to misbehave; `worker()` is one more process, as far as the others can tell."""
+
+    def __init__(self, folder: Path, outside: Outside, clock: FakeClock) -> None:
+        self.folder = folder
+        self.outside = outside
+        self.clock = clock
+        self.database = f"sqlite:///{folder}/outreach.db?synchronous=NORMAL"
+        self._workers: list[Outreach] = []
+
+    def worker(self) -> Outreach:
+        store = SQLiteStore(self.folder / "outreach.db", clock=self.clock, synchronous="NORMAL")
+        made = Outreach(
+            self.database, smtp=self.outside.smtp, api=self.outside.api, store=store, clock=self.clock, wait="20s"
+        )
+        self._workers.append(made)
+        return made
+
+    @property
+    def data(self) -> Data:
+        return Data(self.database, self.folder / "outside.db")
+
+    def rows(self, statement: str) -> list[Any]:
+        """Of the system's own tables; single values where there is one column."""
+        return [row[0] if len(row) == 1 else row for row in self.data.rows(statement)]
+
+    def kept(self, statement: str) -> list[Any]:
+        """Of what the outside has kept."""
+        return [row[0] if len(row) == 1 else row for row in self.outside.execute(statement)]
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.close()
+
+
+@contextmanager
+def opened(folder: Path, kind: Callable[..., Outside] = Outside) -> Iterator[World]:
+    clock = FakeClock()
+    with kind(folder / "outside.db", clock=clock) as outside:
+        world = World(folder, outside, clock)
+        try:
+            yield world
+        finally:
+            world.close()
+
+
+class Paused(Outside):
+    """Stops in the middle of each mail until it is told to go on."""
+
+    def __init__(self, *args: Any, **choices: Any) -> None:
+        super().__init__(*args, **choices)
+        self.pause = Pause()
+
+    async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802 (aiosmtpd's name)
+        await asyncio.to_thread(self.pause.here)
+        return await super().handle_DATA(server, session, envelope)
+
+
+class Deaf(Outside):
+    """Hangs up instead of taking a mail, as long as it is deaf."""
+
+    deaf = True
+
+    async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802 (aiosmtpd's name)
+        if self.deaf:
+            assert isinstance(server.transport, asyncio.Transport)
+            server.transport.abort()
+            return "451 not heard by anybody"
+        return await super().handle_DATA(server, session, envelope)
+
+
+class Rude(Outside):
+    """Takes mails, and is rude when the client says goodbye."""
+
+    async def handle_QUIT(self, _server: SMTP, _session: Session, _envelope: Envelope) -> str:  # noqa: N802 (aiosmtpd's name)
+        return "421 go away"

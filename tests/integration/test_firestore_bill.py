@@ -1,0 +1,232 @@
+"""What Firestore bills, counted at the gRPC layer between the store and Google's emulator; and lost answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from onceward import Ordering, StoreUnavailable
+from onceward.bridge import run
+from onceward.model.record import ClaimRequest, Complete, Renewal, Resolution, Resolve, Verdict
+from onceward.stores.firestore import FirestoreStore
+from onceward.worlds.threads import Threads
+from tests.faces import AsyncFace, Colour, Face, Place
+from tests.firestore_places import PROJECT, named
+from tests.moved_time import RealClock
+from tests.servers.firestore import EMULATOR, shared
+from tests.servers.firestore_tap import Tap, tapped
+
+ID = bytes(range(32))
+
+
+@pytest.fixture
+def tap(monkeypatch: pytest.MonkeyPatch) -> Iterator[Tap]:
+    with tapped(shared()) as (tap, address):
+        monkeypatch.setenv(EMULATOR, address)
+        yield tap
+
+
+@pytest.fixture
+def store(tap: Tap, tmp_path: Path) -> FirestoreStore:
+    return FirestoreStore(f"firestore://{PROJECT}/{named(tmp_path, 'bill')}")
+
+
+class At(Place):
+    """On the server's own clock, as in real life."""
+
+    def __init__(self, store: FirestoreStore) -> None:
+        self.kind = "firestore"
+        self.clock = RealClock()
+        self._store = store
+
+    def open(self) -> FirestoreStore:
+        return self._store.twin()
+
+
+@pytest.fixture
+def face(store: FirestoreStore, colour: Colour) -> Iterator[Face]:
+    face = Face(At(store)) if colour == "blocking" else AsyncFace(At(store))
+    yield face
+    face.close()
+
+
+# ── the bill ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_fresh_run_is_one_read_and_two_writes_and_a_replay_is_one_read(tap: Tap, face: Face) -> None:
+    with tap.billed() as bill:
+        assert face.outcome("invoice 7", lambda: "sent").executed
+    assert bill() == (1, 2, {"BatchGetDocuments": 1, "Commit": 2})
+    with tap.billed() as bill:
+        assert face.outcome("invoice 7", lambda: "sent").replayed
+    assert bill() == (1, 0, {"BatchGetDocuments": 1})
+
+
+def test_a_renewal_and_a_note_are_one_write_each_and_cost_the_settlement_nothing(tap: Tap, face: Face) -> None:
+    with tap.billed() as bill, face.claim("invoice 7") as claim:
+        claim.annotate(page="1")
+        claim.annotate(page="2")
+        claim.complete("sent")
+    assert bill()[:2] == (1, 4)
+
+
+def test_a_failure_and_its_retry_are_two_writes_each(tap: Tap, face: Face) -> None:
+    def fails() -> None:
+        raise ConnectionError("not now")
+
+    with tap.billed() as bill:
+        face.outcome("invoice 7", fails)
+        face.outcome("invoice 7", fails)
+    assert bill()[:2] == (2, 4)
+
+
+def test_a_batch_of_claims_is_billed_as_its_items_and_travels_together(tap: Tap, face: Face) -> None:
+    with tap.billed() as bill:
+        assert all(one.executed for one in face.map(_double, range(20)))
+    reads, writes, calls = bill()
+    assert (reads, writes) == (20, 40)
+    assert (calls["BatchGetDocuments"], calls["BatchWrite"]) == (1, 1), "two round trips for twenty claims"
+
+
+def _double(number: int) -> int:
+    return 2 * number
+
+
+@pytest.mark.mission("E2", "E4")
+def test_the_two_tiers_of_the_fleet_are_three_reads_and_three_writes_in_one_commit(tap: Tap, face: Face) -> None:
+    services = face.once.state("ops_services")
+
+    def applied(minute: int, message: str, event: str) -> str:
+        place = Ordering(f"2026-03-01T08:{minute:02}:00Z", None, None, message)
+        return str(face._wait(services.apply("prod__api", place, {"minute": minute}, event_id=event)).reason)
+
+    with tap.billed() as bill:
+        assert applied(5, "m1", "e1") == "applied"
+    assert bill() == (3, 3, {"BatchGetDocuments": 1, "Commit": 1})
+    bills = {}
+    for reason, told in {
+        "duplicate_message_noop": (5, "m1", "e1"),
+        "duplicate_event_noop": (5, "m2", "e1"),
+        "stale_event_ignored": (4, "m3", "e3"),
+    }.items():
+        with tap.billed() as bill:
+            assert applied(*told) == reason
+        bills[reason] = bill()[:2]
+    assert bills["duplicate_message_noop"] == (3, 0)
+    assert bills["stale_event_ignored"] == (3, 2), "its message and its event are known from then on"
+    assert bills["duplicate_event_noop"] in {(3, 1), (3, 2)}, "its message, and the order if that is higher"
+
+
+# ── answers that are lost ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.rival(20)
+@pytest.mark.fault("F53")
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_a_claim_whose_answer_is_lost_is_found_by_its_nonce(tap: Tap, face: Face, times: int) -> None:
+    runs: list[int] = []
+    tap.lose("Commit", times)
+    assert face.outcome("invoice 7", lambda: runs.append(1)).executed
+    assert face.outcome("invoice 7", lambda: runs.append(1)).replayed
+    assert runs == [1]
+    assert face.read("invoice 7").attempt == 1
+
+
+@pytest.mark.fault("F51", "F53")
+def test_a_completion_whose_answer_is_lost_is_asked_for_again(tap: Tap, face: Face) -> None:
+    with face.claim("invoice 7") as claim:
+        tap.lose("Commit")
+        claim.complete("sent")
+    assert face.outcome("invoice 7", lambda: "again").value == "sent"
+
+
+@pytest.mark.fault("F53")
+def test_answers_to_reads_may_be_lost_too(tap: Tap, face: Face) -> None:
+    tap.lose("BatchGetDocuments", 2)
+    assert face.outcome("invoice 7", lambda: "sent").executed
+
+
+@pytest.mark.fault("F53")
+def test_a_batch_whose_answer_is_lost_is_found_by_its_nonces(tap: Tap, face: Face) -> None:
+    tap.lose("BatchWrite", 2)
+    assert all(one.executed for one in face.map(_double, range(5)))
+    assert all(one.replayed for one in face.map(_double, range(5)))
+
+
+@pytest.mark.fault("F53")
+def test_a_resolution_whose_answer_is_lost_is_an_unknown_and_is_not_sent_twice(tap: Tap, store: FirestoreStore) -> None:
+    """Sent again it would find its own work, and say that somebody else was quicker."""
+    run(store.open(Threads()))
+    [held] = run(store.claim([ClaimRequest(ID, "s", "k", b"n" * 16, 10_000_000)], timeout=20))
+    assert held.record is not None
+    tap.lose("Commit")
+    request = Resolve(ID, held.record.token, Resolution.APPLIED, state_seen=held.record.state, force=True)
+    with pytest.raises(StoreUnavailable):
+        run(store.settle([request], timeout=20))
+    [seen] = run(store.read([ID], timeout=20))
+    assert seen.record is not None
+    assert seen.record.state == "COMPLETED"
+    run(store.close())
+
+
+@pytest.mark.fault("F51", "F52")
+def test_what_stays_unanswered_is_an_unknown_when_its_time_is_over(tap: Tap, store: FirestoreStore) -> None:
+    run(store.open(Threads()))
+    tap.lose("BatchGetDocuments", 1_000)
+    with pytest.raises(StoreUnavailable, match="cannot be reached"):
+        run(store.claim([ClaimRequest(ID, "s", "k", b"n" * 16, 10_000_000)], timeout=0.3))
+    run(store.close())
+
+
+@pytest.mark.rival(1)
+@pytest.mark.fault("F41")
+def test_who_was_replaced_while_it_remembered_its_claim_is_told_by_the_write(tap: Tap, store: FirestoreStore) -> None:
+    """The settlement reads nothing: its condition fails, and only then it looks."""
+    other = FirestoreStore(store._place)
+    for one in (store, other):
+        run(one.open(Threads()))
+    [mine] = run(store.claim([ClaimRequest(ID, "s", "k", b"n" * 16, 1)], timeout=20))
+    [theirs] = run(other.claim([ClaimRequest(ID, "s", "k", b"o" * 16, 600_000_000)], timeout=20))
+    assert (mine.verdict, theirs.verdict) == (Verdict.ACQUIRED, Verdict.ACQUIRED)
+    assert mine.record is not None
+    with tap.billed() as bill:
+        [answer] = run(store.settle([Complete(ID, mine.record.token, mine.record.nonce, b"late")], timeout=20))
+    assert answer.verdict is Verdict.LOST
+    assert bill()[0] == 1
+    [seen] = run(store.read([ID], timeout=20))
+    assert seen.record == theirs.record
+    for one in (store, other):
+        run(one.close())
+
+
+@pytest.mark.fault("F43", "F44")
+def test_a_renewal_after_a_sleep_of_the_machine_goes_by_the_servers_time(tap: Tap, store: FirestoreStore) -> None:
+    """The time is told from the last answer, and meanwhile our own clock has stood still."""
+    run(store.open(Threads()))
+    [held] = run(store.claim([ClaimRequest(ID, "s", "k", b"n" * 16, 600_000_000)], timeout=20))
+    assert held.record is not None
+    sight = store._recall.of(ID, held.record.token, held.record.nonce)
+    assert sight is not None
+    an_hour_ago = replace(held.record, updated_at=held.now - 3_600_000_000)
+    store._recall.wrote(sight._replace(record=an_hour_ago))
+    store._recall.heard(held.now - 3_600_000_000)
+    with tap.billed() as bill:
+        [renewed] = run(store.renew([Renewal(ID, held.record.token, held.record.nonce, 600_000_000)], timeout=20))
+    assert renewed.record is not None
+    assert (renewed.record.lease_until or 0) >= (held.record.lease_until or 0)
+    assert bill()[:2] == (0, 2), "the first told the time"
+    run(store.close())
+
+
+def test_the_time_between_two_answers_is_never_ahead_of_the_servers(store: FirestoreStore) -> None:
+    run(store.open(Threads()))
+    for _ in range(20):
+        [before] = run(store.read([ID], timeout=20))
+        told = store._recall.now()
+        [after] = run(store.read([ID], timeout=20))
+        assert told is not None
+        assert before.now <= told <= after.now
+    run(store.close())

@@ -1,0 +1,340 @@
+"""Within the caller's own Firestore transaction: claim and effect are committed together, or neither."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.api_core.exceptions import GoogleAPICallError
+from google.cloud import firestore
+
+from onceward import ConfigurationError, Failed, LeaseLost, Once, Ordering, WrongWorld
+from onceward.bridge import run
+from onceward.model.record import ClaimRequest, Verdict
+from onceward.stores.firestore import FirestoreStore
+from onceward.worlds.threads import Threads
+from tests.faces import AsyncFace, Colour, Face, Place
+from tests.firestore_places import PROJECT, client, document, named
+from tests.moved_time import RealClock
+from tests.servers.firestore import EMULATOR, shared
+from tests.servers.firestore_tap import Tap, tapped
+
+
+class At(Place):
+    """A collection, on the server's own clock."""
+
+    def __init__(self, folder: Path) -> None:
+        self.kind = "firestore"
+        self.clock = RealClock()
+        self.collection = named(folder, "joined")
+
+    def open(self) -> FirestoreStore:
+        return FirestoreStore(f"firestore://{PROJECT}/{self.collection}")
+
+
+class Bank:
+    """A caller with transactions of their own, of either colour, called as blocking code."""
+
+    def __init__(self, face: Face, collection: str) -> None:
+        self.face = face
+        self.accounts = f"{collection}-accounts"
+        kind = firestore.Client if face.colour == "blocking" else firestore.AsyncClient
+        self.client: Any = kind(project=PROJECT)
+        self.bodies = 0
+
+    def account(self, name: str = "anna") -> Any:
+        return self.client.collection(self.accounts).document(name)
+
+    def balance(self, name: str = "anna") -> int:
+        found = document(self.accounts, name)
+        return 0 if found is None else int(found["balance"])
+
+    def run(self, key: str, work: Callable[[Any], Any], after: Callable[[Any], Any] = lambda _: None) -> Any:
+        """One transaction in which `work` runs once under this key, and then `after`."""
+        return self.transact(lambda tx: self._once(tx, key, work, after))
+
+    def transact(self, body: Callable[[Any], Any]) -> Any:
+        """The body gives what is to be awaited, if anything is."""
+        if self.face.colour == "blocking":
+            return firestore.transactional(self._counted(body))(self.client.transaction())
+
+        async def whole() -> Any:
+            return await firestore.async_transactional(self._counted(body))(self.client.transaction())
+
+        return self.face._wait(whole())
+
+    def _counted(self, body: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def counted(tx: Any) -> Any:
+            self.bodies += 1
+            return body(tx)
+
+        return counted
+
+    def _once(self, tx: Any, key: str, work: Callable[[Any], Any], after: Callable[[Any], Any]) -> Any:
+        once = self.face.once
+        if self.face.colour == "blocking":
+            with once.within(tx) as here:
+                outcome = here.outcome(key, work, tx)
+                after(tx)
+            return outcome
+
+        async def whole() -> Any:
+            async def awaited(tx: Any) -> Any:
+                return work(tx)
+
+            awaited.__qualname__ = getattr(work, "__qualname__", "work")
+            async with once.within(tx) as here:
+                outcome = await here.outcome(key, awaited, tx)
+                after(tx)
+            return outcome
+
+        return whole()
+
+
+@pytest.fixture
+def tap(monkeypatch: pytest.MonkeyPatch) -> Iterator[Tap]:
+    with tapped(shared()) as (tap, address):
+        monkeypatch.setenv(EMULATOR, address)
+        yield tap
+
+
+@pytest.fixture
+def bank(tap: Tap, tmp_path: Path, colour: Colour) -> Iterator[Bank]:
+    place = At(tmp_path)
+    settings: dict[str, Any] = {"fingerprint": "none"}  # a transaction is another object each time
+    face = Face(place, **settings) if colour == "blocking" else AsyncFace(place, **settings)
+    yield Bank(face, place.collection)
+    face.close()
+
+
+def pays(bank: Bank, amount: int = 100) -> Callable[[Any], int]:
+    """Adds to the account: seen as twice the amount if it ever happens twice."""
+
+    def pay(tx: Any) -> int:
+        tx.set(bank.account(), {"balance": firestore.Increment(amount)}, merge=True)
+        return amount
+
+    return pay
+
+
+# ── together or not at all ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.mission("E2")
+def test_claim_and_effect_are_committed_together_and_a_duplicate_changes_nothing(tap: Tap, bank: Bank) -> None:
+    with tap.billed() as bill:
+        assert bank.run("payment 1", pays(bank)).executed
+    assert bill()[:2] == (1, 2), "the record and the account: claim and result are one write"
+    assert bank.face.read("payment 1").state == "COMPLETED"
+    with tap.billed() as bill:
+        outcome = bank.run("payment 1", pays(bank))
+    assert (outcome.replayed, outcome.value, bank.balance()) == (True, 100, 100)
+    assert bill()[:2] == (1, 0)
+
+
+@pytest.mark.fault("F57")
+def test_a_handler_that_raises_leaves_neither_and_the_transaction_stays_usable(bank: Bank) -> None:
+    def fails(tx: Any) -> None:
+        pays(bank)(tx)
+        raise ValueError("no such account")
+
+    def notes(tx: Any) -> None:
+        tx.set(bank.account("log"), {"balance": 1})
+
+    outcome = bank.run("payment 1", fails, after=notes)
+    assert isinstance(outcome, Failed)
+    assert (bank.balance(), bank.balance("log")) == (0, 1)
+    assert bank.face.read("payment 1") is None
+    assert bank.run("payment 1", pays(bank)).executed
+
+
+@pytest.mark.fault("F57")
+def test_a_rollback_after_the_claim_undoes_it(bank: Bank) -> None:
+    def gives_up(_tx: Any) -> None:
+        raise RuntimeError("changed our mind")
+
+    with pytest.raises(RuntimeError, match="changed our mind"):
+        bank.run("payment 1", pays(bank), after=gives_up)
+    assert (bank.balance(), bank.face.read("payment 1")) == (0, None)
+
+
+def test_the_client_may_run_the_body_again_and_the_effect_is_one(tap: Tap, bank: Bank) -> None:
+    tap.abort("Commit", 2)
+    assert bank.run("payment 1", pays(bank)).executed
+    assert (bank.bodies, bank.balance()) == (3, 100)
+
+
+@pytest.mark.fault("F54")
+def test_a_commit_whose_answer_is_lost_is_not_applied_twice(tap: Tap, bank: Bank) -> None:
+    """Whatever its client makes of that: whoever calls again finds the record."""
+    tap.lose("Commit")
+    try:
+        bank.run("payment 1", pays(bank))
+    except (GoogleAPICallError, ValueError):
+        assert bank.run("payment 1", pays(bank)).replayed
+    assert bank.balance() == 100
+
+
+@pytest.mark.rival(18)
+@pytest.mark.mission("E2")
+def test_of_two_transactions_at_once_one_has_the_effect(bank: Bank) -> None:
+    outcomes = bank.face.together(2, lambda: bank.run("payment 1", pays(bank)))
+    assert sorted(type(one).__name__ for one in outcomes) == ["Executed", "Replayed"], outcomes
+    assert bank.balance() == 100
+
+
+def test_two_jobs_in_one_transaction_and_the_first_is_known_to_the_second(bank: Bank) -> None:
+    def body(tx: Any) -> Any:
+        if bank.face.colour == "blocking":
+            return [bank._once(tx, key, pays(bank), lambda _: None) for key in ("one", "two", "one")]
+
+        async def whole() -> list[Any]:
+            return [await bank._once(tx, key, pays(bank), lambda _: None) for key in ("one", "two", "one")]
+
+        return whole()
+
+    one, two, again = bank.transact(body)
+    assert (one.executed, two.executed, again.replayed) == (True, True, True)
+    assert bank.balance() == 200
+
+
+def test_the_handler_may_read_because_nothing_is_written_before_it_is_done(tmp_path: Path) -> None:
+    place = At(tmp_path)
+    shared()
+    with Once(place.open()) as once:
+        account = client().collection(f"{place.collection}-accounts").document("anna")
+        account.set({"balance": 5})
+
+        @firestore.transactional
+        def body(tx: Any) -> int:
+            def doubles() -> int:
+                balance: int = account.get(transaction=tx).get("balance")
+                tx.update(account, {"balance": 2 * balance})
+                return 2 * balance
+
+            with once.within(tx) as here:
+                return here.run("doubled", doubles)
+
+        assert [body(client().transaction()) for _ in range(3)] == [10, 10, 10]
+        assert account.get().to_dict() == {"balance": 10}
+
+
+@pytest.mark.fault("F56")
+def test_a_key_in_an_open_transaction_is_running_for_everybody_else(tmp_path: Path) -> None:
+    place = At(tmp_path)
+    shared()
+    other = place.open()
+    run(other.open(Threads()))
+    with Once(place.open(), fingerprint="none") as once:
+        key = once.key("k")
+        request = ClaimRequest(key.id, key.scope.text, key.text, b"n" * 16, 600_000_000)
+
+        @firestore.transactional
+        def body(tx: Any) -> Any:
+            with once.within(tx) as here:
+                return here.run("k", lambda: run(other.claim([request], timeout=0.3))[0].verdict.value)
+
+        assert body(client().transaction()) == "running"
+    [after] = run(other.claim([request], timeout=20))
+    assert after.verdict is Verdict.REPLAY
+    run(other.close())
+
+
+# ── a leased claim, completed in the transaction ────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.fault("F31")
+def test_a_leased_claim_is_completed_in_the_transaction_of_its_effect(bank: Bank) -> None:
+    with bank.face.claim("payment 1") as claim:
+
+        def body(tx: Any) -> Any:
+            pays(bank)(tx)
+            return claim._claim.complete_in(tx, 100)
+
+        bank.transact(body)
+    entry = bank.face.read("payment 1")
+    assert (entry.state, entry.attempt, bank.balance()) == ("COMPLETED", 1, 100)
+
+
+@pytest.mark.rival(1)
+@pytest.mark.fault("F41")
+def test_who_was_replaced_cannot_complete_in_a_transaction(bank: Bank) -> None:
+    late = bank.face.silent_owner("payment 1", lease="1s")
+    stolen = threading.Event()
+
+    def steals() -> None:
+        bank.face.forget("payment 1", force=True)
+        stolen.set()
+
+    steals()
+
+    def body(tx: Any) -> Any:
+        pays(bank)(tx)
+        return late._claim.complete_in(tx, 100)
+
+    with pytest.raises(LeaseLost):
+        bank.transact(body)
+    assert (stolen.is_set(), bank.balance()) == (True, 0)
+
+
+# ── the state of entities ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.mission("E2", "E3")
+def test_an_event_and_the_callers_own_document_are_committed_together(tap: Tap, bank: Bank) -> None:
+    services = bank.face.once.state("services")
+
+    def deliver(minute: int, message: str) -> Any:
+        def body(tx: Any) -> Any:
+            place = Ordering(f"2026-03-01T08:{minute:02}:00Z", None, None, message)
+            applied = services.apply_in(tx, "prod__api", place, {"minute": minute}, event_id=message)
+
+            def row(outcome: Any) -> Any:
+                if outcome.applied:
+                    tx.set(bank.account(), {"balance": minute})
+                return outcome
+
+            if bank.face.colour == "blocking":
+                return row(applied)
+
+            async def whole() -> Any:
+                return row(await applied)
+
+            return whole()
+
+        return bank.transact(body).reason
+
+    with tap.billed() as bill:
+        assert deliver(5, "m5") == "applied"
+    assert bill()[:2] == (3, 4), "two marks, the state, and the caller's own document"
+    assert [deliver(5, "m5"), deliver(4, "m4"), deliver(6, "m6")] == [
+        "duplicate_message_noop", "stale_event_ignored", "applied",
+    ]  # fmt: skip
+    assert bank.balance() == 6
+
+
+# ── what cannot be joined ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_cannot_be_joined_says_why(tmp_path: Path) -> None:
+    shared()
+    with Once(At(tmp_path).open()) as once:
+
+        def refused(transaction: Any) -> str:
+            with pytest.raises(ConfigurationError) as caught, once.within(transaction):
+                pass
+            return str(caught.value)
+
+        assert "not begun" in refused(client().transaction())
+        assert "not a transaction" in refused(object())
+        begun = client().transaction(read_only=True)
+        begun._begin()
+        assert "read-only" in refused(begun)
+        begun._rollback()
+        elsewhere = firestore.Client(project=PROJECT, database="other").transaction()
+        assert "cannot commit together" in refused(elsewhere)
+        with pytest.raises(WrongWorld), once.within(firestore.AsyncClient(project=PROJECT).transaction()):
+            pass

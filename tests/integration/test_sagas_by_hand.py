@@ -1,0 +1,237 @@
+"""What a person says about a saga that waits, and what is left when nobody comes: both colours, every store."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import Struct
+
+from onceward import MemoryStore, NotAcquired, Once, State, Step, StepRun, abandon, current_claim, not_applied
+from onceward.model import journal as writing
+from onceward.model.journal import Progress
+from onceward.model.record import Renewal
+from onceward.model.saga_rulings import is_handed_on
+from onceward.testing import FakeClock
+from tests.faces import Face, Place, place_of
+from tests.integration.test_sagas import Refused, Shop
+
+
+@pytest.fixture(params=["memory", *os.environ.get("ONCEWARD_TEST_PLACES", "").split()])
+def place(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Place:
+    return place_of(request, tmp_path, clock)
+
+
+on_every_store = pytest.mark.parametrize("place", ["memory", "sqlite", "postgres", "valkey"], indirect=True)
+
+
+@pytest.fixture
+def shop(face: Face) -> Shop:
+    return Shop(face)
+
+
+def give_up(shop: Shop, order: Any, **given: Any) -> None:
+    shop.face._wait(order.saga.give_up(**given))
+
+
+def with_a_wire(shop: Shop) -> Any:
+    """A pivot that may be neither repeated nor looked up."""
+    return shop.saga(
+        shop.step("reserve", "seat 5"),
+        shop.step("charge"),
+        shop.step("wire", kind="pivot", after_crash="park"),
+        shop.step("mail", kind="retriable"),
+    )
+
+
+# ── giving up ──
+
+
+@on_every_store
+def test_a_pivot_that_was_not_done_is_given_up_and_the_rest_undone(shop: Shop) -> None:
+    order = with_a_wire(shop)
+    shop.trouble["wire"] = [TimeoutError("no answer")]
+    assert order.outcome(number=1).kind == "parked"
+    with pytest.raises(NotAcquired, match="no way back"):
+        order.resolve(abandon, number=1)
+    give_up(shop, order, number=1)
+    outcome = order.outcome(number=1)
+    assert (outcome.kind, outcome.final, outcome.error_type) == ("failed", True, "TimeoutError")
+    assert shop.log == ["reserve", "charge", "wire", "undo charge", "undo reserve"]
+    assert order.read(number=1).saga.undone
+
+
+@pytest.mark.parametrize("finding", [abandon, None])
+def test_also_after_somebody_has_said_that_it_was_not_done(shop: Shop, finding: Any) -> None:
+    """Until it is tried again, there is a way back."""
+    order = with_a_wire(shop)
+    shop.trouble["wire"] = [TimeoutError()]
+    order.outcome(number=1)
+    order.resolve(not_applied, number=1)
+    if finding is None:
+        give_up(shop, order, number=1)
+    else:
+        order.resolve(finding, number=1)
+    assert order.outcome(number=1).kind == "failed"
+    assert shop.log == ["reserve", "charge", "wire", "undo charge", "undo reserve"]
+    with pytest.raises(NotAcquired, match="nothing to give up"):
+        give_up(shop, order, number=1)
+
+
+def test_behind_the_pivot_nothing_is_given_up(shop: Shop) -> None:
+    order = with_a_wire(shop)
+    shop.trouble["mail"] = [OSError()] * 10
+    assert order.outcome(number=1).kind == "parked"
+    with pytest.raises(NotAcquired, match="cannot be undone any more"):
+        give_up(shop, order, number=1)
+    with pytest.raises(NotAcquired, match="no such saga"):
+        give_up(shop, order, number=2)
+
+
+def test_what_is_being_undone_is_not_given_up_once_more(shop: Shop) -> None:
+    order = shop.usual()
+    shop.trouble["ship"] = [Refused()]
+    shop.trouble["undo charge"] = [ConnectionError()] * 10
+    assert order.outcome(number=1).kind == "parked"
+    with pytest.raises(NotAcquired, match="being undone already"):
+        give_up(shop, order, number=1)
+
+
+# ── nobody comes ──
+
+
+@pytest.mark.fault("F74")
+@on_every_store
+def test_what_a_person_has_let_go_on_is_not_forgotten_if_nobody_comes_for_months(shop: Shop) -> None:
+    order = with_a_wire(shop)
+    shop.trouble["wire"] = [TimeoutError()]
+    order.outcome(number=1)
+    order.resolve(not_applied, number=1)
+    entry = order.read(number=1)
+    assert (entry.state, is_handed_on(entry.record)) == (State.PENDING, True)
+    shop.face.clock.advance("90d")
+    assert shop.face.purge() == 0
+    assert order.outcome(number=1).kind == "executed"
+    assert shop.log == ["reserve", "charge", "wire", "wire", "mail"], "it went on where it was"
+    assert len(shop.keys["wire"]) == 1, "under the same key"
+
+
+def test_nor_is_one_that_is_to_be_retried(shop: Shop) -> None:
+    order = shop.usual()
+    shop.trouble["mail"] = [OSError()] * 10
+    order.outcome(number=1)
+    order.retry(number=1)
+    shop.face.clock.advance("90d")
+    shop.face.purge()
+    assert order.outcome(number=1).kind == "executed"
+    assert shop.log.count("reserve") == 1
+
+
+# ── forgetting ──
+
+
+@on_every_store
+def test_a_half_done_saga_is_not_forgotten_by_the_way(shop: Shop) -> None:
+    order = with_a_wire(shop)
+    shop.trouble["wire"] = [TimeoutError()]
+    order.outcome(number=1)
+    with pytest.raises(NotAcquired, match="reserve, charge, wire; forgotten, these stay as they are"):
+        shop.face.forget(order.saga.key(number=1))
+    assert order.read(number=1).state is State.PARKED
+    assert shop.face.forget(order.saga.key(number=1), force=True)
+    assert order.read(number=1) is None
+
+
+def test_a_saga_that_is_over_is_forgotten_like_any_other(shop: Shop) -> None:
+    order = shop.usual()
+    order(number=1)
+    shop.trouble["ship"] = [Refused()]
+    order.outcome(number=2)
+    for number in (1, 2):
+        assert shop.face.forget(order.saga.key(number=number))
+
+
+# ── results and notes ──
+
+
+class Seat(Struct):
+    row: int
+
+
+def test_a_saga_of_which_all_is_done_completes_although_a_result_cannot_be_read_any_more(shop: Shop) -> None:
+    order = shop.usual()
+    shop.trouble["mail"] = [OSError()] * 10
+    order.outcome(number=1)
+    order.retry(number=1)
+    record = order.read(number=1).record
+    broken = writing.journal_in(record.note)
+    assert broken is not None
+    line = broken.line("reserve")
+    assert line is not None
+    assert line.result is not None
+    broken = writing.with_line(broken, msgspec.structs.replace(line, result=line.result[:-1] + b"?"))
+    renewal = Renewal(record.id, record.token, record.nonce, 0, writing.noted(broken))
+    shop.face.drive(shop.face.once.store.renew([renewal], timeout=5))
+    outcome = order.outcome(number=1)
+    assert outcome.kind == "executed", "nothing of it is repeated or undone for a result that nobody can read"
+    assert set(outcome.value) == {"charge", "ship", "mail"}
+    [told] = shop.face.told("result_not_stored")
+    assert told.reason.startswith("reserve: ")
+    assert [one.progress for one in order.read(number=1).saga.lines] == [Progress.DONE] * 4
+
+
+def test_the_late_answer_to_a_note_does_not_take_back_what_is_known_since() -> None:
+    """A step notes something while its saga is fenced off anew: the old token must not come back."""
+    seen: list[int] = []
+
+    def work() -> None:
+        held: Any = current_claim()._held
+        store, renew = held.engine.store, held.engine.store.renew
+        before = held.record
+
+        async def late(renewals: Any, *, timeout: float) -> Any:
+            answers = await renew(renewals, timeout=timeout)
+            held.record = msgspec.structs.replace(held.record, token=before.token + 1, updated_at=before.updated_at + 1)
+            return answers
+
+        store.renew = late
+        try:
+            current_claim().annotate(page="3")
+        finally:
+            store.renew = renew
+        seen.append(held.record.token - before.token)
+        held.record = before
+
+    with Once(MemoryStore()) as once:
+        once.run("k", work)
+    assert seen == [1]
+
+
+# ── called wrongly ──
+
+
+def test_a_saga_called_by_position_says_how_it_is_called(shop: Shop) -> None:
+    order = shop.usual()
+    for call in (order.saga.key, order.saga.saga_job):
+        with pytest.raises(TypeError, match=r"the saga order takes its input by name, as in order\(order_id=7\)"):
+            call(*(((7,), {}) if call == order.saga.saga_job else (7,)))
+    with pytest.raises(TypeError, match="by name"):
+        shop.face._wait(order.saga.outcome(7))
+    assert shop.log == []
+
+
+def test_the_type_of_a_result_may_be_said(shop: Shop) -> None:
+    def free(step: StepRun[Seat]) -> None:
+        shop.log.append(f"row {step.result.row}")
+
+    def reserve(step: StepRun) -> Seat:
+        return Seat(5)
+
+    steps = (Step("reserve", shop.face._work(reserve), undo=shop.face._work(free)), shop.step("pay", final=Refused))
+    order = shop.saga(*steps)
+    shop.trouble["pay"] = [Refused()]
+    assert order.outcome(number=1).kind == "failed"
+    assert shop.log == ["pay", "row 5"]
