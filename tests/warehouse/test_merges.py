@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from onceward import ConfigurationError, InvalidKey, PayloadMismatch
+from onceward import ConfigurationError, InvalidKey, PayloadMismatch, SourceError
 from onceward.warehouse import ComparesRows, Merged, Table, open_warehouse
 from tests.servers.postgres import Postgres, execute
 
@@ -21,10 +21,10 @@ FACTS = Table(
 )
 
 
-@pytest.fixture(params=["duckdb", "postgres"])
+@pytest.fixture(params=["duckdb", "sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "duckdb":
-        return f"duckdb:///{tmp_path}/house.duckdb"
+    if request.param != "postgres":
+        return f"{request.param}:///{tmp_path}/house.db"
     server: Postgres = request.getfixturevalue("postgres")
     schema: str = request.getfixturevalue("schema")
     for table in ("facts", "pairs", "onceward_loads"):
@@ -93,7 +93,7 @@ def test_many_that_differ_are_not_all_named(house: ComparesRows) -> None:
 
 
 def test_a_row_that_cannot_be_read_stops_the_merge_before_anything_is_written(house: ComparesRows) -> None:
-    with pytest.raises(InvalidKey, match="row 2: digest is no text"):
+    with pytest.raises(SourceError, match="row 2: digest is no text"):
         house.merge(FACTS, [fact("a", "1"), {"id": "b", "digest": 7}])
     with pytest.raises(InvalidKey, match="row 1 has no id"):
         house.merge(FACTS, [{"digest": "1"}])
@@ -135,7 +135,7 @@ def test_a_table_says_what_makes_a_row_the_same(house: ComparesRows) -> None:
 
 @pytest.mark.mission("D1")
 def test_of_eight_at_once_one_is_put_in_and_the_others_are_told(house: ComparesRows, url: str) -> None:
-    """On DuckDB as threads of one process, on PostgreSQL each with a connection of its own."""
+    """On DuckDB as threads of one process, elsewhere each with a connection of its own."""
     houses = [house] * 8 if url.startswith("duckdb") else [house, *(opened(url) for _ in range(7))]
     for number in range(20):
         together = threading.Barrier(8)
