@@ -21,7 +21,7 @@ from examples.learning.records import Incoming, Learning, incoming
 from examples.learning.search import Search
 from examples.learning.xapi import Invalid, instant
 from examples.learning.xapi.parts import Uuid
-from onceward import PayloadMismatch
+from onceward import PayloadMismatch, SourceError
 from onceward.http.answer import Answer, Request, problem
 from onceward.http.endpoint import Endpoint
 
@@ -61,6 +61,8 @@ class Statements(Endpoint):
             answer = refused.answer
         except Invalid as error:
             answer = problem(400, "invalid_statement", str(error))
+        except SourceError as error:
+            answer = problem(400, "refused", str(error))
         except PayloadMismatch as error:
             answer = problem(409, "conflict", str(error))
         return Answer(answer.status, answer.body, (*answer.headers, ("x-experience-api-version", version)))
