@@ -173,7 +173,7 @@ def _body(request: Request) -> Any:
         raise Refused(400, "media_type", "statements are sent as application/json; attachments' data is not taken here")
     try:
         return msgspec.json.decode(request.body)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refused(400, "not_json", str(error)) from error
 
 

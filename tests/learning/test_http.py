@@ -201,6 +201,7 @@ def test_invalid_requests_are_refused_with_the_reason(client: Client) -> None:
         (client.ask("PUT", told, statementId=told["id"], colour="red"), "colour"),
         (client.ask("PUT", b"{", statementId=told["id"]), "truncated"),
         (client.ask("PUT", b"[" * 100_000, statementId=told["id"]), ""),
+        (client.ask("PUT", b'"\xed\xa0\x80"', statementId=told["id"]), "utf-8"),
         (client.ask("PUT", told, statementId=told["id"], media="multipart/mixed"), "attachments"),
         (client.ask("POST", [told, "text"]), "Expected `object`"),
         (client.ask("GET", statementId=told["id"], verb=f"{VERBS}x"), "verb"),
