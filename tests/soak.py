@@ -58,7 +58,8 @@ HISTORIES = (
 )
 ON_A_SERVER = ("-k", "valkey", "tests/integration", "tests/unit", "tests/endpoints")
 """What both faces promise, on a server too: the usual run has it on memory and SQLite."""
-ON_FIRESTORE = ("-k", "firestore", "tests/integration", "tests/unit", "tests/endpoints", "tests/conformance")
+NEAR = "firestore and not fifty_thousand and not ten_calls"  # these two are about stores in the process
+ON_FIRESTORE = ("-k", NEAR, "tests/integration", "tests/unit", "tests/endpoints", "tests/conformance")
 """The same on Google's emulator, with longer histories in the kit."""
 QUEUES = ("tests/queues/test_storm.py", "tests/queues/test_cloud.py")
 COUNTERS = ("tests/chaos/test_counters.py",)
