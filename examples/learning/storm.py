@@ -101,8 +101,7 @@ class Learning:
         people = len({_person(event.body["actor"]) for event in events})
         if setting.guarded and users != people:
             wrong.append(f"{users} users instead of {people}")
-        refused = sum(len(said) - 1 for said in meant.values())
-        counted = {"statements refused": refused, "server killed": 0 if self._server is None else self._server.kills}
+        counted = {} if self._server is None else {"kills of the server": self._server.kills}
         return Audit.of([Event(id) for id in meant], [id for id, _ in rows], wrong=wrong, counted=counted)
 
 
