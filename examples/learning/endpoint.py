@@ -9,7 +9,7 @@ from __future__ import annotations
 import hmac
 from base64 import b64decode
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlencode
@@ -28,6 +28,9 @@ from onceward.http.endpoint import Endpoint
 PATH = "/xAPI/statements"
 VERSIONS = {"1.0": "1.0.3", "2.0": "2.0.0"}
 REPLAYED = ("idempotency-replayed", "true")  # no word of the specification, and no harm
+IN_FLIGHT = timedelta(seconds=10)
+"""A statement is stored a moment after the time that it says; what says an earlier one is there, surely enough."""
+
 HOME = "https://lrs.example.com"
 
 
@@ -114,11 +117,11 @@ class Statements(Endpoint):
         return _with(Answer.json(statement), stored)
 
     def _list(self, asked: Mapping[str, str]) -> Answer:
-        now = datetime.now(UTC).isoformat()  # all that was stored until now is in this answer
+        through = (datetime.now(UTC) - IN_FLIGHT).isoformat()
         found, after = Search.of(asked).statements(self._learning.house)
         more = f"{PATH}?{urlencode({**asked, 'after': after})}" if after else ""
         told = Answer.json({"statements": found, "more": more})
-        return _with(told, ("x-experience-api-consistent-through", now))
+        return _with(told, ("x-experience-api-consistent-through", through))
 
     def _authenticated(self, request: Request) -> str:
         kind, _, encoded = request.header("authorization").partition(" ")

@@ -229,6 +229,13 @@ def test_a_single_statement_says_when_it_was_stored(client: Client) -> None:
     assert (head.status, head.body, headers(head)["last-modified"]) == (200, b"", headers(answer)["last-modified"])
 
 
+def test_a_list_says_until_when_it_is_complete(client: Client) -> None:
+    """Not until now: a statement that is being stored has its time already."""
+    client.put(statement())
+    through = headers(client.ask("GET"))["x-experience-api-consistent-through"]
+    assert through < client.get(statementId=uuid("s1"))["stored"]
+
+
 def test_filters_find_what_they_say(client: Client) -> None:
     mary = {"account": {"homePage": "https://lms.example.com", "name": "mary"}}
     registration = uuid("r")
