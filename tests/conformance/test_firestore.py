@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from onceward.stores.firestore import calls, counts, newest, table, trail, upkeep
 from onceward.testing.conformance.fencing import FencingChecks
 from onceward.testing.conformance.replies import ReplyChecks
 from onceward.testing.conformance.windows import WindowChecks
@@ -35,3 +39,28 @@ class TestFirestoreInItsOwnTime(Hooks, FencingChecks, ReplyChecks, WindowChecks)
     def pytest_generate_tests(self, metafunc: Any) -> None:
         if "colour" in metafunc.fixturenames:
             metafunc.parametrize("colour", ["asyncio"])
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "the_first_of_an_order_are_found_whatever_their_ids",
+        "pages_of_any_size_show_each_record_once",
+        "filters_choose_by_state_scope_key_and_age",
+        "purge_deletes_all_that_answers_for_nothing_in_batches",
+        "the_trail_is_searched_by_record_scope_key_age_and_number",
+        "processes_and_hours_do_not_write_over_each_other",
+        "batches_in_different_orders_neither_deadlock_nor_share_a_key",
+        "any_order_and_repetition_of_a_history_ends_in_the_same_state",
+        "entities_of_the_scope_that_have_a_value_are_listed_in_pages",
+    ],
+)
+def test_calls_that_take_two_at_a_time_go_on_where_they_ended(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What fits into one call in every other test."""
+    for module in (upkeep, trail, counts):
+        monkeypatch.setattr(module, "PAGE", 2)
+    for name, module in (("LOOKS", calls), ("WRITES", calls), ("LOOKS", newest), ("BATCH", newest), ("SOUGHT", table)):
+        monkeypatch.setattr(module, name, 2)
+    getattr(OnFirestore(), f"test_{what}")("blocking", tmp_path)
