@@ -25,6 +25,7 @@ from onceward import (
 from onceward.objects import Objects, Put, open_objects
 from onceward.objects.cloud import IN_ONE
 from onceward.objects.place import PIECE
+from tests.objects.gcs_stand_in import Storage
 from tests.objects.places import BUCKET, KEYS, opened, place_of, s3, server
 from tests.servers.proxy import LOSE_REPLY, Proxy
 
@@ -265,6 +266,23 @@ def test_a_worker_that_is_killed_leaves_all_of_it_or_nothing_under_the_name(url:
     assert objects.purge(0) == 0
 
 
+# ── Google Cloud Storage: what is asked ──
+
+
+def test_on_google_cloud_storage_every_request_that_gives_a_name_carries_the_condition() -> None:
+    with Storage() as storage:
+        objects = open_objects("gs://bucket/prefix", **storage.settings)
+        small = objects.put("a", PDF)
+        assert (small.status, objects.put("a", PDF).status) == ("created", "same")
+        assert objects.put("a", OTHER, if_other="tell").status == "other"
+        assert (objects.put("b", large()).status, objects.put("b", large()).status) == ("created", "same")
+        assert set(storage.objects) == {"prefix/a", "prefix/b"}, "nothing staged is left"
+        assert storage.objects["prefix/a"] == PDF
+        assert storage.conditions == [("put", "0")] * 3 + [("copy", "0")] * 2
+        assert objects.delete("a", small.content) == "deleted"
+        assert set(storage.objects) == {"prefix/b"}
+
+
 # ── trouble ──
 
 
@@ -305,6 +323,30 @@ def test_one_that_is_replaced_while_an_undo_reads_it_stays(url: str) -> None:
     objects._place.find = and_replaced  # type: ignore[method-assign]
     assert objects.delete("a", put.content) == "other"
     assert opened(url).read("a") == OTHER
+
+
+FORKED = """
+import os, sys
+from tests.objects.places import opened
+
+objects = opened(sys.argv[1])
+objects.put("a", b"x")
+child = os.fork()
+if child == 0:
+    try:
+        print(opened(sys.argv[1]).put("b", b"x").status, flush=True)
+    except Exception as error:
+        print(error, flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.fault("F34")
+def test_a_child_that_was_forked_is_told_instead_of_left_waiting(url: str) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", FORKED, url]
+    told = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True).stdout
+    assert ("was forked" in told) if url.startswith("s3:") else (told == "created\n")
 
 
 def test_a_bucket_that_is_not_there_says_so() -> None:

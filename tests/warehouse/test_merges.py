@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from onceward import ConfigurationError, InvalidKey, PayloadMismatch, SourceError
+from onceward import ConfigurationError, PayloadMismatch, SourceError
 from onceward.warehouse import ComparesRows, Merged, Table, open_warehouse
 from tests.servers.postgres import Postgres, execute
 
@@ -93,9 +93,9 @@ def test_many_that_differ_are_not_all_named(house: ComparesRows) -> None:
 
 
 def test_a_row_that_cannot_be_read_stops_the_merge_before_anything_is_written(house: ComparesRows) -> None:
-    with pytest.raises(InvalidKey, match="row 2: digest is no text"):
+    with pytest.raises(SourceError, match="row 2: digest is no text"):
         house.merge(FACTS, [fact("a", "1"), {"id": "b", "digest": 7}])
-    with pytest.raises(InvalidKey, match="row 1 has no id"):
+    with pytest.raises(SourceError, match="row 1 has no id"):
         house.merge(FACTS, [{"digest": "1"}])
     assert told(house) == {}
     assert house.merge(FACTS, []) == Merged(())
