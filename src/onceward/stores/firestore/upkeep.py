@@ -13,7 +13,7 @@ from onceward.model.record import Record, State
 from onceward.ports import PLACES, Filter, Order, Page
 
 from . import trail, values
-from .calls import NAME, OK, Calls, Found, after, both, ordered, where
+from .calls import NAME, OK, Calls, Found, after, both, in_order, ordered, where
 from .documents import Records
 from .faults import RACED, Refused
 from .layout import Path
@@ -93,7 +93,7 @@ class Upkeep:
         more: dict[str, Any] = {}
         while True:
             page, now = await self._calls.query(
-                self._in, deadline, limit=PAGE, order_by=[ordered(path, descending=descending)], **more
+                self._in, deadline, limit=PAGE, order_by=in_order(path, descending=descending), **more
             )
             records = [self.readable(one) for one in page]
             found += [record for record in records if _fits(record, wanted)]
