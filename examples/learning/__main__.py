@@ -47,11 +47,19 @@ def show() -> int:
                 print(f"  statements      {after - before} stored, {len(messages) - after + before} known")
                 learning.publish_users(f"users, {attempt}")
                 rows, users = learning.house.query(ENRICHED), len(learning.people)
-        print("\nstatements, with what the CSV file knows of their users")
+        print("\nstatements, with what the files know of their users")
         for statement, user, verb, course, data in rows:
-            print(f"  {statement[:8]}  {user:<18}{verb.rpartition('/')[2]:<10}{course.rpartition('/')[2]:<10}{data}")
-        print(f"\nusers {users}, rejected rows: {rejects.read_text(encoding='utf-8').splitlines()[1:]}")
+            done = f"{verb.rpartition('/')[2]} {course.rpartition('/')[2]}"
+            print(f"  {statement[:13]}  {user:<18}{done:<21}{known(json.decode(data or '[]'))}".rstrip())
+        print(f"\n{users} users. Rejected, with its line and the reason:")
+        print(*(f"  {line}" for line in rejects.read_text(encoding="utf-8").splitlines()[1:]), sep="\n")
         return 0 if (len(rows), users) == (3, 4) else 1
+
+
+def known(told: list[dict[str, str]]) -> str:
+    """What the files say of a user beside name and address, each once."""
+    said = [f"{name} {value}" for one in told for name, value in one.items() if name not in ("email", "name")]
+    return ", ".join(dict.fromkeys(said))
 
 
 def parsed(arguments: Sequence[str]) -> argparse.Namespace:
