@@ -300,9 +300,9 @@ def test_what_a_handler_raised_is_in_the_log_with_its_traceback_and_not_in_the_a
     assert b"not now" not in stand.send(by_github(b"{}", id="g1")).body
     assert stand.send(by_github(b"{}", id="g2")).status == 503  # its own answer: nothing was raised
     [record] = [one for one in caplog.records if one.name == "onceward.raised"]
-    assert record.getMessage() == "g1: the work raised"
-    assert "ConnectionError: not now" in caplog.text
-    assert ", in handle" in caplog.text
+    assert record.getMessage().startswith("g1: the work raised ConnectionError in\n")
+    assert ", in handle" in record.getMessage()
+    assert "not now" not in caplog.text, "a message may quote what was delivered"
 
 
 def test_a_handler_that_fails_is_delivered_again_and_one_that_answers_is_heard(face: Face) -> None:

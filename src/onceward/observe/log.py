@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import traceback
 
 from onceward.errors import OncewardError
 from onceward.model.readable import escape
@@ -11,7 +12,7 @@ from .events import Bus, Event
 
 logger = logging.getLogger("onceward")
 raised = logging.getLogger("onceward.raised")
-"""Of its own, because a traceback may quote what was delivered: whoever minds that turns it off."""
+"""Where the work failed, for people who debug it; of its own, so that it can be turned off."""
 
 
 def log(event: Event) -> None:
@@ -40,9 +41,13 @@ def log(event: Event) -> None:
 
 
 def log_raised(error: object, key: str) -> None:
-    """What the work raised, where no caller gets it: a sender must not, and a queue has none. Ours are events."""
+    """Where the work raised, if no caller gets it: a sender must not, and a queue has none. Ours are events.
+
+    Its message stays on the record: it may quote what was delivered.
+    """
     if isinstance(error, Exception) and not isinstance(error, OncewardError):
-        raised.warning("%s: the work raised", escape(key), exc_info=error)
+        where = "".join(traceback.format_tb(error.__traceback__))
+        raised.warning("%s: the work raised %s in\n%s", escape(key), type(error).__qualname__, where)
 
 
 def _complain(event: Event, error: Exception) -> None:
