@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from onceward.stores.firestore import calls, counts, newest, trail, upkeep
+from onceward.testing.conformance.auditing import AuditChecks
+from onceward.testing.conformance.counting import CountChecks
 from onceward.testing.conformance.fencing import FencingChecks
+from onceward.testing.conformance.reading import ReadingChecks
 from onceward.testing.conformance.replies import ReplyChecks
 from onceward.testing.conformance.windows import WindowChecks
 from tests.conformance.on_firestore import Hooks, OnFirestore
@@ -35,3 +41,21 @@ class TestFirestoreInItsOwnTime(Hooks, FencingChecks, ReplyChecks, WindowChecks)
     def pytest_generate_tests(self, metafunc: Any) -> None:
         if "colour" in metafunc.fixturenames:
             metafunc.parametrize("colour", ["asyncio"])
+
+
+class TestFirestoreInSmallPages(Hooks, ReadingChecks, AuditChecks, CountChecks):
+    """What is asked about many comes page by page: here each holds two documents."""
+
+    many = 5
+    test_a_signed_purge_is_one_entry_that_counts: Any = None  # it is one a page, committed with what the page lost
+
+    @pytest.fixture(autouse=True)
+    def _pages(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for module in (upkeep, trail, counts):
+            monkeypatch.setattr(module, "PAGE", 2)
+        for module in (calls, newest):
+            monkeypatch.setattr(module, "LOOKS", 2)
+
+    def pytest_generate_tests(self, metafunc: Any) -> None:
+        if "colour" in metafunc.fixturenames:
+            metafunc.parametrize("colour", ["blocking"])

@@ -231,6 +231,11 @@ def ordered(path: Path, *, descending: bool = False) -> Any:
     return Query.Order(field=field(path), direction=DESCENDING if descending else 1)
 
 
+def ranked(path: Path, *, descending: bool = False) -> list[Any]:
+    """By a field, and by name where that is equal: a query that goes on behind a document has to say both."""
+    return [ordered(path, descending=descending), ordered((NAME,), descending=descending)]
+
+
 def after(*values: Any) -> Any:
     """Where a query goes on: behind this place in its order."""
     return queries.Cursor.pb()(values=values, before=False)
