@@ -72,7 +72,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     for one in (serve, consume, bring):
         one.add_argument("--folder", type=Path, default=Path(), help="where the files are")
     for one in (serve, bring):
-        one.add_argument("--warehouse", default="", metavar="URL", help="postgresql://… instead of the files")
+        one.add_argument("--warehouse", default="", metavar="URL", help="postgresql://… or bigquery://…")
     return parser.parse_args(arguments)
 
 

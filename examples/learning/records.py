@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from examples.learning import tables
 from examples.learning.tables import STATEMENTS, USER_KEYS, USERS
-from examples.learning.xapi import User, as_returned, check, digest, identifier, instant, users_of
+from examples.learning.xapi import User, as_returned, check, digest, identifier, instant, microseconds, users_of
 from examples.learning.xapi.shape import VOIDED
 from onceward.identity import People, Person, SourceRecord
 from onceward.imports import Summary, import_file
@@ -47,7 +47,7 @@ def incoming(told: Any, *, id: str | None = None, version: str = UNSAID, authori
     kept = {"version": "1.0.0" if version.startswith("1.") else version, **as_returned(told), "id": own}
     if authority is not None:
         kept["authority"] = authority
-    milliseconds = None if given is None else round(given.timestamp() * 1_000)
+    milliseconds = None if given is None else microseconds(given) // 1_000
     return Incoming(own, kept, digest(told), milliseconds, identifier(told["actor"]))
 
 
@@ -98,7 +98,8 @@ class Learning:
         return found
 
     def _rows(self, statements: Sequence[Incoming], users: Mapping[str, Person]) -> Iterator[dict[str, Any]]:
-        stored = self._now().isoformat()
+        now = self._now()
+        stored = now.isoformat()
         for one in statements:
             told = {"timestamp": stored, **one.told, "stored": stored}
             person = None if one.user is None else users.get(one.user.key)
@@ -114,9 +115,10 @@ class Learning:
                 "registration": told.get("context", {}).get("registration", "").lower() or None,
                 "voids": target["id"].lower() if verb == VOIDED else None,
                 "at": instant(told["timestamp"]),
-                "stored": stored,
+                "stored": now,
+                "stored_us": microseconds(now),
                 "teams": teams_of(person),
-                "statement": told,
+                "statement": msgspec.json.encode(told).decode(),
             }
 
     def get(self, id: str, *, voided: bool = False) -> dict[str, Any] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from onceward.stores.firestore.wire import ThreadWire
 from onceward.worlds.threads import Threads
 from tests.faces import AsyncFace, Colour, Face, Place
 from tests.firestore_places import PROJECT, named
-from tests.moved_time import RealClock
+from tests.moved_time import TOO_LONG, RealClock
 from tests.servers.firestore import EMULATOR, shared
 from tests.servers.firestore_tap import Tap, tapped
 
@@ -171,8 +172,9 @@ def test_a_resolution_whose_answer_is_lost_is_an_unknown_and_is_not_sent_twice(t
     assert held.record is not None
     tap.lose("Commit")
     request = Resolve(ID, held.record.token, Resolution.APPLIED, state_seen=held.record.state, force=True)
-    with pytest.raises(StoreUnavailable):
+    with tap.billed() as bill, pytest.raises(StoreUnavailable):
         run(store.settle([request], timeout=20))
+    assert bill().calls["Commit"] == 1, "nor by the driver"
     [seen] = run(store.read([ID], timeout=20))
     assert seen.record is not None
     assert seen.record.state == "COMPLETED"
@@ -260,3 +262,41 @@ def test_a_server_that_is_back_is_asked_within_a_second(colour: Colour, monkeypa
     with pytest.raises(ConnectionError):
         run(ask()) if colour == "blocking" else asyncio.run(ask())
     assert told[0]["grpc.max_reconnect_backoff_ms"] <= 1_000
+
+
+def test_what_the_keeper_renews_is_remembered_by_the_store_that_claimed(tap: Tap, store: FirestoreStore) -> None:
+    keeper = store.twin()
+    for one in (store, keeper):
+        run(one.open(Threads()))
+    [held] = run(store.claim([ClaimRequest(ID, "s", "k", b"n" * 16, 600_000_000)], timeout=20))
+    assert held.record is not None
+    token, nonce = held.record.token, held.record.nonce
+    with tap.billed() as bill:
+        [renewed] = run(keeper.renew([Renewal(ID, token, nonce, 600_000_000)], timeout=20))
+        [done] = run(store.settle([Complete(ID, token, nonce, b"done")], timeout=20))
+    assert (renewed.verdict, done.verdict) == (Verdict.OK, Verdict.OK)
+    assert bill()[:2] == (0, 2)
+    for one in (store, keeper):
+        run(one.close())
+
+
+@pytest.mark.rival(21)
+@pytest.mark.fault("F52")
+@pytest.mark.parametrize("method", ["BatchGetDocuments", "Commit"])
+def test_a_server_that_falls_silent_keeps_nobody_beyond_the_deadline(
+    tap: Tap, store: FirestoreStore, method: str
+) -> None:
+    """Silent at the read, it is unknown; silent at the write, somebody's transaction may be in the way."""
+    wakes = threading.Event()
+    tap.before = lambda name: None if name != method else (wakes.wait(TOO_LONG), None)[1]
+    run(store.open(Threads()))
+    request = ClaimRequest(ID, "s", "k", b"n" * 16, 600_000_000)
+    if method == "Commit":
+        assert run(store.claim([request], timeout=0.2))[0].verdict is Verdict.RUNNING
+    else:
+        with pytest.raises(StoreUnavailable):
+            run(store.claim([request], timeout=0.2))
+    wakes.set()
+    [answer] = run(store.claim([request], timeout=20))
+    assert answer.verdict is Verdict.ACQUIRED, "by its nonce, whether the first one arrived or not"
+    run(store.close())

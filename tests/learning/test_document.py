@@ -17,7 +17,7 @@ from examples.learning.consumer import consumer
 from examples.learning.place import Place, opened
 from examples.learning.records import Learning
 from examples.learning.tables import ENRICHED, LEARNERS
-from onceward import MemoryStore, Once, StoreUnavailable
+from onceward import MemoryStore, Once, SourceError, StoreUnavailable
 from onceward.identity import Person
 from onceward.queues import MemoryQueue
 from onceward.testing.queues import parked, until
@@ -162,6 +162,23 @@ def test_what_is_no_statement_is_parked_and_stops_no_other(learning: Learning, b
     bus.publish(statement("s1"), {"id": "test-123"}, statement("s2", result={"response": "a\0b"}), statement("s3"))
     assert count(learning) == 2
     assert bus.once.counts["parked"] == 3
+
+
+def test_what_the_warehouse_refuses_is_parked_and_keeps_no_other_out(
+    learning: Learning, bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merge = learning.house.merge
+
+    def particular(table: Any, rows: Any, **choices: Any) -> Any:
+        told = list(rows)
+        if any(row["statement_id"] == uuid("s2") for row in told):
+            raise SourceError("statements refuses a row of this load")
+        return merge(table, told, **choices)
+
+    monkeypatch.setattr(learning.house, "merge", particular)
+    bus.publish(statement("s1"), statement("s2"), [statement("s3"), statement("s4")])
+    assert count(learning) == 3
+    assert [kind for _, kind in asyncio.run(parked_in(bus))] == ["SourceError"]
 
 
 def test_a_statement_without_an_id_is_named_after_its_message(learning: Learning, bus: Bus) -> None:

@@ -53,6 +53,8 @@ class Rows:
         """May be called again, in another transaction, if this one came to nothing."""
         verdicts: dict[int, Verdict] = {}
         left: Sequence[int] = range(len(self._rows))
+        if whole:
+            self._refuse(self._contradictions())
         while left:
             left = self._pass(comparing, left, verdicts)
         if whole:
@@ -81,6 +83,13 @@ class Rows:
         for place, mine in repeats:
             verdicts[place] = "different" if verdicts[mine] == "different" else "same"
         return later
+
+    def _contradictions(self) -> list[int]:
+        """Rows that differ from another one of this very batch: it cannot go in as a whole, whatever is there."""
+        first: dict[Tuple, int] = {}
+        return [
+            place for place, (key, _) in enumerate(self._rows) if not self._agree(first.setdefault(key, place), place)
+        ]
 
     def _agree(self, one: int, other: int) -> bool:
         mine, theirs = self._rows[one][1], self._rows[other][1]

@@ -231,8 +231,8 @@ def ordered(path: Path, *, descending: bool = False) -> Any:
     return Query.Order(field=field(path), direction=DESCENDING if descending else 1)
 
 
-def ranked(path: Path, *, descending: bool = False) -> list[Any]:
-    """By a field, and by name where that is equal: a query that goes on behind a document has to say both."""
+def in_order(path: Path, *, descending: bool = False) -> list[Any]:
+    """By this field, and then by name, as Firestore does it anyway: a page can go on behind a document."""
     return [ordered(path, descending=descending), ordered((NAME,), descending=descending)]
 
 

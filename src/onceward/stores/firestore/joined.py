@@ -24,8 +24,9 @@ from .calls import ANY, Calls, Found, where
 from .documents import Changes, Fields, Records
 from .faults import Refused
 from .names import hashed, name_of
-from .newest import Look, States, judged, to_write
+from .newest import Look, judged, to_write
 from .recall import Now
+from .states import States
 from .values import ArrayValue, MapValue, Value
 
 INSIDE: Final = "call it inside of a function that is decorated with @firestore.transactional"

@@ -13,7 +13,7 @@ from onceward.model.record import Record, State
 from onceward.ports import PLACES, Filter, Order, Page
 
 from . import trail, values
-from .calls import NAME, OK, Calls, Found, after, both, ordered, ranked, where
+from .calls import NAME, OK, Calls, Found, after, both, in_order, ordered, where
 from .documents import Records
 from .faults import RACED, Refused
 from .layout import Path
@@ -93,7 +93,7 @@ class Upkeep:
         more: dict[str, Any] = {}
         while True:
             page, now = await self._calls.query(
-                self._in, deadline, limit=PAGE, order_by=ranked(path, descending=descending), **more
+                self._in, deadline, limit=PAGE, order_by=in_order(path, descending=descending), **more
             )
             records = [self.readable(one) for one in page]
             found += [record for record in records if _fits(record, wanted)]
@@ -146,10 +146,7 @@ class Upkeep:
         if now is None:
             _, now = await self._calls.get([(self._in, "clock")], deadline)
         path = self._records.expiry
-        how: dict[str, Any] = {
-            "where": where(path, "LESS_THAN_OR_EQUAL", values.time(now)),
-            "order_by": ranked(path),
-        }
+        how = {"where": where(path, "LESS_THAN_OR_EQUAL", values.time(now)), "order_by": in_order(path)}
         if last is not None:
             name = Value(reference_value=self._calls.path(self._in, last.name))
             how["start_at"] = after(_value_at(last, path), name)

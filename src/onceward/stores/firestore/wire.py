@@ -52,7 +52,7 @@ class ThreadWire:
     def reset(self) -> None:
         """Also in the child of a fork: the parent's channel is of no use there."""
         self._api: Any = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may call while its thread connects
 
     def held(self) -> object:
         return self._api
