@@ -79,7 +79,10 @@ lives = st.builds(
 )
 
 
-@pytest.mark.parametrize("layout", [Layout(), LOCKS], ids=["plain", "locks"])
+ALL_SHOWN = Layout(fields={name: f"my_{name}" for name in Record.__struct_fields__ if name != "id"})
+
+
+@pytest.mark.parametrize("layout", [Layout(), LOCKS, ALL_SHOWN], ids=["plain", "locks", "all shown"])
 @given(record=records)
 def test_a_record_comes_back_from_its_document_as_it_was(layout: Layout, record: Record) -> None:
     kept = Records(layout)

@@ -124,7 +124,7 @@ class Records:
         rest = plain(fields[REST]) if REST in fields else {}
         rest = rest if isinstance(rest, dict) else {}
         found = {field: _at(path, fields, rest) for field, path in self.paths.items()}
-        adopted = rest.get("token") is None
+        adopted = found["token"] is None
         known = {field: value for field, value in found.items() if value is not None}
         known.setdefault("id", id)
         try:
