@@ -117,6 +117,12 @@ def test_the_command_prints_each_line_and_fails_if_one_does(folder: Path, capsys
     assert re.search(r"✗  6  Same reply not processed twice\n +p1 has 1 replies, 7 were processed", out)
 
 
+def test_where_there_is_nothing_the_command_says_so_and_makes_nothing(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit):
+        main(["audit", str(tmp_path / "typo")])
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.mission("C7", "C10")
 def test_a_morning_on_postgresql_passes_all_lines_too(postgres: Postgres, tmp_path: Path) -> None:
     database = f"{new_database(postgres, f'morning_{os.getpid()}')}?migrate=1"

@@ -60,7 +60,7 @@ class Client:
 
 @pytest.fixture(params=["duckdb", "postgres"])
 def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
-    with opened(tmp_path, server_of(request)) as place:
+    with opened(tmp_path / "made", server_of(request)) as place:
         yield Client(Statements(place.learning, {"lms": "secret"}), place.learning.house)
 
 
