@@ -26,6 +26,7 @@ from bench import (
     newest_postgres,
     newest_redis,
     queues,
+    statements,
 )
 from bench.case import QUICK, THOROUGH, Case, Cases, Plan
 from bench.paired import compare
@@ -47,7 +48,13 @@ SUBJECTS = (
     cases_counting,
 )
 
-ALONE = {"import": imports.main, "loop": loop.main, "identity": identity.main, "files": files.main}
+ALONE = {
+    "import": imports.main,
+    "loop": loop.main,
+    "identity": identity.main,
+    "files": files.main,
+    "statements": statements.main,
+}
 """What is compared with nothing: run by its name only."""
 
 

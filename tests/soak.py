@@ -37,6 +37,7 @@ from tests.evidence import histories
 from tests.evidence.races import RACES
 from tests.evidence.schedules import BOUND, explore
 from tests.imports.large import large
+from tests.learning.large import large as backlog
 from tests.proof import report as model
 from tests.servers.postgres import Postgres, find_binaries
 
@@ -57,7 +58,8 @@ HISTORIES = (
 )
 ON_A_SERVER = ("-k", "valkey", "tests/integration", "tests/unit", "tests/endpoints")
 """What both faces promise, on a server too: the usual run has it on memory and SQLite."""
-ON_FIRESTORE = ("-k", "firestore", "tests/integration", "tests/unit", "tests/endpoints", "tests/conformance")
+NEAR = "firestore and not fifty_thousand and not ten_calls"  # these two are about stores in the process
+ON_FIRESTORE = ("-k", NEAR, "tests/integration", "tests/unit", "tests/endpoints", "tests/conformance")
 """The same on Google's emulator, with longer histories in the kit."""
 QUEUES = ("tests/queues/test_storm.py", "tests/queues/test_cloud.py")
 COUNTERS = ("tests/chaos/test_counters.py",)
@@ -265,6 +267,17 @@ def large_import(*, small: bool) -> Section:
     return Section("A large import", f"python -m tests.imports.large {rows} {deaths}", passed, figures)
 
 
+def statements(*, small: bool) -> Section:
+    """A backlog through a real queue into DuckDB, its consumer killed on its way."""
+    messages, deaths, largest = (2_000, 1, 50) if small else (200_000, 4, 2_000)
+    done = backlog(messages, deaths, largest)
+    figures: list[tuple[str, object]] = [(name.replace("_", " "), figure) for name, figure in done._asdict().items()]
+    print(*done.wrong, sep="\n", file=sys.stderr, end="\n" if done.wrong else "")
+    return Section(
+        "A backlog of statements", f"python -m tests.learning.large {messages} {deaths}", not done.wrong, figures
+    )
+
+
 def commit() -> str:
     """The commit that is checked out; `-changed` if there is more in the folder than that."""
     name = _git("rev-parse", "--short=12", "HEAD").strip() or "unknown"
@@ -328,6 +341,7 @@ def parts(small: bool, minutes: float) -> dict[str, Callable[[], Section]]:
         "Sagas": partial(sagas, small=small),
         "Schedules": partial(runners, small=small),
         "A large import": partial(large_import, small=small),
+        "A backlog of statements": partial(statements, small=small),
         "The protocol as a model": partial(modelled, deep=not small),
         "Workers killed at random": partial(storms, "tests.chaos.orders:SYSTEM", plan, 0 if small else minutes),
         **{

@@ -95,8 +95,7 @@ class Documents:
             Step("upload", self._upload, undo=self._remove, **tries),
             Step("load", self._load, kind="pivot", **tries),
             takes=Arrival,
-            key=Content("path"),
-            fingerprint="none",  # a renamed file is the same file
+            key=Content("path"),  # a renamed file is the same file
             window="forever",
             on_running="raise",
             on_store_down=on_store_down,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hmac
 from base64 import b64decode
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlencode
@@ -21,12 +21,16 @@ from examples.learning.records import Incoming, Learning, incoming
 from examples.learning.search import Search
 from examples.learning.xapi import Invalid, instant
 from examples.learning.xapi.parts import Uuid
-from onceward import PayloadMismatch
+from onceward import PayloadMismatch, SourceError
 from onceward.http.answer import Answer, Request, problem
 from onceward.http.endpoint import Endpoint
 
 PATH = "/xAPI/statements"
 VERSIONS = {"1.0": "1.0.3", "2.0": "2.0.0"}
+REPLAYED = ("idempotency-replayed", "true")  # no word of the specification, and no harm
+IN_FLIGHT = timedelta(seconds=10)
+"""A statement is stored a moment after the time that it says; what says an earlier one is there, surely enough."""
+
 HOME = "https://lrs.example.com"
 
 
@@ -50,6 +54,7 @@ class Statements(Endpoint):
 
     async def answer(self, request: Request) -> Answer:
         version = VERSIONS["2.0"]
+        through = (datetime.now(UTC) - IN_FLIGHT).isoformat()  # before anything is looked at
         try:
             if request.path.endswith("/about"):
                 return Answer.json({"version": sorted(VERSIONS.values())})
@@ -60,9 +65,11 @@ class Statements(Endpoint):
             answer = refused.answer
         except Invalid as error:
             answer = problem(400, "invalid_statement", str(error))
+        except SourceError as error:
+            answer = problem(400, "refused", str(error))
         except PayloadMismatch as error:
             answer = problem(409, "conflict", str(error))
-        return Answer(answer.status, answer.body, (*answer.headers, ("x-experience-api-version", version)))
+        return _with(answer, ("x-experience-api-version", version), ("x-experience-api-consistent-through", through))
 
     def _answered(self, request: Request, who: str, version: str) -> Answer:
         if not request.path.endswith(PATH):
@@ -74,17 +81,18 @@ class Statements(Endpoint):
         told = _body(request)
         authority = {"objectType": "Agent", "account": {"homePage": HOME, "name": who}}
         if request.method == "PUT":
-            self._put(told, asked, version, authority)
-            return Answer(204)
+            replayed = self._put(told, asked, version, authority)
+            return Answer(204, headers=(REPLAYED,) if replayed else ())
         return Answer.json(self._post(told, asked, version, authority))
 
-    def _put(self, told: Any, asked: Mapping[str, str], version: str, authority: dict[str, Any]) -> None:
+    def _put(self, told: Any, asked: Mapping[str, str], version: str, authority: dict[str, Any]) -> bool:
+        """Whether it was there already."""
         wanted = _uuid(asked, "statementId")
         _only(asked, "statementId")
         statement = incoming(told, id=wanted, version=version, authority=authority)
         if statement.id != wanted:
             raise Refused(400, "other_id", f"the statement's own id is {statement.id}")
-        self._learning.store([statement], whole=True)
+        return self._learning.store([statement], whole=True).same == 1
 
     def _post(self, told: Any, asked: Mapping[str, str], version: str, authority: dict[str, Any]) -> list[str]:
         """A batch goes in whole, or not at all."""
@@ -110,11 +118,9 @@ class Statements(Endpoint):
         return _with(Answer.json(statement), stored)
 
     def _list(self, asked: Mapping[str, str]) -> Answer:
-        now = datetime.now(UTC).isoformat()  # all that was stored until now is in this answer
         found, after = Search.of(asked).statements(self._learning.house)
         more = f"{PATH}?{urlencode({**asked, 'after': after})}" if after else ""
-        told = Answer.json({"statements": found, "more": more})
-        return _with(told, ("x-experience-api-consistent-through", now))
+        return Answer.json({"statements": found, "more": more})
 
     def _authenticated(self, request: Request) -> str:
         kind, _, encoded = request.header("authorization").partition(" ")
@@ -169,7 +175,7 @@ def _body(request: Request) -> Any:
         raise Refused(400, "media_type", "statements are sent as application/json; attachments' data is not taken here")
     try:
         return msgspec.json.decode(request.body)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refused(400, "not_json", str(error)) from error
 
 

@@ -15,6 +15,9 @@ from onceward.errors import ConfigurationError
 from onceward.identity import People
 from onceward.warehouse import ComparesRows, open_warehouse
 
+MEMORY = "96MB"
+"""Of DuckDB, however large its file is. Left alone, it takes most of the machine."""
+
 
 class Place(Struct, frozen=True):
     """Open, for as long as the block lasts."""
@@ -25,15 +28,21 @@ class Place(Struct, frozen=True):
 
 @contextmanager
 def opened(folder: Path, server: str = "", kind: type[Learning] = Learning) -> Iterator[Place]:
-    """In files of this folder (DuckDB, SQLite: one process); or on a PostgreSQL server, for as many as there are."""
-    if server:
-        house, users, store = server, _with(server, "migrate=1"), _with(server, "migrate=1")
+    """In files of this folder (DuckDB, SQLite: of one process); or on a PostgreSQL server, for as many as there are.
+
+    With a `server` of BigQuery, statements go there, and users stay in files.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    house = server or f"duckdb:///{folder}/house.duckdb"
+    if server.startswith("postgres"):
+        users = store = _with(server, "migrate=1")
     else:
-        house = f"duckdb:///{folder}/house.duckdb"
         users, store = (f"sqlite:///{folder}/{name}.db?synchronous=NORMAL" for name in ("people", "aside"))
     warehouse = open_warehouse(house)
     if not isinstance(warehouse, ComparesRows):
-        raise ConfigurationError(f"{warehouse.name} cannot compare statements", hint="use DuckDB or PostgreSQL")
+        raise ConfigurationError(f"{warehouse.name} cannot compare statements", hint="all of ours can")
+    if not server:
+        warehouse.query(f"SET memory_limit = '{MEMORY}'")
     try:
         with People(users, fields=IDENTIFIERS) as people, Once(store, app="learning") as once:
             yield Place(kind(people, warehouse), once)

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from examples.learning.tables import VOIDED
-from examples.learning.xapi import Invalid, check_agent, identifier, instant
+from examples.learning.xapi import Invalid, check_agent, hashed, identifier, instant, microseconds
 from examples.learning.xapi.parts import Iri, Uuid
 from onceward.warehouse import ComparesRows
 
@@ -20,7 +20,7 @@ ONLY = {"format": "exact", "attachments": "false", "related_agents": "false", "r
 """Parameters that may say nothing else here."""
 
 PLAIN = {"verb": ("s.verb = ?", Iri), "activity": ("s.object = ?", Iri), "registration": ("s.registration = ?", Uuid)}
-TIMES = {"since": "s.stored > CAST(? AS TIMESTAMPTZ)", "until": "s.stored <= CAST(? AS TIMESTAMPTZ)"}
+TIMES = {"since": "s.stored_us > ?", "until": "s.stored_us <= ?"}
 NAMES = {*ONLY, *PLAIN, *TIMES, "agent", "limit", "ascending", "after"}
 
 
@@ -28,7 +28,7 @@ class Search(Struct, frozen=True):
     """Conditions and their values; all of them hold."""
 
     where: tuple[str, ...]
-    values: tuple[str, ...]
+    values: tuple[str | int, ...]
     limit: int
     ascending: bool
 
@@ -51,8 +51,8 @@ class Search(Struct, frozen=True):
         order = "ASC" if self.ascending else "DESC"
         where = " AND ".join((f"NOT {VOIDED}", *self.where))
         rows = house.query(
-            f"SELECT CAST(s.statement AS VARCHAR) FROM statements s WHERE {where}"  # noqa: S608 (conditions of ours)
-            f" ORDER BY s.stored {order}, s.statement_id {order} LIMIT {self.limit + 1}",
+            f"SELECT s.statement FROM statements s WHERE {where}"  # noqa: S608 (conditions of ours)
+            f" ORDER BY s.stored_us {order}, s.statement_id {order} LIMIT {self.limit + 1}",
             self.values,
         )
         found = [msgspec.json.decode(text) for (text,) in rows]
@@ -60,7 +60,7 @@ class Search(Struct, frozen=True):
         return page, f"{page[-1]['stored']} {page[-1]['id']}" if len(found) > self.limit else ""
 
 
-def _conditions(asked: Mapping[str, str], beyond: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _conditions(asked: Mapping[str, str], beyond: str) -> Iterator[tuple[str, tuple[str | int, ...]]]:
     try:
         for name, (condition, kind) in PLAIN.items():
             if name in asked:
@@ -68,15 +68,20 @@ def _conditions(asked: Mapping[str, str], beyond: str) -> Iterator[tuple[str, tu
                 yield condition, (value.lower() if kind is Uuid else value,)
         for name, condition in TIMES.items():
             if name in asked:
-                yield condition, (instant(asked[name], exactly=True).isoformat(),)
+                yield condition, (_place(asked[name]),)
         if "agent" in asked:
             agent = msgspec.json.decode(asked["agent"])
             check_agent(agent)
             user = identifier(agent)
-            yield "s.actor = ?", ("" if user is None else user.key,)
+            key = "" if user is None else user.key
+            yield "(s.actor = ? OR s.agents LIKE ?)", (key, f"%{hashed(key)}%")
         if "after" in asked:
             at, _, last = asked["after"].partition(" ")
-            place = instant(at, exactly=True).isoformat(), last
-            yield f"(s.stored, s.statement_id) {beyond} (CAST(? AS TIMESTAMPTZ), ?)", place
+            place = _place(at)
+            yield f"(s.stored_us {beyond} ? OR (s.stored_us = ? AND s.statement_id {beyond} ?))", (place, place, last)
     except (ValueError, OverflowError, msgspec.MsgspecError) as error:
         raise Invalid(f"the query cannot be read: {error}") from error
+
+
+def _place(text: str) -> int:
+    return microseconds(instant(text, exactly=True))

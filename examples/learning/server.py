@@ -23,7 +23,7 @@ class Server(ThreadingMixIn, WSGIServer):
 class Quiet(WSGIRequestHandler):
     """Says nothing of requests."""
 
-    def log_message(self, *_: Any) -> None:
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (its name there)
         pass
 
 

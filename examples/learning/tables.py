@@ -25,14 +25,16 @@ STATEMENTS: Final = Table(
         "given_at": "integer",  # milliseconds of the timestamp that the sender gave; without one, any agrees
         "actor": "text",
         "user_id": "text",
+        "agents": "text",  # hashes of all others that it is about: an agent as its object, the members of groups
         "verb": "text",
         "object": "text",
         "registration": "text",
         "voids": "text",
         "at": "time",
         "stored": "time",
+        "stored_us": "integer",  # the same in microseconds: every engine compares numbers in the same words
         "teams": "json",
-        "statement": "json",
+        "statement": "text",  # JSON, to the letter as it is handed out again
     },
     key=("statement_id",),
     same_by=("digest", "given_at"),
@@ -59,7 +61,7 @@ SELECT s.statement_id, coalesce(k.user_id, s.user_id), s.verb, s.object, CAST(u.
 FROM statements s LEFT JOIN user_keys k ON k.key = s.actor LEFT JOIN users u ON u.user_id = k.user_id
 ORDER BY s.statement_id
 """
-"""CSV data enriches statements, also those that came before the file."""
+"""CSV data enriches statements, also those that came before the file. (On BigQuery: TO_JSON_STRING for the CAST.)"""
 
 LEARNERS: Final = """
 SELECT u.user_id, u.name, count(s.statement_id),
@@ -72,4 +74,4 @@ GROUP BY u.user_id, u.name, u.first_seen, u.last_seen ORDER BY u.user_id
 VOIDED: Final = "(s.voids IS NULL AND EXISTS (SELECT 1 FROM statements v WHERE v.voids = s.statement_id))"
 """By a statement that may have come before or after it. What voids another cannot be voided itself."""
 
-ONE: Final = f"SELECT CAST(s.statement AS VARCHAR) FROM statements s WHERE s.statement_id = ? AND {VOIDED} = ?"  # noqa: S608
+ONE: Final = f"SELECT s.statement FROM statements s WHERE s.statement_id = ? AND {VOIDED} = ?"  # noqa: S608

@@ -14,7 +14,19 @@ from uuid import uuid4
 
 import httpx
 
-from onceward import Failed, Once, Operations, Outcome, Replayed, Unknown, applied, current_claim, not_applied, verify
+from onceward import (
+    Failed,
+    Once,
+    Operations,
+    Outcome,
+    Replayed,
+    StoreError,
+    Unknown,
+    applied,
+    current_claim,
+    not_applied,
+    verify,
+)
 from onceward.http.outgoing import IdempotencyKeys
 from onceward.identity import People, Person, SourceRecord, normalise
 from onceward.identity.people import Within
@@ -53,9 +65,7 @@ class Outreach:
         self.people = People(database, clock=self.clock)
         self._api = httpx.Client(base_url=api, auth=IdempotencyKeys(), timeout=PATIENCE)
         self._mails = MailServer(smtp, self._api)
-        with self.people.transaction() as tx:
-            for statement in sql.TABLES:
-                tx.execute(statement)
+        self._make_tables()
         silence = timedelta(microseconds=once.operations["email"].policy(once.policy).lease // UNDER_WAY)
         found = verify(self._find_mail, after=silence)
         self._email = once.operation(
@@ -66,6 +76,15 @@ class Outreach:
         self._notify = once.operation("notify")(self._alert)
         self.charge = once.operation("charge")(self._pay)
         self.cron = once.schedule(PATTERN, name=CRON, overlap="wait", catch_up_age="7d", **_leased(lease))(self._run)
+
+    def _make_tables(self) -> None:
+        """Only if they are not there: PostgreSQL locks what might be made, and others are at work."""
+        try:
+            self._rows(sql.THERE)
+        except StoreError:
+            with self.people.transaction() as tx:
+                for statement in sql.TABLES:
+                    tx.execute(statement)
 
     def close(self) -> None:
         self.once.close()

@@ -31,6 +31,9 @@ CREATE TABLE IF NOT EXISTS runs (
 )
 """`enrichments` has a row an attempt, `runs` one a run of cron, `replies` is how many replies were processed."""
 
+THERE: Final = "SELECT 1 FROM runs LIMIT 1"
+"""An error if the tables are not all there: this is the last one."""
+
 ENRICHED: Final = {"website": "website", "email": "contact_email"}
 """Where the data of each type of enrichment is kept."""
 

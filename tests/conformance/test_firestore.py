@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from onceward.stores.clock import WallClock
+from onceward.stores.firestore import calls, counts, newest, table, trail, upkeep
 from onceward.testing.conformance.fencing import FencingChecks
 from onceward.testing.conformance.replies import ReplyChecks
 from onceward.testing.conformance.windows import WindowChecks
+from onceward.testing.history import check, storm
 from tests.conformance.on_firestore import Hooks, OnFirestore
+
+MOMENT = 300_000
+"""µs: a call of the emulator fits into it."""
+
+BEHIND = 1_000_000
+"""µs that an answer may have been on its way, on a machine that has much else to do."""
 
 IN_ONE_COLOUR = {
     "test_processes_on_one_place_never_own_a_key_at_the_same_time": "blocking",
@@ -35,3 +47,43 @@ class TestFirestoreInItsOwnTime(Hooks, FencingChecks, ReplyChecks, WindowChecks)
     def pytest_generate_tests(self, metafunc: Any) -> None:
         if "colour" in metafunc.fixturenames:
             metafunc.parametrize("colour", ["asyncio"])
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "the_first_of_an_order_are_found_whatever_their_ids",
+        "pages_of_any_size_show_each_record_once",
+        "filters_choose_by_state_scope_key_and_age",
+        "purge_deletes_all_that_answers_for_nothing_in_batches",
+        "the_trail_is_searched_by_record_scope_key_age_and_number",
+        "processes_and_hours_do_not_write_over_each_other",
+        "batches_in_different_orders_neither_deadlock_nor_share_a_key",
+        "any_order_and_repetition_of_a_history_ends_in_the_same_state",
+        "entities_of_the_scope_that_have_a_value_are_listed_in_pages",
+    ],
+)
+def test_calls_that_take_two_at_a_time_go_on_where_they_ended(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What fits into one call in every other test."""
+    for module in (upkeep, trail, counts):
+        monkeypatch.setattr(module, "PAGE", 2)
+    for name, module in (("LOOKS", calls), ("WRITES", calls), ("LOOKS", newest), ("BATCH", newest), ("SOUGHT", table)):
+        monkeypatch.setattr(module, name, 2)
+    getattr(OnFirestore(), f"test_{what}")("blocking", tmp_path)
+
+
+@pytest.mark.rival(18)
+@pytest.mark.parametrize("shared", [False, True], ids=["each its own", "one for all"])
+@pytest.mark.parametrize("colour", ["blocking", "asyncio"])
+def test_what_many_are_told_at_once_fits_into_one_order(colour: str, shared: bool, tmp_path: Path) -> None:
+    """On the server's own clock. A settlement's time is told from an earlier answer, so it may be a little behind."""
+    hooks = Hooks()
+    told = storm(
+        lambda: hooks.open(tmp_path, WallClock()),
+        seed=18, workers=4, steps=25, keys=3, moment=MOMENT, colour=colour, shared=shared,
+    )  # fmt: skip
+    report = check(told, tolerance=BEHIND)
+    assert report.linearizable, str(report)
+    assert report.overlapping, "nobody met anybody"

@@ -14,7 +14,7 @@ from onceward.model import newest as rules
 from onceward.stores.firestore import documents, newest, table, trail, upkeep, values
 from onceward.stores.firestore.calls import Calls, Write
 from onceward.stores.firestore.documents import Records
-from onceward.stores.firestore.newest import States
+from onceward.stores.firestore.states import States
 from onceward.stores.firestore.table import Table
 from tests.conformance.on_firestore import OnFirestore
 

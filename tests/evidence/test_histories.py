@@ -49,11 +49,13 @@ def test_some_processes_are_killed_between_a_request_and_its_answer(tmp_path: Pa
 
 
 def test_the_load_gets_every_verdict_that_there_is_but_that_of_a_newer_version() -> None:
-    verdicts = set()
-    for history in storms(MemoryStore, seeds=8):
+    verdicts, wanted = set(), set(Verdict) - {Verdict.SKEW}
+    for history in storms(MemoryStore, seeds=200):  # eight will do, unless the machine is busy
         assert_linearizable(history)
         verdicts |= {one.answer.verdict for one in history if one.answer is not None}
-    assert verdicts == set(Verdict) - {Verdict.SKEW}
+        if verdicts == wanted:
+            break
+    assert verdicts == wanted
 
 
 def test_a_tiny_store_is_linearizable_as_long_as_it_holds_its_lock(tmp_path: Path) -> None:

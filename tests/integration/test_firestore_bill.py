@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import threading
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
+import grpc
+import grpc.aio
 import pytest
 from msgspec.structs import replace
 
@@ -12,10 +17,13 @@ from onceward import Ordering, StoreUnavailable
 from onceward.bridge import run
 from onceward.model.record import ClaimRequest, Complete, Renewal, Resolution, Resolve, Verdict
 from onceward.stores.firestore import FirestoreStore
+from onceward.stores.firestore.loop_wire import LoopWire
+from onceward.stores.firestore.place import parse
+from onceward.stores.firestore.wire import ThreadWire
 from onceward.worlds.threads import Threads
 from tests.faces import AsyncFace, Colour, Face, Place
 from tests.firestore_places import PROJECT, named
-from tests.moved_time import RealClock
+from tests.moved_time import TOO_LONG, RealClock
 from tests.servers.firestore import EMULATOR, shared
 from tests.servers.firestore_tap import Tap, tapped
 
@@ -164,8 +172,9 @@ def test_a_resolution_whose_answer_is_lost_is_an_unknown_and_is_not_sent_twice(t
     assert held.record is not None
     tap.lose("Commit")
     request = Resolve(ID, held.record.token, Resolution.APPLIED, state_seen=held.record.state, force=True)
-    with pytest.raises(StoreUnavailable):
+    with tap.billed() as bill, pytest.raises(StoreUnavailable):
         run(store.settle([request], timeout=20))
+    assert bill().calls["Commit"] == 1, "nor by the driver"
     [seen] = run(store.read([ID], timeout=20))
     assert seen.record is not None
     assert seen.record.state == "COMPLETED"
@@ -229,4 +238,65 @@ def test_the_time_between_two_answers_is_never_ahead_of_the_servers(store: Fires
         [after] = run(store.read([ID], timeout=20))
         assert told is not None
         assert before.now <= told <= after.now
+    run(store.close())
+
+
+@pytest.mark.fault("F50")
+@pytest.mark.parametrize("colour", ["blocking", "asyncio"])
+def test_a_server_that_is_back_is_asked_within_a_second(colour: Colour, monkeypatch: pytest.MonkeyPatch) -> None:
+    """gRPC by itself waits for up to two minutes before it looks again, and refuses every call until then."""
+    told: list[dict[str, int]] = []
+
+    def opened(_address: str, options: Iterable[tuple[str, int]]) -> None:
+        told.append(dict(options))
+        raise ConnectionError
+
+    monkeypatch.setattr(grpc if colour == "blocking" else grpc.aio, "insecure_channel", opened)
+    monkeypatch.setenv(EMULATOR, "127.0.0.1:1")
+    place = parse("firestore://p/c")
+    wire: Any = ThreadWire(place) if colour == "blocking" else LoopWire(place)
+
+    async def ask() -> None:
+        await wire.one("commit", None, 1.0)
+
+    with pytest.raises(ConnectionError):
+        run(ask()) if colour == "blocking" else asyncio.run(ask())
+    assert told[0]["grpc.max_reconnect_backoff_ms"] <= 1_000
+
+
+def test_what_the_keeper_renews_is_remembered_by_the_store_that_claimed(tap: Tap, store: FirestoreStore) -> None:
+    keeper = store.twin()
+    for one in (store, keeper):
+        run(one.open(Threads()))
+    [held] = run(store.claim([ClaimRequest(ID, "s", "k", b"n" * 16, 600_000_000)], timeout=20))
+    assert held.record is not None
+    token, nonce = held.record.token, held.record.nonce
+    with tap.billed() as bill:
+        [renewed] = run(keeper.renew([Renewal(ID, token, nonce, 600_000_000)], timeout=20))
+        [done] = run(store.settle([Complete(ID, token, nonce, b"done")], timeout=20))
+    assert (renewed.verdict, done.verdict) == (Verdict.OK, Verdict.OK)
+    assert bill()[:2] == (0, 2)
+    for one in (store, keeper):
+        run(one.close())
+
+
+@pytest.mark.rival(21)
+@pytest.mark.fault("F52")
+@pytest.mark.parametrize("method", ["BatchGetDocuments", "Commit"])
+def test_a_server_that_falls_silent_keeps_nobody_beyond_the_deadline(
+    tap: Tap, store: FirestoreStore, method: str
+) -> None:
+    """Silent at the read, it is unknown; silent at the write, somebody's transaction may be in the way."""
+    wakes = threading.Event()
+    tap.before = lambda name: None if name != method else (wakes.wait(TOO_LONG), None)[1]
+    run(store.open(Threads()))
+    request = ClaimRequest(ID, "s", "k", b"n" * 16, 600_000_000)
+    if method == "Commit":
+        assert run(store.claim([request], timeout=0.2))[0].verdict is Verdict.RUNNING
+    else:
+        with pytest.raises(StoreUnavailable):
+            run(store.claim([request], timeout=0.2))
+    wakes.set()
+    [answer] = run(store.claim([request], timeout=20))
+    assert answer.verdict is Verdict.ACQUIRED, "by its nonce, whether the first one arrived or not"
     run(store.close())

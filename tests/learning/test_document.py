@@ -17,12 +17,12 @@ from examples.learning.consumer import consumer
 from examples.learning.place import Place, opened
 from examples.learning.records import Learning
 from examples.learning.tables import ENRICHED, LEARNERS
-from onceward import MemoryStore, Once, StoreUnavailable
+from onceward import MemoryStore, Once, SourceError, StoreUnavailable
 from onceward.identity import Person
 from onceward.queues import MemoryQueue
 from onceward.testing.queues import parked, until
 from tests.learning.places import server_of
-from tests.learning.samples import statement, uuid
+from tests.learning.samples import JOHN, statement, uuid
 
 ROOT = Path(__file__).resolve().parents[2]
 CSV = "Email,Team\njohn@example.com,UVM"
@@ -164,12 +164,44 @@ def test_what_is_no_statement_is_parked_and_stops_no_other(learning: Learning, b
     assert bus.once.counts["parked"] == 3
 
 
+def test_what_the_warehouse_refuses_is_parked_and_keeps_no_other_out(
+    learning: Learning, bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merge = learning.house.merge
+
+    def particular(table: Any, rows: Any, **choices: Any) -> Any:
+        told = list(rows)
+        if any(row["statement_id"] == uuid("s2") for row in told):
+            raise SourceError("statements refuses a row of this load")
+        return merge(table, told, **choices)
+
+    monkeypatch.setattr(learning.house, "merge", particular)
+    bus.publish(statement("s1"), statement("s2"), [statement("s3"), statement("s4")])
+    assert count(learning) == 3
+    assert [kind for _, kind in asyncio.run(parked_in(bus))] == ["SourceError"]
+
+
 def test_a_statement_without_an_id_is_named_after_its_message(learning: Learning, bus: Bus) -> None:
     nameless = json.dumps({name: value for name, value in statement().items() if name != "id"}).encode()
     for _ in range(2):
         bus.queue.put(nameless, id="m1")
         asyncio.run(bus.consumed())
     assert count(learning) == 1
+
+
+@pytest.mark.mission("D1", "D2")
+def test_a_statement_under_a_known_id_changes_nothing_at_all_whatever_it_says_about_its_user(
+    learning: Learning, bus: Bus
+) -> None:
+    bus.publish(statement("s1"))
+    before = list(learning.people)
+    renamed, stranger = {**JOHN, "name": "Somebody else"}, {"mbox": "mailto:stranger@example.com"}
+    bus.publish(statement("s1", renamed), statement("s1", stranger))
+    bus.publish([statement("s2", stranger), statement("s1", renamed)])
+    assert bus.once.counts["parked"] == 3
+    assert list(learning.people) == before
+    bus.publish([statement("s2", stranger), statement("s1")])
+    assert len(learning.people) == 2, "what goes in is learnt of"
 
 
 # ── users ──
@@ -200,6 +232,17 @@ def test_a_user_is_one_by_whichever_identifier_they_come(learning: Learning, bus
     [(who, name, statements, first, last)] = rows(learning, LEARNERS)
     assert (who, name, statements) == ("john@example.com", "John", 5)
     assert first <= last
+
+
+@pytest.mark.mission("D2")
+def test_accounts_of_two_pages_are_two_users_also_if_they_read_alike_when_put_together(
+    learning: Learning, bus: Bus
+) -> None:
+    parts = [("https://e.com/#a", "b"), ("https://e.com/", "a#b"), ("https://e.com/%23a", "b")]
+    bus.publish(
+        *(statement(f"s{n}", {"account": {"homePage": one, "name": two}}) for n, (one, two) in enumerate(parts))
+    )
+    assert len(learning.people) == 3
 
 
 @pytest.mark.mission("D2")

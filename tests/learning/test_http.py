@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import unquote_plus, urlencode
 
 import pytest
 
-from examples.learning.endpoint import PATH, Statements
+from examples.learning.endpoint import IN_FLIGHT, PATH, Statements
 from examples.learning.place import opened
+from onceward import StoreUnavailable
 from onceward.http.answer import Answer, Request
+from onceward.warehouse import ComparesRows
 from tests.learning.places import server_of
 from tests.learning.samples import JOHN, VERBS, statement, uuid, voiding
 from tests.learning.test_equality import FULL, SAME
@@ -22,8 +25,9 @@ from tests.learning.test_equality import FULL, SAME
 class Client:
     """Asks the resource as a learning record provider does."""
 
-    def __init__(self, resource: Statements) -> None:
+    def __init__(self, resource: Statements, house: ComparesRows) -> None:
         self._resource = resource
+        self.house = house
 
     def ask(
         self,
@@ -56,8 +60,14 @@ class Client:
 
 @pytest.fixture(params=["duckdb", "postgres"])
 def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
-    with opened(tmp_path, server_of(request)) as place:
-        yield Client(Statements(place.learning, {"lms": "secret"}))
+    with opened(tmp_path / "made", server_of(request)) as place:
+        yield Client(Statements(place.learning, {"lms": "secret"}), place.learning.house)
+
+
+def nested(depth: int) -> bytes:
+    """JSON that can be read, and is too deep to be walked through."""
+    told = json.dumps(statement(result={"extensions": {"https://e.com/x": "deep"}}))
+    return told.replace('"deep"', "[" * depth + "]" * depth).encode()
 
 
 def headers(answer: Answer) -> dict[str, str]:
@@ -66,7 +76,9 @@ def headers(answer: Answer) -> dict[str, str]:
 
 @pytest.mark.mission("D1")
 def test_put_stores_once_and_answers_204_each_time(client: Client) -> None:
-    assert [client.put(statement()) for _ in range(3)] == [204, 204, 204]
+    answers = [client.ask("PUT", statement(), statementId=uuid("s1")) for _ in range(3)]
+    assert [one.status for one in answers] == [204, 204, 204]
+    assert [headers(one).get("idempotency-replayed") for one in answers] == [None, "true", "true"]
     assert client.ids() == [uuid("s1")]
 
 
@@ -196,6 +208,8 @@ def test_invalid_requests_are_refused_with_the_reason(client: Client) -> None:
         (client.ask("PUT", told, statementId=told["id"], colour="red"), "colour"),
         (client.ask("PUT", b"{", statementId=told["id"]), "truncated"),
         (client.ask("PUT", b"[" * 100_000, statementId=told["id"]), ""),
+        (client.ask("PUT", nested(600), statementId=told["id"]), "nested"),
+        (client.ask("PUT", b'"\xed\xa0\x80"', statementId=told["id"]), "utf-8"),
         (client.ask("PUT", told, statementId=told["id"], media="multipart/mixed"), "attachments"),
         (client.ask("POST", [told, "text"]), "Expected `object`"),
         (client.ask("GET", statementId=told["id"], verb=f"{VERBS}x"), "verb"),
@@ -223,6 +237,14 @@ def test_a_single_statement_says_when_it_was_stored(client: Client) -> None:
     assert (head.status, head.body, headers(head)["last-modified"]) == (200, b"", headers(answer)["last-modified"])
 
 
+def test_every_answer_says_until_when_all_is_there(client: Client) -> None:
+    """Not until now: a statement that is being stored has its time already."""
+    stored = client.ask("PUT", statement(), statementId=uuid("s1"))
+    for answer in (client.ask("GET"), stored, client.ask("GET", statementId=uuid("s1")), client.ask("GET", limit="x")):
+        through = headers(answer)["x-experience-api-consistent-through"]
+        assert datetime.fromisoformat(through) <= datetime.now(UTC) - IN_FLIGHT
+
+
 def test_filters_find_what_they_say(client: Client) -> None:
     mary = {"account": {"homePage": "https://lms.example.com", "name": "mary"}}
     registration = uuid("r")
@@ -243,6 +265,18 @@ def test_filters_find_what_they_say(client: Client) -> None:
     assert client.ids(since=middle, verb=f"{VERBS}passed") == []
 
 
+def test_an_agent_is_found_as_the_actor_as_the_object_and_in_a_group_of_either(client: Client) -> None:
+    mary, team = {"mbox": "mailto:mary@example.com"}, {"objectType": "Group", "openid": "https://example.com/team"}
+    client.put(statement("actor", mary))
+    client.put(statement("object", object={"objectType": "Agent", **mary}))
+    client.put(statement("member", {"objectType": "Group", "member": [JOHN, mary]}))
+    client.put(statement("team", object={**team, "member": [mary]}))
+    client.put(statement("nobody"))
+    assert client.ids(agent=json.dumps(mary)) == [uuid(name) for name in ("team", "member", "object", "actor")]
+    assert client.ids(agent=json.dumps(team)) == [uuid("team")]
+    assert client.ids(agent=json.dumps(mary), activity="https://example.com/uvm-101") == [uuid("member"), uuid("actor")]
+
+
 def test_pages_lead_to_all_of_them(client: Client) -> None:
     names = [uuid(f"s{n}") for n in range(7)]
     assert client.ask("POST", [statement(f"s{n}") for n in range(7)]).status == 200
@@ -254,12 +288,20 @@ def test_pages_lead_to_all_of_them(client: Client) -> None:
         if not page["more"]:
             break
         query = dict(part.split("=") for part in page["more"].partition("?")[2].split("&"))
-        query = {name: _unquoted(value) for name, value in query.items()}
+        query = {name: unquote_plus(value) for name, value in query.items()}
     assert sorted(seen) == sorted(names)
     assert len(seen) == 7
 
 
-def _unquoted(text: str) -> str:
-    from urllib.parse import unquote_plus
+@pytest.mark.mission("D5")
+def test_a_merge_that_fails_is_503_and_the_same_request_may_be_sent_again(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: Any, **__: Any) -> Any:
+        raise StoreUnavailable("the warehouse is away")
 
-    return unquote_plus(text)
+    with monkeypatch.context() as patched:
+        patched.setattr(client.house, "merge", away)
+        assert client.put(statement()) == 503
+    assert client.put(statement()) == 204
+    assert client.ids() == [uuid("s1")]

@@ -8,7 +8,7 @@ from onceward.testing.storm import Plan, storm
 from tests.servers.postgres import Postgres, new_database
 
 SYSTEM = "examples.learning.storm:SYSTEM"
-PLAN = Plan(deliveries=150, workers=3, kills=3)
+PLAN = Plan(deliveries=100, workers=3, kills=3)
 
 
 @pytest.mark.mission("D1", "D2")
@@ -16,13 +16,14 @@ def test_every_statement_is_stored_once_though_workers_and_the_server_are_killed
     run = storm(SYSTEM, PLAN)
     assert run.audit.passed, run.audit
     assert run.score.killed == 3
-    assert run.audit.counted["server killed"] >= 1
-    assert run.audit.counted["statements refused"] >= 1
+    assert run.score.replayed > 0
+    assert run.score.rejected > 0, "of two statements under one id the other"
+    assert run.audit.counted["kills of the server"] >= 1
 
 
 @pytest.mark.mission("D1", "D2")
 def test_every_statement_is_stored_once_by_workers_on_postgresql(postgres: Postgres) -> None:
-    run = storm(SYSTEM, Plan(deliveries=150, workers=3, kills=3, store=new_database(postgres, "learning_storm")))
+    run = storm(SYSTEM, Plan(deliveries=120, workers=3, kills=3, store=new_database(postgres, "learning_storm")))
     assert run.audit.passed, run.audit
     assert run.score.replayed > 0
     assert run.score.killed == 3
@@ -30,6 +31,6 @@ def test_every_statement_is_stored_once_by_workers_on_postgresql(postgres: Postg
 
 def test_without_a_guard_the_audit_finds_duplicates() -> None:
     """The traffic is that of the seed, so it has copies."""
-    run = storm(SYSTEM, Plan(deliveries=60, workers=2, kills=0, guarded=False))
+    run = storm(SYSTEM, Plan(deliveries=40, workers=2, kills=0, guarded=False))
     assert run.audit.duplicates
     assert not run.audit.passed

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import signal
 import subprocess
 import sys
@@ -22,9 +24,10 @@ from onceward import (
     StoreUnavailable,
     content_key,
 )
-from onceward.objects import Objects, Put, open_objects
+from onceward.objects import Objects, Put, folder, open_objects
 from onceward.objects.cloud import IN_ONE
 from onceward.objects.place import PIECE
+from tests.objects.gcs_stand_in import Storage
 from tests.objects.places import BUCKET, KEYS, opened, place_of, s3, server
 from tests.servers.proxy import LOSE_REPLY, Proxy
 
@@ -265,6 +268,23 @@ def test_a_worker_that_is_killed_leaves_all_of_it_or_nothing_under_the_name(url:
     assert objects.purge(0) == 0
 
 
+# ── Google Cloud Storage: what is asked ──
+
+
+def test_on_google_cloud_storage_every_request_that_gives_a_name_carries_the_condition() -> None:
+    with Storage() as storage:
+        objects = open_objects("gs://bucket/prefix", **storage.settings)
+        small = objects.put("a", PDF)
+        assert (small.status, objects.put("a", PDF).status) == ("created", "same")
+        assert objects.put("a", OTHER, if_other="tell").status == "other"
+        assert (objects.put("b", large()).status, objects.put("b", large()).status) == ("created", "same")
+        assert set(storage.objects) == {"prefix/a", "prefix/b"}, "nothing staged is left"
+        assert storage.objects["prefix/a"] == PDF
+        assert storage.conditions == [("put", "0")] * 3 + [("copy", "0")] * 2
+        assert objects.delete("a", small.content) == "deleted"
+        assert set(storage.objects) == {"prefix/b"}
+
+
 # ── trouble ──
 
 
@@ -305,6 +325,30 @@ def test_one_that_is_replaced_while_an_undo_reads_it_stays(url: str) -> None:
     objects._place.find = and_replaced  # type: ignore[method-assign]
     assert objects.delete("a", put.content) == "other"
     assert opened(url).read("a") == OTHER
+
+
+FORKED = """
+import os, sys
+from tests.objects.places import opened
+
+objects = opened(sys.argv[1])
+objects.put("a", b"x")
+child = os.fork()
+if child == 0:
+    try:
+        print(opened(sys.argv[1]).put("b", b"x").status, flush=True)
+    except Exception as error:
+        print(error, flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.fault("F34")
+def test_a_child_that_was_forked_is_told_instead_of_left_waiting(url: str) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", FORKED, url]
+    told = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True).stdout
+    assert ("was forked" in told) if url.startswith("s3:") else (told == "created\n")
 
 
 def test_a_bucket_that_is_not_there_says_so() -> None:
@@ -382,3 +426,40 @@ def test_it_names_itself(tmp_path: Path) -> None:
     objects: Objects = open_objects(f"{tmp_path.as_uri()}/a%20b")
     assert repr(objects) == f"<Objects on {tmp_path.as_uri()}/a%20b>"
     assert (tmp_path / "a b").is_dir()
+
+
+def test_what_is_told_to_be_there_is_as_durable_as_what_was_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever created it may have been killed between the link and the sync of its folder."""
+    objects = open_objects(tmp_path.as_uri())
+    objects.put("2026/a", b"1")
+    synced: list[Path] = []
+    monkeypatch.setattr(folder, "_sync", synced.append)
+    assert objects.put("2026/a", b"1").status == "same"
+    assert tmp_path / "2026" in synced
+
+
+def test_a_link_that_leads_nowhere_is_said_to_be_one(tmp_path: Path) -> None:
+    objects = open_objects(tmp_path.as_uri())
+    (tmp_path / "a").symlink_to(tmp_path / "nothing")
+    with pytest.raises(StoreBroken, match="leads nowhere"):
+        objects.put("a", b"1")
+    assert (tmp_path / "a").is_symlink()
+
+
+def test_a_folder_that_cannot_be_written_to_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    objects = open_objects(tmp_path.as_uri())
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(StoreNotSetUp, match="not allowed"):
+        objects.put("a", b"1")
+
+
+@pytest.mark.parametrize("prefix", ["../", "a/../b", "./"])
+def test_no_name_begins_outside_of_the_prefix(url: str, prefix: str) -> None:
+    objects = opened(url)
+    objects.put("a/b", b"1")
+    assert list(objects.names(prefix)) == []

@@ -108,7 +108,7 @@ def test_a_missing_driver_is_named(distribution: Any) -> None:
         ("postgresql", "psycopg", "postgres"),
         ("postgres", "psycopg", "postgres"),
         ("redis", "redis", "redis"),
-        ("firestore", "google.cloud.firestore_v1", "firestore"),
+        ("firestore", "google.cloud.firestore_v1.types", "firestore"),
     ],
 )
 def test_a_missing_driver_of_ours_names_its_extra(

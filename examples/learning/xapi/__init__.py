@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
-from .agents import User, identifier, users_of
-from .equality import digest, instant
+from .agents import User, concerned, hashed, identifier, users_of
+from .equality import digest, instant, microseconds
 from .shape import Invalid, as_returned, check, check_agent
 
-__all__ = ["Invalid", "User", "as_returned", "check", "check_agent", "digest", "identifier", "instant", "users_of"]
+__all__ = [
+    "Invalid",
+    "User",
+    "as_returned",
+    "check",
+    "check_agent",
+    "concerned",
+    "digest",
+    "hashed",
+    "identifier",
+    "instant",
+    "microseconds",
+    "users_of",
+]

@@ -37,6 +37,11 @@ def instant(text: str, *, exactly: bool = False) -> datetime:
     return _EPOCH + (aware - _EPOCH) // step * step
 
 
+def microseconds(moment: datetime) -> int:
+    """Since 1970."""
+    return (moment - _EPOCH) // timedelta.resolution
+
+
 def _essence(told: dict[str, Any]) -> dict[str, Any]:
     """Of a statement without what the server sets, or of a SubStatement."""
     told["actor"] = _anyone(told["actor"])

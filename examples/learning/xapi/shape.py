@@ -40,7 +40,7 @@ OBJECTS: Final[dict[str, type[Shape]]] = {
 }
 for _shape in (Statement, *OBJECTS.values()):
     msgspec.json.Decoder(_shape)  # now: two threads that are the first to convert one would crash the process
-_NUL: Final = re.compile(rb"\\u0000")
+_NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 
 def check(statement: Any, version: str = "2.0.0") -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -25,6 +26,10 @@ AT_ONCE: Final = 2
 
 RETRIES: Final = 3
 """By the driver. A create that is repeated after a lost answer finds its own object, which is told by its content."""
+
+
+_used_in: list[int] = []
+"""The process that has used the driver first: its threads do not survive a fork, and a child would wait for them."""
 
 
 class Bucket:
@@ -102,6 +107,8 @@ class Bucket:
 
     def names(self, prefix: str) -> Iterator[str]:
         folder = prefix.rpartition("/")[0]
+        if not {".", ".."}.isdisjoint(folder.split("/")):
+            return  # no object has such a name, and the driver would raise
         for meta in self._listed(folder):
             name = meta["path"]
             if name.startswith(prefix) and not name.startswith(STAGING):
@@ -121,6 +128,7 @@ class Bucket:
     @contextmanager
     def _explained(self, name: str) -> Iterator[None]:
         known = self._obstore.exceptions
+        _refuse_forked(self.name)
         try:
             yield
         except OncewardError:
@@ -169,6 +177,7 @@ def open_bucket(
     if endpoint is not None and endpoint.startswith("http://"):
         client["allow_http"] = True
     retry = {"max_retries": RETRIES, "retry_timeout": timedelta(seconds=timeout)}
+    client |= settings.pop("client_options", {})
     known = {"prefix": prefix or None, "client_options": client, "retry_config": retry, **settings}
     name = f"{scheme}://{bucket}/{prefix}".rstrip("/")
     if scheme == "gs":
@@ -176,6 +185,16 @@ def open_bucket(
     if endpoint is not None:
         known["endpoint"] = endpoint
     return Bucket(name, store.S3Store(bucket, copy_if_not_exists="multipart", **known))
+
+
+def _refuse_forked(name: str) -> None:
+    if not _used_in:
+        _used_in.append(os.getpid())
+    elif _used_in[0] != os.getpid():
+        raise StoreBroken(
+            f"{name}: this process was forked from one that has used object storage already",
+            hint="start it by spawn or forkserver, or fork before the first put",
+        )
 
 
 def _version(meta: Any) -> str:

@@ -26,11 +26,13 @@ from onceward.errors import SourceError, StoreBroken, StoreError, StoreNotSetUp
 
 from . import bigquery_sql as sql
 from .batch import Batch, Tuple, batch_of
+from .bigquery_comparing import BigQueryComparing
 from .bigquery_driver import driver
 from .bigquery_jobs import Jobs
 from .bigquery_url import parse
-from .loading import LOADS, checked, refuse_other_columns, refused, replayed, wanted_keys
-from .port import Fingerprinting, Loaded
+from .comparing import Rows
+from .loading import LOADS, by_key, checked, plain_columns, refuse_other_columns, refused, replayed, wanted_keys
+from .port import Fingerprinting, Loaded, Merged
 from .table import ColumnType, Table
 
 STAGED_FOR: Final = timedelta(hours=6)
@@ -78,11 +80,11 @@ class BigQueryWarehouse:
         columns = {column: sql.TYPES[kind] for column, kind in table.columns.items()}
         found = self._make(dataset, name, columns)
         refuse_other_columns(table, {field.name: _kind(field.field_type) for field in found})
-        self._prepare_turns(_turns(table))
+        self._prepare_turns(_turns(name), dataset)
 
-    def _prepare_turns(self, name: str) -> None:
-        self._make(self._place.dataset, name, sql.TURN)
-        turns = self._quoted(name)
+    def _prepare_turns(self, name: str, dataset: str) -> None:
+        self._make(dataset, name, sql.TURN)
+        turns = self._quoted(name, dataset)
         if not self._jobs.rows(f"SELECT turn FROM {turns} LIMIT 1"):  # noqa: S608 (a checked name)
             self._jobs.run(f"onceward_turn_{uuid.uuid4().hex}", sql.first_turn(turns))
 
@@ -102,19 +104,47 @@ class BigQueryWarehouse:
             if any(word in str(error).lower() for word in REFUSED):
                 raise refused(table, load_id, error) from error
             raise
+        self._drop(staging)
+        return loaded
+
+    def merge(self, table: Table, rows: Iterable[Mapping[str, Any]], *, whole: bool = False) -> Merged:
+        """As everywhere; recorded among the loads, under an id of its own."""
+        given = Rows(table, rows)
+        dataset, name = self._parts(table)
+        staged: list[str] = []  # a table a pass: a job that fills one is done once, under its id
+
+        def fill(batch: Batch) -> str:
+            staged.append(f"onceward_staging_{uuid.uuid4().hex}")
+            self._stage(staged[-1], batch)
+            return self._quoted(staged[-1])
+
+        def put_in(batch: Batch) -> None:
+            nonce = staged[-1].rpartition("_")[2]
+            self._merged(f"merge {nonce}", batch, staged[-1], nonce, whole=whole)
+
+        try:
+            comparing = BigQueryComparing(self._quoted(name, dataset), fill, put_in, self._jobs.rows)
+            return given.merge(comparing, whole=whole)
+        finally:
+            for one in staged:
+                self._drop(one)
+
+    def _drop(self, staging: str) -> None:
         with suppress(StoreError):  # the load is done; what is left goes by itself
             self._jobs.asked(
                 lambda: self.client.delete_table(self._id(staging), not_found_ok=True, **self._jobs.request)
             )
-        return loaded
 
-    def _merged(self, load_id: str, batch: Batch, staging: str, nonce: str) -> Loaded:
+    def _merged(self, load_id: str, batch: Batch, staging: str, nonce: str, *, whole: bool = False) -> Loaded:
         table = batch.table
         dataset, name = self._parts(table)
         places = sql.Places(
-            self._quoted(name, dataset), self._quoted(staging), self._quoted(LOADS), self._quoted(_turns(table))
+            self._quoted(name, dataset),
+            self._quoted(staging),
+            self._quoted(LOADS),
+            self._quoted(_turns(name), dataset),
         )
-        script = sql.load(places, table, _record(load_id, batch, nonce))
+        script = sql.load(places, table, _record(load_id, batch, nonce), whole=whole)
         job = f"onceward_load_{_digest(self.name, load_id, table.name, batch.digest)}"
         number = -1
         while True:
@@ -140,11 +170,18 @@ class BigQueryWarehouse:
             self._jobs.run(f"{staging}_{number}", statement, rows=chunk)
 
     def known(self, table: Table, keys: Sequence[Any]) -> set[Any]:
+        return set(self.found(table, keys, ()))
+
+    def found(self, table: Table, keys: Sequence[Any], columns: Sequence[str]) -> dict[Any, tuple[Any, ...]]:
         rows, wanted = wanted_keys(table, keys)
         dataset, name = self._parts(table)
-        statement = sql.find_known(self._quoted(name, dataset), wanted.table)
-        found = {row for chunk in _chunks(wanted) for row in self._jobs.rows(statement, rows=chunk)}
-        return {key for key, row in zip(keys, rows, strict=True) if row in found}
+        statement = sql.find_known(self._quoted(name, dataset), wanted.table, plain_columns(table, columns))
+        answers = [row for chunk in _chunks(wanted) for row in self._jobs.rows(statement, rows=chunk)]
+        return by_key(table, keys, rows, answers)
+
+    def query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """In the words of BigQuery; tables without a dataset are those of the URL's."""
+        return self._jobs.answers(sql, values, f"{self._place.project}.{self._place.dataset}")
 
     def close(self) -> None:
         self.client.close()
@@ -189,8 +226,9 @@ def _kind(found: str) -> str:
     return FOUND_AS.get(found.lower(), found)
 
 
-def _turns(table: Table) -> str:
-    return f"onceward_turn_{table.name.replace('.', '_')}"
+def _turns(name: str) -> str:
+    """Beside the table, so that whoever loads into it takes the same turns, whichever dataset is their own."""
+    return f"onceward_turn_{name}"
 
 
 def _record(load_id: str, batch: Batch, nonce: str) -> dict[str, str]:

@@ -19,6 +19,7 @@ class Driver:
         from google.cloud import bigquery
 
         self.Client = bigquery.Client
+        self.DatasetReference = bigquery.DatasetReference.from_string
         self.QueryJobConfig = bigquery.QueryJobConfig
         self.ScalarQueryParameter = bigquery.ScalarQueryParameter
         self.SchemaField = bigquery.SchemaField

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from itertools import count
 from typing import Any, Final, TypeVar
 
@@ -58,6 +59,19 @@ class Jobs:
                 job_retry=None,
             )
             return [tuple(row) for row in found]
+
+        return self.asked(ask)
+
+    def answers(self, sql: str, values: Sequence[Any], dataset: str) -> list[tuple[Any, ...]]:
+        """As `rows`, with `?` for each value, and in a dataset."""
+        typed = [self._bigquery.ScalarQueryParameter(None, _type_of(value), value) for value in values]
+        config = self._bigquery.QueryJobConfig(
+            query_parameters=typed, use_query_cache=False, default_dataset=self._bigquery.DatasetReference(dataset)
+        )
+
+        def ask() -> list[tuple[Any, ...]]:
+            job = self._client.query(sql, job_config=config, location=self.location, job_retry=None, **self.request)
+            return [tuple(row) for row in job.result(job_retry=None, **self.request)]
 
         return self.asked(ask)
 
@@ -148,6 +162,11 @@ class Jobs:
             hint = "make the dataset; give the account the rights that the page about BigQuery lists"
             return StoreNotSetUp(said, key=key, hint=hint)
         return StoreBroken(said, key=key, hint="look at the message of BigQuery")
+
+
+def _type_of(value: Any) -> str:
+    kinds = ((bool, "BOOL"), (int, "INT64"), (float, "FLOAT64"), (datetime, "TIMESTAMP"))
+    return next((name for kind, name in kinds if isinstance(value, kind)), "STRING")
 
 
 def _first_line(error: Exception) -> str:

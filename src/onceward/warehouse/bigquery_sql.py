@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from .table import ColumnType, Table
@@ -57,10 +58,30 @@ def _taken(name: str, kind: ColumnType) -> str:
     return f"PARSE_JSON({text})" if kind == "json" else f"CAST({text} AS {TYPES[kind]})"
 
 
-def find_known(target: str, table: Table) -> str:
-    """`table` has the key's columns only."""
-    shown = ", ".join(f"UNIX_MICROS(t.`{n}`)" if kind == "time" else f"t.`{n}`" for n, kind in table.columns.items())
+def find_known(target: str, table: Table, columns: Sequence[str] = ()) -> str:
+    """`table` has the key's columns only; `columns` are others that are asked for."""
+    shown = ", ".join([_keys(table), *(f"t.`{name}`" for name in columns)])
     return f"SELECT {shown} FROM {target} t JOIN ({rows_of(table)}) s ON {_matches(table)}"  # noqa: S608
+
+
+def find_staged(target: str, staging: str, table: Table) -> str:
+    """The keys of staged rows that are there."""
+    return f"SELECT {_keys(table)} FROM {target} t JOIN {staging} s ON {_matches(table)}"  # noqa: S608
+
+
+def find_differing(target: str, staging: str, table: Table) -> str:
+    """The keys of staged rows that do not agree with what is there."""
+    return f"{find_staged(target, staging, table)} WHERE {_differs(table)}"
+
+
+def _keys(table: Table) -> str:
+    kinds = ((name, table.columns[name]) for name in table.key)
+    return ", ".join(f"UNIX_MICROS(t.`{name}`)" if kind == "time" else f"t.`{name}`" for name, kind in kinds)
+
+
+def _differs(table: Table) -> str:
+    """What is missing agrees with anything."""
+    return "(" + " OR ".join(f"t.`{name}` != s.`{name}`" for name in table.same_by) + ")"
 
 
 def merge(target: str, staging: str, table: Table) -> str:
@@ -85,8 +106,10 @@ class Places(NamedTuple):
     turns: str
 
 
-def load(places: Places, table: Table, record: dict[str, str]) -> str:
+def load(places: Places, table: Table, record: dict[str, str], *, whole: bool = False) -> str:
     """One transaction: our turn, the merge and the record, unless the record is there already.
+
+    With `whole` nothing is merged if a staged row differs from the one that is there.
 
     MERGE statements that only insert do not conflict on BigQuery, so two of them may insert one key twice; two
     transactions that update the same table do conflict, and one of them is aborted. Hence the turn.
@@ -96,15 +119,21 @@ def load(places: Places, table: Table, record: dict[str, str]) -> str:
     changed = "0"
     if _replaced(table):
         changed = f"(SELECT COUNT(*) FROM {target} t JOIN {staging} s ON {_matches(table)} WHERE {_replaced(table)})"  # noqa: S608
+    against = "0"
+    if whole:
+        against = f"(SELECT COUNT(*) FROM {target} t JOIN {staging} s ON {_matches(table)} WHERE {_differs(table)})"  # noqa: S608
     return f"""
-DECLARE found, added, changed INT64;
+DECLARE found, added, changed, against INT64;
 BEGIN TRANSACTION;
 UPDATE {turns} SET turn = turn + 1 WHERE TRUE;
 SET found = (SELECT COUNT(*) FROM {loads} WHERE load_id = {record["load_id"]});
 IF found = 0 THEN
     SET added = ({unmatched});
     SET changed = {changed};
-    {merge(target, staging, table)};
+    SET against = {against};
+    IF against = 0 THEN
+        {merge(target, staging, table)};
+    END IF;
     INSERT INTO {loads} ({", ".join(LOADS)}) VALUES ({", ".join(record[name] for name in LOADS)});
 END IF;
 COMMIT TRANSACTION;

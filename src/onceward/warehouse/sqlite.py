@@ -15,8 +15,9 @@ from onceward.stores.sqlite.link import MEMORY
 from onceward.stores.sqlite.url import absolute, checked_synchronous, name_of, parse
 
 from .batch import Batch, Tuple, batch_of
-from .loading import LOADS, checked, load_in, no_key, refuse_other_columns, refused, wanted_keys
-from .port import Fingerprinting, Loaded
+from .comparing import Rows
+from .loading import LOADS, by_key, checked, load_in, no_key, plain_columns, refuse_other_columns, refused, wanted_keys
+from .port import Fingerprinting, Loaded, Merged
 from .table import ColumnType, Table, quoted
 
 T = TypeVar("T")
@@ -96,22 +97,35 @@ class SQLiteWarehouse:
         self, load_id: str, table: Table, rows: Iterable[Mapping[str, Any]], *, fingerprint: Fingerprinting = "rows"
     ) -> Loaded:
         batch = checked(load_id, batch_of(table, rows), fingerprint)
+        return self._written(lambda connection: load_in(_SQLiteMerging(connection), load_id, batch), table, load_id)
+
+    def merge(self, table: Table, rows: Iterable[Mapping[str, Any]], *, whole: bool = False) -> Merged:
+        given = Rows(table, rows)
+        return self._written(lambda connection: given.merge(_SQLiteMerging(connection), whole=whole), table, None)
+
+    def _written(self, work: Callable[[sqlite3.Connection], T], table: Table, load_id: str | None) -> T:
         try:
-            return self._in_transaction(lambda connection: load_in(_SQLiteMerging(connection), load_id, batch))
+            return self._in_transaction(work)
         except sqlite3.IntegrityError as error:
             raise refused(table, load_id, error) from error
 
     def known(self, table: Table, keys: Sequence[Any]) -> set[Any]:
+        return set(self.found(table, keys, ()))
+
+    def found(self, table: Table, keys: Sequence[Any], columns: Sequence[str]) -> dict[Any, tuple[Any, ...]]:
         rows, wanted = wanted_keys(table, keys)
-        columns = quoted(table.key)
+        joined, shown = quoted(table.key), quoted((*table.key, *plain_columns(table, columns)), "t.")
 
-        def work(connection: sqlite3.Connection) -> set[Tuple]:
+        def work(connection: sqlite3.Connection) -> list[Tuple]:
             _SQLiteMerging(connection).stage(wanted)
-            return set(connection.execute(f"SELECT {columns} FROM {table.quoted} JOIN {STAGING} USING ({columns})"))  # noqa: S608 (checked names)
+            asked = f"SELECT {shown} FROM {table.quoted} t JOIN {STAGING} USING ({joined})"  # noqa: S608 (checked names)
+            return connection.execute(asked).fetchall()
 
-        found = self._in_transaction(work, "BEGIN")
-        as_kept = _converter(wanted.table)
-        return {key for key, row in zip(keys, rows, strict=True) if as_kept(row) in found}
+        answers = self._in_transaction(work, "BEGIN")
+        return by_key(table, keys, list(map(_converter(wanted.table), rows)), answers)
+
+    def query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        return self._in_transaction(lambda connection: connection.execute(sql, tuple(values)).fetchall(), "BEGIN")
 
     def close(self) -> None:
         with self._turn:
@@ -145,6 +159,7 @@ class _SQLiteMerging:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+        self._staged: dict[Tuple, Tuple] = {}  # keys as they are kept, and as they were given
 
     def claimed(self, load_id: str, batch: Batch) -> tuple[str, str, tuple[int, int, int, int]] | None:
         before = self._connection.execute(
@@ -165,6 +180,10 @@ class _SQLiteMerging:
         as_kept = _converter(batch.table)
         self._connection.execute(f"DROP TABLE IF EXISTS temp.{STAGING}")
         self._connection.execute(f"CREATE TEMPORARY TABLE {STAGING} ({made})")
+        keys = [tuple(columns).index(name) for name in batch.table.key]
+        self._staged = {
+            tuple(as_kept(row)[place] for place in keys): tuple(row[place] for place in keys) for row in batch.rows
+        }
         places = ", ".join("?" * len(columns))
         self._connection.executemany(f"INSERT INTO temp.{STAGING} VALUES ({places})", map(as_kept, batch.rows))  # noqa: S608
 
@@ -184,6 +203,23 @@ class _SQLiteMerging:
             f" ON CONFLICT ({keys}) {action}"
         ).rowcount
         return new, changed - new
+
+    def insert(self, table: Table) -> set[Tuple]:
+        """Nobody else writes meanwhile."""
+        names, keys = quoted(tuple(table.columns)), quoted(table.key)
+        matches = " AND ".join(f't."{name}" = s."{name}"' for name in table.key)
+        unmatched = f"FROM {STAGING} s WHERE NOT EXISTS (SELECT 1 FROM {table.quoted} t WHERE {matches})"  # noqa: S608 (checked names)
+        new = self._connection.execute(f"SELECT {keys} {unmatched}").fetchall()
+        self._connection.execute(f"INSERT INTO {table.quoted} ({names}) SELECT {names} {unmatched}")
+        return {self._staged[key] for key in new}
+
+    def differing(self, table: Table) -> set[Tuple]:
+        differs = " OR ".join(f't."{name}" <> s."{name}"' for name in table.same_by)
+        asked = (
+            f"SELECT {quoted(table.key, 't.')} FROM {table.quoted} t JOIN {STAGING} s USING ({quoted(table.key)})"  # noqa: S608
+            f" WHERE {differs}"
+        )
+        return {self._staged[key] for key in self._connection.execute(asked)}
 
     def record(self, load_id: str, inserted: int, updated: int) -> None:
         self._connection.execute(

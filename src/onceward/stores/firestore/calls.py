@@ -231,6 +231,11 @@ def ordered(path: Path, *, descending: bool = False) -> Any:
     return Query.Order(field=field(path), direction=DESCENDING if descending else 1)
 
 
+def in_order(path: Path, *, descending: bool = False) -> list[Any]:
+    """By this field, and then by name, as Firestore does it anyway: a page can go on behind a document."""
+    return [ordered(path, descending=descending), ordered((NAME,), descending=descending)]
+
+
 def after(*values: Any) -> Any:
     """Where a query goes on: behind this place in its order."""
     return queries.Cursor.pb()(values=values, before=False)

@@ -8,7 +8,7 @@ from typing import Any, Final
 from onceward.model.counts import HOUR, KEEP_COUNTS, Counted, Sheet, decoded, encoded, oldest_kept
 
 from . import faults, values
-from .calls import Calls, Found, after, ordered, where
+from .calls import Calls, Found, after, in_order, where
 from .documents import Changes
 from .faults import Refused
 from .recall import Now
@@ -70,7 +70,7 @@ class Counts:
         more: dict[str, Any] = {}
         while True:
             page, _ = await self._calls.query(
-                self._in, deadline, where=condition, order_by=[ordered(_HOUR)], limit=PAGE, **more
+                self._in, deadline, where=condition, order_by=in_order(_HOUR), limit=PAGE, **more
             )
             sheets += [_sheet(one) for one in page]
             if len(page) < PAGE:

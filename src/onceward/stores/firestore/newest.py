@@ -14,159 +14,24 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
-from onceward.errors import ConfigurationError, OncewardError, ResultError, StoreBroken
-from onceward.model.codec import Codec
-from onceward.model.newest import Delivery, Keep, Mark, Ruled, Rulings, Standing, rule
-from onceward.model.ordering import content_of
-from onceward.model.record import READER
-from onceward.model.results import ResultType
+from onceward.errors import ConfigurationError
+from onceward.model.newest import Delivery, Keep, Ruled, Rulings, Standing, rule
 from onceward.ports import World
 
 from . import faults, values
-from .calls import LOOKS, Calls, Found, where
+from .calls import LOOKS, MOST_BYTES, Found, where
 from .documents import Changes
 from .faults import Refused
-from .layout import REST, Layout, Path
-from .names import entity_name, hashed, mark_name
+from .names import hashed
 from .recall import Now
-from .table import LARGEST_VALUE
-from .values import ArrayValue, Value, plain
+from .states import MOST_SHOWN, Place, States
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.25  # seconds before what lost a race asks again
 BATCH: Final = 60
 """Deliveries in one commit: some two hundred documents."""
 
-MOST_SHOWN: Final = 200 << 10
-"""Bytes of the members of a value, beside the value itself."""
-
-MIN_READER: Final = "min_reader"
-Place = tuple[str, str]
-
-_shown = Codec(ResultType(Any))
-
-
-class States:
-    """Marks and states as documents, and back."""
-
-    def __init__(self, calls: Calls, layout: Layout) -> None:
-        self.calls = calls
-        self.marks_in, self.states_in = calls.place.marks_in, calls.place.states_in
-        self._by_entity = calls.place.entity_ids
-        self._mark_paths = layout.mark_paths()
-        self._paths = layout.state_paths()
-        self._shows = layout.show_values
-
-    @property
-    def expiry(self) -> Path:
-        return self._paths["expires_at"]
-
-    @property
-    def id_path(self) -> Path:
-        return self._paths["id"]
-
-    @property
-    def scope_path(self) -> Path:
-        return self._paths["scope"]
-
-    def of(self, one: Delivery) -> Place:
-        """The document of its entity."""
-        name = entity_name(one.id, one.scope, one.entity) if self._by_entity else hashed(one.id)
-        return self.states_in, name
-
-    def mark(self, mark: bytes) -> Place:
-        return self.marks_in, mark_name(mark)
-
-    def wanted(self, deliveries: Iterable[Delivery]) -> list[Place]:
-        places: dict[Place, None] = {}
-        for one in deliveries:
-            places[self.of(one)] = None
-            for mark in (one.message, one.event):
-                if mark:
-                    places[self.mark(mark)] = None
-        return list(places)
-
-    # ── reading ──
-
-    def standing(self, fields: Mapping[str, Any]) -> Standing:
-        found = {name: _at(path, fields) for name, path in self._paths.items()}
-        try:
-            return msgspec.convert(found, Standing, strict=True, builtin_types=(bytes,))
-        except msgspec.ValidationError as error:
-            raise StoreBroken(
-                "a state holds what no Onceward of its version writes", key=str(found.get("entity")),
-                hint="was it edited by hand?",
-            ) from error  # fmt: skip
-
-    def is_newer(self, fields: Mapping[str, Any]) -> bool:
-        """Whether a newer version wrote it."""
-        return bool((_at((REST, MIN_READER), fields) or 0) > READER)
-
-    def content(self, fields: Mapping[str, Any]) -> tuple[bytes, int]:
-        """Of a mark: the content under it, and until when it counts."""
-        content, end = (_at(self._mark_paths[name], fields) for name in ("content", "expires_at"))
-        if not isinstance(content, bytes) or not isinstance(end, int):
-            raise StoreBroken("a mark holds what no Onceward of its version writes", hint="was it edited by hand?")
-        return content, end
-
-    def known(self, mark: bytes, fields: Mapping[str, Any]) -> Mark:
-        """A mark, for people."""
-        content, end = self.content(fields)
-        trace, begun = (_at(self._mark_paths[name], fields) for name in ("trace", "created_at"))
-        return Mark(mark, content, str(trace or ""), int(begun or 0), end)
-
-    # ── writing ──
-
-    def state_changes(self, one: Delivery, keep: Keep, now: int) -> Changes:
-        end = now + keep.deleted if one.value is None else None
-        if one.value is not None and len(one.value) > LARGEST_VALUE:
-            raise ResultError(
-                f"the value takes {len(one.value)} bytes, and a document has room for {LARGEST_VALUE}",
-                key=one.entity,
-                hint="keep it elsewhere, and here where it is",
-            )
-        shown = {(REST, MIN_READER): values.number(READER), **self._members(one)}
-        held = {
-            "id": Value(bytes_value=one.id),
-            "scope": values.text(one.scope),
-            "entity": values.text(one.entity),
-            "order": Value(bytes_value=one.order),
-            "value": values.NOTHING if one.value is None else Value(bytes_value=one.value),
-            "updated_at": values.time(now),
-            "expires_at": values.time(end),
-        }
-        return {**shown, **{path: held[name] for name, path in self._paths.items()}}
-
-    def _members(self, one: Delivery) -> Changes:
-        """What the value says, for people. What cannot be shown, such as what is encrypted, is not."""
-        if not self._shows or one.value is None:
-            return {}
-        try:
-            said = _shown.decode(one.value, one.id)
-        except OncewardError:
-            return {}
-        members = said if isinstance(said, dict) else {"value": said}
-        shown: Changes = {(name,): values.value_of(one) for name, one in members.items() if _is_field(name)}
-        return shown if sum(map(values.size_of, shown.values())) < MOST_SHOWN else {}
-
-    def dropped(self, place: Place, changes: Changes, there: Found) -> list[Path]:
-        """Members that the value had before, and has no longer."""
-        if not self._shows or place[0] != self.states_in:
-            return []
-        before = self.standing(there.fields)
-        shown = self._members(Delivery(before.id, before.scope, before.entity, before.order, before.value))
-        return [path for path in shown if path not in changes]
-
-    def mark_changes(self, mark: bytes, one: Delivery, keep: Keep, now: int) -> Changes:
-        held = {
-            "id": Value(bytes_value=mark),
-            "content": Value(bytes_value=content_of(one.order)),
-            "trace": values.text(one.trace),
-            "created_at": values.time(now),
-            "expires_at": values.time(now + keep.marks),
-        }
-        return {path: held[name] for name, path in self._mark_paths.items()}
+PER_DELIVERY: Final = 4096
+"""Bytes of the marks, and of what else stands beside a value."""
 
 
 class Look(NamedTuple):
@@ -230,7 +95,7 @@ class Newest:
     async def keep(self, deliveries: Sequence[Delivery], keep: Keep, deadline: float) -> list[Ruled]:
         """Batches share a commit; those of one entity are never in two."""
         answers: dict[int, Ruled] = {}
-        for places in _batches(deliveries):
+        for places in batches(deliveries):
             some = [deliveries[place] for place in places]
             answers.update(zip(places, await self._together(some, keep, deadline), strict=True))
         return [answers[place] for place in range(len(deliveries))]
@@ -294,18 +159,9 @@ class Newest:
             held |= {places[place]: states.standing(one.fields) for place, one in found.items()}
         now = self._clock() or now
         if self._calls.place.entity_ids:
-            held |= await self._searched([id for id in ids if id not in held], deadline)
+            hits = await states.search([id for id in ids if id not in held], deadline)
+            held |= {one.id: one for one in (states.standing(hit.fields) for hit in hits)}
         return [one if one and (one.expires_at is None or one.expires_at > now) else None for one in map(held.get, ids)]
-
-    async def _searched(self, ids: Sequence[bytes], deadline: float) -> dict[bytes, Standing]:
-        held: dict[bytes, Standing] = {}
-        for start in range(0, len(ids), 30):
-            some = ArrayValue(values=[Value(bytes_value=id) for id in ids[start : start + 30]])
-            condition = where(self.states.id_path, "IN", Value(array_value=some))
-            found, _ = await self._calls.query(self.states.states_in, deadline, where=condition)
-            standings = [self.states.standing(one.fields) for one in found]
-            held |= {one.id: one for one in standings}
-        return held
 
     async def expire(self, limit: int, deadline: float) -> int:
         """For databases without an expiry policy. Each goes only as long as it is the version that was seen."""
@@ -327,28 +183,25 @@ class Newest:
         return sum(code == "OK" for code, _ in await self._calls.write_each(batch, deadline))
 
 
-def _batches(deliveries: Sequence[Delivery]) -> Iterable[list[int]]:
-    """Places of deliveries that go together. An entity with many goes as it is."""
+def batches(deliveries: Sequence[Delivery]) -> Iterable[list[int]]:
+    """Places of deliveries that go together: what one call can carry. An entity with many goes as it is."""
     entities: dict[bytes, list[int]] = {}
     for place, one in enumerate(deliveries):
         entities.setdefault(one.id, []).append(place)
     batch: list[int] = []
+    size = 0
     for places in entities.values():
-        if batch and len(batch) + len(places) > BATCH:
+        weight = max(_weight(deliveries[place]) for place in places)  # of an entity one value is written
+        if batch and (len(batch) + len(places) > BATCH or size + weight > MOST_BYTES):
             yield sorted(batch)
-            batch = []
+            batch, size = [], 0
         batch += places
+        size += weight
     if batch:
         yield sorted(batch)
 
 
-def _at(path: Path, fields: Mapping[str, Any]) -> Any:
-    held: Any = fields
-    for step in path[:-1]:
-        held = held[step].map_value.fields if step in held else {}
-    return plain(held[path[-1]]) if path[-1] in held else None
-
-
-def _is_field(name: object) -> bool:
-    """Whether it can be the name of a field, as masks spell it."""
-    return isinstance(name, str) and name.isidentifier() and name.isascii() and name != REST and values.is_member(name)
+def _weight(one: Delivery) -> int:
+    """Bytes on their way, about: the value, its members, the marks."""
+    value = len(one.value or b"")
+    return value + min(value, MOST_SHOWN) + PER_DELIVERY

@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from onceward.model.record import NOBODY, Record, State
 
 MOST = 10_000
 """Claims that are remembered, the oldest go first. A few megabytes."""
+
+
+APART = 5_000
+"""Two clocks differ by less than a part in so many: 200 µs a second."""
+
+LEAP = 1_000_000
+"""µs: more than that is no delay of an answer."""
 
 
 class Sight(NamedTuple):
@@ -29,7 +37,7 @@ class Recall:
 
     def __init__(self) -> None:
         self._sights: dict[bytes, Sight] = {}
-        self._ahead: int | None = None  # of the server's clock, in µs, against the monotonic one
+        self._ahead: tuple[int, int] | None = None  # of the server's clock against the monotonic one, and since when
 
     def of(self, id: bytes, token: int, nonce: bytes) -> Sight | None:
         """What its owner may go by."""
@@ -52,7 +60,8 @@ class Recall:
         self._sights.pop(record.id, None)  # so that it is the youngest
         self._sights[record.id] = sight
         while len(self._sights) > MOST:
-            self._sights.pop(next(iter(self._sights)), None)
+            with suppress(RuntimeError, StopIteration):  # another thread has just changed it: look again
+                self._sights.pop(next(iter(self._sights)), None)
 
     def drop(self, id: bytes) -> None:
         self._sights.pop(id, None)
@@ -60,12 +69,22 @@ class Recall:
     # ── the server's time between two answers ──
 
     def heard(self, now: int) -> None:
-        """It said so in an answer. What was heard earlier may have been on its way for longer, so the latest counts."""
-        self._ahead = now - time.monotonic_ns() // 1_000
+        """It said so in an answer. The one that was on its way for the shortest time is the nearest to the truth.
+
+        Clocks do not run alike, so that what was heard long ago counts for less; and after a leap only the new counts.
+        """
+        here = time.monotonic_ns() // 1_000
+        ahead, (before, since) = now - here, self._ahead or (now - here, here)
+        before -= (here - since) // APART
+        self._ahead = (ahead if before - ahead > LEAP else max(ahead, before)), here
 
     def now(self) -> int | None:
         """The server's time, late by as long as an answer travels; None before the first."""
-        return None if self._ahead is None else time.monotonic_ns() // 1_000 + self._ahead
+        if self._ahead is None:
+            return None
+        ahead, since = self._ahead
+        here = time.monotonic_ns() // 1_000
+        return here + ahead - (here - since) // APART
 
 
 Now = Callable[[], int | None]

@@ -9,8 +9,8 @@ from onceward.model.newest import Mark, Standing
 
 from . import values
 from .calls import LOOKS, NAME, after, ordered, where
-from .newest import States
 from .recall import Now
+from .states import States
 from .values import Value
 
 

@@ -28,10 +28,11 @@ from .documents import Records
 from .faults import Refused
 from .joined import FirestoreJoined
 from .layout import Layout
-from .newest import Newest, States
+from .newest import Newest
 from .place import Place, changed, from_client, parse
 from .recall import Recall
 from .shown import Shown
+from .states import States
 from .table import LARGEST_VALUE, Job, Table, job_of
 from .upkeep import Upkeep
 from .wire import ThreadWire, Wire

@@ -9,7 +9,7 @@ from typing import Any, Final
 from onceward.model.audit import KEEP_AUDIT, AuditEntry, AuditFilter, is_wanted
 
 from . import values
-from .calls import Calls, after, ordered, where
+from .calls import Calls, after, in_order, where
 from .documents import Changes
 from .values import plain
 
@@ -40,7 +40,7 @@ async def find(calls: Calls, wanted: AuditFilter, limit: int, now: int | None, d
     more: dict[str, Any] = {}
     while len(found) < limit:
         page, read_at = await calls.query(
-            calls.place.audit_in, deadline, limit=PAGE, order_by=[ordered(_AT, descending=True)], **more
+            calls.place.audit_in, deadline, limit=PAGE, order_by=in_order(_AT, descending=True), **more
         )
         entries = [_entry(one.fields) for one in page]
         found += [entry for entry in entries if is_wanted(entry, wanted, read_at if now is None else now)]

@@ -7,9 +7,10 @@
             return MyStore(place / "my.db", clock=clock)
 
 Put it at the top level of a module that a child process can import: the races of processes open the place themselves.
-Say `shared = False`, `durable = False` or `fake_clock = False` if that is so; the hooks `raw`, `writes` and `plant` let
-the kit look into the database. Each check's body exists once, as a colourless `async def`, and runs with the bridge and
-threads, then with an event loop and tasks. Random histories need Hypothesis, and follow its profile.
+Say `shared = False`, `durable = False`, `tidies = False` or `fake_clock = False` if so, and `largest` if results
+are small; the hooks `raw`, `writes` and `plant` let the kit look into the database. Each check's body exists once, as a
+colourless `async def`, and runs with the bridge and threads, then with an event loop and tasks. Random histories need
+Hypothesis, and follow its profile.
 """
 
 from __future__ import annotations

@@ -1,0 +1,33 @@
+"""Statements from a queue into DuckDB, 20 % of them duplicates: `python -m bench --only statements`.
+
+200,000 messages in a stream of Valkey, one consumer, by batches of 2,000. Compared with nothing: the bar is a number.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from typing import Final
+
+from tests.learning.large import large
+
+MESSAGES: Final = 200_000
+QUICK: Final = 5_000
+BAR: Final = 5_000
+"""Statements a second, of all that come, the duplicates included."""
+
+
+def main(*, quick: bool, as_json: bool) -> int:
+    found = large(QUICK if quick else MESSAGES, 0)
+    rate = found.messages_of_the_last_run / found.seconds_of_the_last_run if found.seconds_of_the_last_run else 0.0
+    if as_json:
+        told = {**found._asdict(), "per_second": round(rate), "bar": BAR}
+        print(json.dumps({"python": platform.python_version(), "statements": told}, indent=2))
+    else:
+        print(f"{found.messages:,} statements, {found.duplicates:,} of them duplicates: {found.statements:,} rows")
+        print(f"{rate:,.0f} a second (bar: {BAR:,}), start and last look included; {found.seconds_of_the_last_run} s")
+        print(f"most memory at each quarter of the way: {', '.join(f'{one} MiB' for one in found.peak_mib)}")
+        print(*found.wrong, sep="\n", end="\n" if found.wrong else "")
+    if quick:
+        return 1 if found.wrong else 0  # too short to be quoted
+    return 0 if not found.wrong and rate >= BAR else 1

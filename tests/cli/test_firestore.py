@@ -1,0 +1,82 @@
+"""The command on Firestore, with documents that have other names for their fields: the same words, the same answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onceward import Once
+from onceward.cli.codes import Exit
+from onceward.cli.settings import VARIABLES
+from tests.cli.calls import as_json, call, line, raising, silent_claims
+from tests.firestore_places import PROJECT, named
+from tests.servers.firestore import EMULATOR, shared
+
+FIELDS = "?fields=key:hash,state:status,lease_until:lock_expires_at,updated_at,created_at,error:error_message"
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Three records: done, parked, and of an owner who fell silent."""
+    shared()
+    monkeypatch.chdir(tmp_path)
+    for variable in VARIABLES.values():
+        monkeypatch.delenv(variable, raising=False)
+    url = f"firestore://{PROJECT}/{named(tmp_path, 'cli')}{FIELDS}"
+    monkeypatch.setenv("ONCEWARD_STORE_URL", url)
+    once = Once(url, after_crash="park")
+    once.run("done", lambda: 1)
+    with pytest.raises(ZeroDivisionError):
+        once.run("parked", raising(ZeroDivisionError()))
+    silent_claims(once, {"silent": "50ms"})
+    yield url
+    once.close(timeout=0)
+
+
+def standings(said: list[dict[str, Any]]) -> dict[str, str]:
+    return {one["key"]: one["standing"] for one in said}
+
+
+def test_records_are_listed_shown_explained_and_counted(store: str) -> None:
+    assert standings(as_json("ls")) == {"done": "COMPLETED", "parked": "PARKED", "silent": "PENDING lapsed"}
+    assert standings(as_json("ls", "--state", "PARKED")) == {"parked": "PARKED"}
+    assert as_json("show", "done")["state"] == "COMPLETED"
+    assert "ZeroDivisionError" in " ".join(as_json("explain", "parked")["explanation"])
+    assert {state: number for state, number in as_json("stats")["default/shared"].items() if number} == {
+        "COMPLETED": 1,
+        "PARKED": 1,
+        "PENDING": 1,
+    }
+    assert as_json("config")["store"]["value"].startswith("firestore://")
+
+
+def test_the_doctor_says_which_server_and_who_expires_what(store: str) -> None:
+    result = call("doctor")
+    said = {one["name"]: (one["status"], one["detail"]) for one in json.loads(result.stdout)}
+    assert result.exit_code == Exit.ATTENTION
+    assert said["server"] == ("ok", f"the emulator at {shared()}: for tests")
+    assert "expire_at" in said["expiry"][1]
+    assert said["lapsed"][0] == said["parked"][0] == "attention"
+
+
+def test_what_is_done_by_hand_is_in_the_trail(store: str) -> None:
+    assert as_json("resolve", "parked", "--abandon", "--why", "not worth it", "--yes")
+    assert as_json("forget", "done", "--yes")
+    assert [(one["verb"], one["key"]) for one in as_json("audit")] == [("forget", "done"), ("resolve", "parked")]
+    assert standings(as_json("ls", "--state", "PARKED")) == {}
+
+
+def test_a_database_without_a_schema_has_nothing_to_migrate(store: str) -> None:
+    assert as_json("migrate", "--dry-run")["version"] is None
+
+
+@pytest.mark.fault("F50")
+def test_a_server_that_is_not_there_is_one_line_and_a_code(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(EMULATOR, "127.0.0.1:1")
+    result = call("ls")
+    assert result.exit_code == Exit.DOWN
+    assert "cannot be reached" in line(result)

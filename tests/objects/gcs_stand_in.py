@@ -1,0 +1,118 @@
+"""Answers as Google Cloud Storage's documentation says, for the few requests that are made: it shows what is asked.
+
+No emulator of it keeps preconditions, so what Google itself does with these requests is not tested anywhere here.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import parse_qs, unquote, urlsplit
+
+CONDITION = "x-goog-if-generation-match"
+SOURCE = "x-goog-copy-source"
+
+
+class Storage:
+    """One bucket, in memory."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.parts: dict[str, bytes] = {}
+        self.conditions: list[tuple[str, str | None]] = []
+        """Of every request that gives an object its name: how, and the condition that it carried."""
+
+        storage = self
+
+        class Handler(_Handler):
+            def __init__(self, *args: Any) -> None:
+                self.storage = storage
+                super().__init__(*args)
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """For `open_objects`: where it is, and that no token is needed there."""
+        place = {"gcs_base_url": f"http://127.0.0.1:{self._server.server_port}", "disable_oauth": True}
+        key = place | {"client_email": "", "private_key": "", "private_key_id": ""}
+        return {"service_account_key": json.dumps(key), "client_options": {"allow_http": True}}
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    storage: Storage
+
+    def do_PUT(self) -> None:
+        body, objects = self._body(), self.storage.objects
+        if "partNumber" in self._asked():
+            self.storage.parts[self._asked()["partNumber"][0].zfill(5)] = body
+            self._send(200)
+            return
+        source = self.headers.get(SOURCE)
+        self.storage.conditions.append(("put" if source is None else "copy", self.headers.get(CONDITION)))
+        if self.headers.get(CONDITION) == "0" and self._name() in objects:
+            self._send(412)
+            return
+        objects[self._name()] = body if source is None else objects[unquote(source).partition("/")[2]]
+        self._send(200)
+
+    def do_POST(self) -> None:
+        self._body()
+        if "uploads" in self._asked():
+            self.storage.parts.clear()
+            self._send(200, _xml("InitiateMultipartUploadResult", "UploadId", "1"))
+            return
+        parts = self.storage.parts
+        self.storage.objects[self._name()] = b"".join(parts[number] for number in sorted(parts))
+        self._send(200, _xml("CompleteMultipartUploadResult", "ETag", "1"))
+
+    def do_GET(self) -> None:
+        found = self.storage.objects.get(self._name())
+        self._send(404 if found is None else 200, found or b"")
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_DELETE(self) -> None:
+        found = self.storage.objects.pop(self._name(), None)
+        self._send(404 if found is None else 204)
+
+    def _asked(self) -> dict[str, list[str]]:
+        return parse_qs(urlsplit(self.path).query, keep_blank_values=True)
+
+    def _name(self) -> str:
+        return unquote(urlsplit(self.path).path).removeprefix("/").partition("/")[2]
+
+    def _body(self) -> bytes:
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+    def _send(self, status: int, answer: bytes = b"") -> None:
+        self.send_response(status)
+        self.send_header("ETag", '"1"')
+        self.send_header("Last-Modified", "Sun, 01 Mar 2026 12:00:00 GMT")
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(answer)
+
+    def log_message(self, *_: object) -> None:
+        """Silent: the tests say what went wrong."""
+
+
+def _xml(name: str, field: str, value: str) -> bytes:
+    return f"<{name}><{field}>{value}</{field}></{name}>".encode()

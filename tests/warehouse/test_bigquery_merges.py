@@ -1,0 +1,86 @@
+"""Merges into BigQuery's emulator: what is promised of every warehouse, and learning records there."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from examples.learning.place import opened
+from examples.learning.records import incoming
+from examples.learning.search import Search
+from onceward import PayloadMismatch
+from onceward.warehouse import ComparesRows
+from tests.learning.samples import statement, uuid, voiding
+from tests.servers.bigquery import INSTALLING
+from tests.warehouse import test_merges
+from tests.warehouse.test_bigquery import dataset, emulator, front, url
+from tests.warehouse.test_merges import (
+    FACTS,
+    test_a_verdict_for_each_row_in_their_order,
+    test_whole_means_all_of_it_or_nothing,
+)
+
+__all__ = [  # told here so that pytest finds them
+    "dataset",
+    "emulator",
+    "front",
+    "test_a_verdict_for_each_row_in_their_order",
+    "test_whole_means_all_of_it_or_nothing",
+    "url",
+]
+
+pytestmark = pytest.mark.timeout(INSTALLING)
+
+
+@pytest.fixture
+def house(url: str) -> Iterator[ComparesRows]:
+    house = prepared(url)
+    yield house
+    house.close()
+
+
+def prepared(url: str) -> ComparesRows:
+    house = test_merges.opened(url)
+    house.prepare(FACTS)
+    return house
+
+
+@pytest.mark.mission("D1")
+def test_of_two_different_rows_at_once_one_is_put_in_and_the_other_is_told(url: str) -> None:
+    """Merges that only insert do not conflict on BigQuery: the turn keeps them apart."""
+    houses = [prepared(url) for _ in range(2)]
+    together = threading.Barrier(2)
+    verdicts: list[str] = []
+
+    def put(house: ComparesRows, digest: str) -> None:
+        together.wait()
+        verdicts.extend(house.merge(FACTS, [{"id": "a", "digest": digest}]).verdicts)
+
+    crew = [threading.Thread(target=put, args=(house, str(n))) for n, house in enumerate(houses)]
+    for one in crew:
+        one.start()
+    for one in crew:
+        one.join()
+    assert sorted(verdicts) == ["different", "inserted"]
+    assert houses[0].query("SELECT COUNT(*) FROM facts WHERE id = ?", ["a"]) == [(1,)]
+    for house in houses:
+        house.close()
+
+
+@pytest.mark.mission("D1")
+def test_learning_records_on_bigquery(url: str, tmp_path: Path) -> None:
+    with opened(tmp_path, url) as place:
+        learning = place.learning
+        one, other = incoming(statement()), incoming(statement(result={"success": True}))
+        assert learning.store([one, one, other]).verdicts == ("inserted", "same", "different")
+        with pytest.raises(PayloadMismatch):
+            learning.store([incoming(statement("s2")), other], whole=True)
+        assert learning.get(uuid("s2")) is None
+        assert (learning.get(one.id) or {})["actor"] == one.told["actor"]
+        learning.store([incoming(voiding("v", "s1"))])
+        assert learning.get(one.id) is None
+        assert learning.get(one.id, voided=True) is not None
+        assert [told["id"] for told in Search.of({"limit": "5"}).statements(learning.house)[0]] == [uuid("v")]
