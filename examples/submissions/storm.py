@@ -46,7 +46,7 @@ class Submissions:
     effects = (
         Effect(
             "row in quotes",
-            "on SQLite and PostgreSQL exactly once: row and record in one transaction; on Redis once, under a derived key",
+            "on SQLite and PostgreSQL exactly once: row and record in one transaction; on Redis once, under a key",
         ),
         Effect("charge of the bureau", "once, for as long as the bureau remembers the key"),
     )
