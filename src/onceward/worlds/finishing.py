@@ -42,11 +42,7 @@ class Finishing(Generic[T]):
                     except asyncio.CancelledError as error:
                         self._note(error)
                 elif type(wanted) is Landing:
-                    wanted.stays = True
-                    try:
-                        yield wanted
-                    except asyncio.CancelledError as error:  # not before it was done
-                        self._note(error)
+                    yield from self._see_landed(wanted)
                 else:
                     yield from self._wait(wanted)
         except StopIteration as done:
@@ -57,6 +53,17 @@ class Finishing(Generic[T]):
             raise
         finally:
             self._work.close()
+
+    def _see_landed(self, wanted: Landing[Any]) -> Generator[Any, None, None]:
+        """Waited for by the task itself, which cannot cancel it: what comes in between comes when it is done."""
+        wanted.stays = True
+        try:
+            yield wanted
+        except asyncio.CancelledError as error:
+            self._note(error)
+        except Exception:  # its own, which the coroutine finds when it asks
+            if not wanted.done():
+                raise
 
     def _wait(self, wanted: asyncio.Future[Any]) -> Generator[Any, None, None]:
         """Until it is done; what became of it, the coroutine asks itself."""
