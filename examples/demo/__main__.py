@@ -15,7 +15,7 @@ from examples.demo.ending import ending, opening
 from examples.demo.systems import SYSTEMS, Listed
 from onceward.errors import OncewardError
 from onceward.testing.storm import Plan, Run, Trouble, storm
-from onceward.testing.storm.program import INTERRUPTED, ended_like_ctrl_c
+from onceward.testing.storm.program import INTERRUPTED, ended_like_ctrl_c, store_away
 from onceward.testing.storm.report import report
 from onceward.testing.storm.scoreboard import Scoreboard
 
@@ -67,6 +67,10 @@ def main(arguments: list[str]) -> int:
         print(f"{name} is left out: {why}")
     if not systems:
         print("there is no system to run", file=sys.stderr)
+        return 1
+    away = store_away(chosen.store)
+    if away is not None:
+        print(f"there is no storm: {away}", file=sys.stderr)
         return 1
     plans = {listed: planned(chosen, listed, len(systems)) for listed in systems}
     plan = plans[systems[0]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from socketserver import ThreadingMixIn
 from typing import Any
@@ -51,7 +52,10 @@ def application(desk: Desk, brokers: Mapping[str, str]) -> Any:
 
 def with_metrics(app: Any, desk: Desk) -> Any:
     """The same with `GET /metrics`, for Prometheus: `submission_processed_total{replay="true"}` among others."""
-    from prometheus_client import CollectorRegistry, make_wsgi_app
+    try:
+        from prometheus_client import CollectorRegistry, make_wsgi_app
+    except ModuleNotFoundError:
+        sys.exit('metrics need `pip install ".[prometheus]"`')
 
     from onceward.observe import prometheus
 

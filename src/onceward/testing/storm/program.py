@@ -11,7 +11,8 @@ from types import FrameType
 
 from msgspec.structs import replace
 
-from onceward.errors import OncewardError
+from onceward.client import Once
+from onceward.errors import OncewardError, StoreUnavailable
 
 from .contract import System
 from .finding import find_system
@@ -31,6 +32,10 @@ def main(system: str, arguments: Sequence[str], plan: Plan | None = None) -> int
     found = find_system(system)
     wanted = _parsed(found, arguments, Plan(seconds=SECONDS) if plan is None else plan)
     board = Scoreboard([found.name])
+    away = store_away(wanted.store)
+    if away is not None:
+        print(f"there is no storm: {away}", file=sys.stderr)
+        return 1
     try:
         with ended_like_ctrl_c():
             run = storm(system, wanted, lambda score: board.show(found.name, score))
@@ -45,6 +50,20 @@ def main(system: str, arguments: Sequence[str], plan: Plan | None = None) -> int
     print()
     print(*report(run, board.paint), _summary(run), sep="\n")
     return 0 if run.audit.passed else 1
+
+
+def store_away(url: str) -> str | None:
+    """Why nothing can be run there; else the system itself would meet it, with a traceback."""
+    if not url:
+        return None
+    try:
+        with Once(url) as once:
+            once.read("storm")
+    except StoreUnavailable as error:
+        return str(error)
+    except OncewardError:
+        return None
+    return None
 
 
 @contextmanager
