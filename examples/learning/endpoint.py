@@ -54,6 +54,7 @@ class Statements(Endpoint):
 
     async def answer(self, request: Request) -> Answer:
         version = VERSIONS["2.0"]
+        through = (datetime.now(UTC) - IN_FLIGHT).isoformat()  # before anything is looked at
         try:
             if request.path.endswith("/about"):
                 return Answer.json({"version": sorted(VERSIONS.values())})
@@ -68,7 +69,7 @@ class Statements(Endpoint):
             answer = problem(400, "refused", str(error))
         except PayloadMismatch as error:
             answer = problem(409, "conflict", str(error))
-        return Answer(answer.status, answer.body, (*answer.headers, ("x-experience-api-version", version)))
+        return _with(answer, ("x-experience-api-version", version), ("x-experience-api-consistent-through", through))
 
     def _answered(self, request: Request, who: str, version: str) -> Answer:
         if not request.path.endswith(PATH):
@@ -117,11 +118,9 @@ class Statements(Endpoint):
         return _with(Answer.json(statement), stored)
 
     def _list(self, asked: Mapping[str, str]) -> Answer:
-        through = (datetime.now(UTC) - IN_FLIGHT).isoformat()
         found, after = Search.of(asked).statements(self._learning.house)
         more = f"{PATH}?{urlencode({**asked, 'after': after})}" if after else ""
-        told = Answer.json({"statements": found, "more": more})
-        return _with(told, ("x-experience-api-consistent-through", through))
+        return Answer.json({"statements": found, "more": more})
 
     def _authenticated(self, request: Request) -> str:
         kind, _, encoded = request.header("authorization").partition(" ")

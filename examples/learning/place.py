@@ -32,6 +32,7 @@ def opened(folder: Path, server: str = "", kind: type[Learning] = Learning) -> I
 
     With a `server` of BigQuery, statements go there, and users stay in files.
     """
+    folder.mkdir(parents=True, exist_ok=True)
     house = server or f"duckdb:///{folder}/house.duckdb"
     if server.startswith("postgres"):
         users = store = _with(server, "migrate=1")

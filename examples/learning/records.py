@@ -18,7 +18,18 @@ from msgspec import Struct
 
 from examples.learning import tables
 from examples.learning.tables import STATEMENTS, USER_KEYS, USERS
-from examples.learning.xapi import User, as_returned, check, digest, identifier, instant, microseconds, users_of
+from examples.learning.xapi import (
+    Invalid,
+    User,
+    as_returned,
+    check,
+    concerned,
+    digest,
+    identifier,
+    instant,
+    microseconds,
+    users_of,
+)
 from examples.learning.xapi.shape import VOIDED
 from onceward.identity import People, Person, SourceRecord
 from onceward.imports import Summary, import_file
@@ -48,7 +59,10 @@ def incoming(told: Any, *, id: str | None = None, version: str = UNSAID, authori
     if authority is not None:
         kept["authority"] = authority
     milliseconds = None if given is None else microseconds(given) // 1_000
-    return Incoming(own, kept, digest(told), milliseconds, identifier(told["actor"]))
+    try:
+        return Incoming(own, kept, digest(told), milliseconds, identifier(told["actor"]))
+    except RecursionError as error:  # JSON may be nested deeper than what walks through it
+        raise Invalid("its extensions are nested too deeply") from error
 
 
 class Learning:
@@ -70,12 +84,16 @@ class Learning:
     # ── statements ──
 
     def store(self, statements: Sequence[Incoming], *, whole: bool = False) -> Merged:
-        """If this raises, nothing is acknowledged, and all of it is delivered again. A verdict each, in their order."""
+        """If this raises, nothing is acknowledged, and all of it is delivered again. A verdict each, in their order.
+
+        Nothing is learnt of the users of a statement whose id is known: whatever it says, it is to change nothing.
+        """
         known = self.known.many(one.id for one in statements)
         fresh = [one for one in statements if known.get(one.id) != (one.digest, one.given_at)]
         if not fresh:
             return Merged(["same" for _ in statements])
-        users = self._learn_of(fresh)
+        refused = whole and any(contradicts(one, known[one.id]) for one in fresh if one.id in known)
+        users = {} if refused else self._learn_of([one for one in fresh if one.id not in known])
         verdicts = iter(self.house.merge(STATEMENTS, self._rows(fresh, users), whole=whole).verdicts)
         again = {id(one) for one in statements} - {id(one) for one in fresh}
         return Merged(tuple("same" if id(one) in again else next(verdicts) for one in statements))
@@ -112,6 +130,7 @@ class Learning:
                 "user_id": user_id(person) or (one.user and one.user.key),
                 "verb": verb,
                 "object": target.get("id"),
+                "agents": concerned(told["actor"], target),
                 "registration": told.get("context", {}).get("registration", "").lower() or None,
                 "voids": target["id"].lower() if verb == VOIDED else None,
                 "at": instant(told["timestamp"]),
@@ -154,6 +173,12 @@ class Learning:
                 loaded = self.house.load(f"{load_id}/{table.name}/{number}", table, rows, fingerprint="none")
                 changed += loaded.inserted + loaded.updated
         return changed
+
+
+def contradicts(one: Incoming, stored: tuple[Any, ...]) -> bool:
+    """As the table compares: a timestamp that was not given agrees with any."""
+    digest, given_at = stored
+    return one.digest != digest or (None not in (one.given_at, given_at) and one.given_at != given_at)
 
 
 def is_told(person: Person | None, user: User) -> bool:

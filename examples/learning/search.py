@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from examples.learning.tables import VOIDED
-from examples.learning.xapi import Invalid, check_agent, identifier, instant, microseconds
+from examples.learning.xapi import Invalid, check_agent, hashed, identifier, instant, microseconds
 from examples.learning.xapi.parts import Iri, Uuid
 from onceward.warehouse import ComparesRows
 
@@ -73,7 +73,8 @@ def _conditions(asked: Mapping[str, str], beyond: str) -> Iterator[tuple[str, tu
             agent = msgspec.json.decode(asked["agent"])
             check_agent(agent)
             user = identifier(agent)
-            yield "s.actor = ?", ("" if user is None else user.key,)
+            key = "" if user is None else user.key
+            yield "(s.actor = ? OR s.agents LIKE ?)", (key, f"%{hashed(key)}%")
         if "after" in asked:
             at, _, last = asked["after"].partition(" ")
             place = _place(at)

@@ -25,6 +25,7 @@ STATEMENTS: Final = Table(
         "given_at": "integer",  # milliseconds of the timestamp that the sender gave; without one, any agrees
         "actor": "text",
         "user_id": "text",
+        "agents": "text",  # hashes of all others that it is about: an agent as its object, the members of groups
         "verb": "text",
         "object": "text",
         "registration": "text",

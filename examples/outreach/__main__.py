@@ -49,9 +49,10 @@ def latest_slot() -> datetime:
 
 
 @contextmanager
-def place(folder: Path | None) -> Iterator[Path]:
+def place(folder: Path | None, *, make: bool) -> Iterator[Path]:
     if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
+        if make:
+            folder.mkdir(parents=True, exist_ok=True)
         yield folder.resolve()
     else:
         with tempfile.TemporaryDirectory(prefix="onceward-outreach-") as name:
@@ -70,12 +71,16 @@ def main(arguments: list[str]) -> int:
     chosen = parser.parse_args(arguments)
     if chosen.what == "audit" and chosen.folder is not None and not (chosen.folder / "outside.db").exists():
         parser.error(f"{chosen.folder} has no data → `morning {chosen.folder}` makes some")
-    with place(chosen.folder) as folder:
+    with place(chosen.folder, make=chosen.what != "audit") as folder:
         database = chosen.database or f"sqlite:///{folder}/outreach.db"
         if chosen.what == "windows":
             with closing(Outreach(database, smtp="localhost:25", api="http://localhost")) as outreach:
                 print(*(f"{name:<8} {window:<30} {key}" for name, window, key in outreach.windows()), sep="\n")
             return 0
+        if chosen.what == "audit" and chosen.folder and not (folder / "outside.db").exists():
+            parser.error(
+                f"there is nothing to audit in {folder}: `python -m examples.outreach morning {folder}` makes it"
+            )
         if chosen.what == "morning" or chosen.folder is None:
             morning(folder, database, print if chosen.what == "morning" else lambda *_: None)
         return 0 if report(Data(database, folder / "outside.db")) else 1

@@ -171,10 +171,16 @@ def every_mail_was_claimed(data: Data) -> Iterator[str]:
 @line(VERIFIED, "", "Distributed locks on critical operations")
 def effects_have_owners(data: Data) -> Iterator[str]:
     yield from (f"{mail.message_id} was sent without a token" for mail in data.mails() if not mail.token)
-    records = data.records("enrich")
-    for prospect, kind, token in data.rows("SELECT prospect_id, type, token FROM enrichments"):
-        record = records.get(f"enrich:{prospect}:{kind}")
-        if not token or (record is not None and token > record.token):
+    given = {key: record.token for key, record in data.records("enrich").items()}
+    folded: dict[str, list[str]] = {}
+    for old, now in data.rows("SELECT id, merged_into FROM onceward_people WHERE merged_into IS NOT NULL"):
+        folded.setdefault(now, []).append(old)
+    attempts = data.rows("SELECT prospect_id, type, token, started_at FROM enrichments ORDER BY started_at DESC")
+    for prospect, kind, token, started in attempts:
+        known = [given.get(f"enrich:{one}:{kind}") for one in (prospect, *folded.get(prospect, ()))]
+        newest = max((one for one in known if one is not None), default=None)
+        old = datetime.fromisoformat(attempts[0][-1]) - datetime.fromisoformat(started) >= sql.DAY  # may be purged
+        if not token or (newest is None and not old) or (newest is not None and token > newest):
             yield f"enrichment of {prospect} ({kind}) has the token {token}, which nobody was given"
 
 

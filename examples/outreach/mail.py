@@ -21,6 +21,7 @@ from onceward.identity import normalise
 
 SENDER: Final = "anna@outreach.example"
 PERMANENTLY: Final = 500
+REFUSALS: Final = range(400, 600)
 PATIENCE: Final = 30.0  # seconds, of one step of a conversation: less than verify waits before it asks
 REFUSED: Final = (
     smtplib.SMTPResponseException,
@@ -38,6 +39,10 @@ _BLANK = re.compile(r"[\s\x00-\x1f]+")
 
 class Unreachable(Exception):
     """The server will never take a mail to this address."""
+
+
+class Garbled(OSError):
+    """What the server said is no answer: half a line, say, before it died. It may have taken the mail or not."""
 
 
 class Incoming(Struct, frozen=True):
@@ -103,9 +108,10 @@ def _text(mail: Message) -> str:
 
 def _in(piece: bytes, charset: str | None) -> str:
     try:
-        return piece.decode(charset or "utf-8", "replace")
+        text = piece.decode(charset or "utf-8", "replace")
     except (LookupError, ValueError):  # nobody knows it, or it cannot be one
         return piece.decode("latin-1")
+    return text.encode("utf-8", "replace").decode()  # some charsets can write half a character, which is no text
 
 
 def write_mail(message_id: str, to: str, name: str | None, text: str, **headers: str) -> EmailMessage:
@@ -134,6 +140,10 @@ class MailServer:
             except smtplib.SMTPRecipientsRefused as refused:
                 if all(code >= PERMANENTLY for code, _ in refused.recipients.values()):
                     raise Unreachable(mail["To"]) from refused
+                raise
+            except smtplib.SMTPResponseException as said:
+                if type(said) is smtplib.SMTPResponseException or said.smtp_code not in REFUSALS:
+                    raise Garbled(f"the mail server said {said.smtp_code} {said.smtp_error!r}") from said
                 raise
             with suppress(smtplib.SMTPException, OSError):  # it is sent: a rude goodbye is no refusal
                 connection.quit()

@@ -40,7 +40,7 @@ def application(desk: Desk, brokers: Mapping[str, str]) -> Any:
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         try:
             submission = msgspec.json.decode(body, type=Submission)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             return _say(start, "400 Bad Request", {"error": str(error)})
         return _say(start, *_told(desk.process.outcome(submission)))
 

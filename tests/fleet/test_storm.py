@@ -47,4 +47,4 @@ def test_the_audit_notices_a_state_that_is_missing(tmp_path: Path) -> None:
         events = list(islice(SYSTEM.events(Random(1)), 20))
         audit = SYSTEM.audit(setting, events)
     assert {event.id for event in events} < set(audit.lost)
-    assert "document of ops_services/prod__mail" in audit.lost
+    assert "document of env prod/service billing" in audit.lost

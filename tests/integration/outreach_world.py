@@ -92,6 +92,20 @@ class Deaf(Outside):
         return await super().handle_DATA(server, session, envelope)
 
 
+class Dying(Outside):
+    """Takes a mail, and dies in the middle of its answer, as long as it has one."""
+
+    last_words = b""
+
+    async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802 (aiosmtpd's name)
+        answer = await super().handle_DATA(server, session, envelope)
+        if self.last_words:
+            assert isinstance(server.transport, asyncio.Transport)
+            server.transport.write(self.last_words)
+            server.transport.close()  # after what was written
+        return answer
+
+
 class Rude(Outside):
     """Takes mails, and is rude when the client says goodbye."""
 

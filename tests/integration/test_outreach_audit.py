@@ -97,6 +97,16 @@ def test_a_line_fails_on_a_database_that_is_broken_there(number: int, folder: Pa
 
 
 @pytest.mark.mission("C10")
+def test_an_enrichment_that_nobody_has_claimed_is_seen_unless_its_claim_may_be_purged(folder: Path) -> None:
+    with closing(sqlite3.connect(folder / "outreach.db")) as database, database:
+        database.execute("DELETE FROM onceward_records WHERE key = 'enrich:p2:website'")
+    assert failing(folder) == {11}
+    with closing(sqlite3.connect(folder / "outreach.db")) as database, database:
+        database.execute(f"UPDATE enrichments SET started_at = {EARLIER} WHERE prospect_id = 'p2'")
+    assert failing(folder) == set()
+
+
+@pytest.mark.mission("C10")
 def test_the_command_prints_each_line_and_fails_if_one_does(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", str(folder)]) == 0
     assert capsys.readouterr().out.count("✓") == 16
@@ -105,6 +115,12 @@ def test_the_command_prints_each_line_and_fails_if_one_does(folder: Path, capsys
     assert main(["audit", str(folder)]) == 1
     out = capsys.readouterr().out
     assert re.search(r"✗  6  Same reply not processed twice\n +p1 has 1 replies, 7 were processed", out)
+
+
+def test_where_there_is_nothing_the_command_says_so_and_makes_nothing(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit):
+        main(["audit", str(tmp_path / "typo")])
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.mission("C7", "C10")

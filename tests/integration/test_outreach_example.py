@@ -18,7 +18,7 @@ from examples.outreach.app import PATTERN, Outreach
 from examples.outreach.audit import audit, resent, unknown
 from onceward import LeaseLost, State, applied
 from tests.faces import Pause
-from tests.integration.outreach_world import ANNA, BORIS, Deaf, Paused, Rude, World, opened
+from tests.integration.outreach_world import ANNA, BORIS, Deaf, Dying, Paused, Rude, World, opened
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = ROOT / "examples" / "outreach"
@@ -131,6 +131,23 @@ def test_a_mail_that_was_taken_without_an_answer_is_found_by_its_message_id_and_
     assert world.worker().send_email(prospect) == TODAY
     [sent] = world.kept("SELECT message_id FROM mails")
     assert world.rows("SELECT prospect_id, direction, message_id FROM emails") == [(prospect, "outbound", sent)]
+
+
+@pytest.mark.mission("C1")
+@pytest.mark.parametrize("last_words", [b"25", b"2", b"no answer\r\n", b"250 " + b"x" * 10_000])
+def test_half_an_answer_of_a_server_that_died_is_no_refusal(tmp_path: Path, last_words: bytes) -> None:
+    with opened(tmp_path, Dying) as world:
+        assert isinstance(world.outside, Dying)
+        outreach = world.worker()
+        prospect = outreach.import_prospect(**ANNA)["id"]
+        world.outside.last_words = last_words
+        with pytest.raises(OSError, match="the mail server said"):
+            outreach.send_email(prospect)
+        world.outside.last_words = b""
+        assert outreach.send_email(prospect) == {"skipped": True, "reason": "send_in_progress"}
+        world.clock.advance("301s")
+        assert outreach.send_email(prospect) == TODAY
+        assert len(world.kept("SELECT 1 FROM mails")) == len(world.rows("SELECT 1 FROM emails")) == 1
 
 
 @pytest.mark.mission("C1")
@@ -361,6 +378,22 @@ def test_a_reply_is_processed_once_for_ever_and_people_are_told_once(world: Worl
         (prospect, "inbound", "<a@b.example>")
     ]
     assert world.rows("SELECT replies FROM prospects") == [1]
+    assert world.kept("SELECT asked FROM alerts") == [1]
+
+
+@pytest.mark.mission("C4")
+def test_the_copy_of_a_reply_that_a_mailing_list_has_written_upon_is_a_duplicate(world: World) -> None:
+    outreach = world.worker()
+    outreach.receive(mail())
+    assert outreach.receive(mail().replace(b"Subject: yes", b"Subject: [sales] yes")) == {"duplicate": True}
+    assert world.kept("SELECT asked FROM alerts") == [1]
+
+
+@pytest.mark.mission("C4")
+def test_a_subject_in_a_charset_that_can_write_half_characters_keeps_no_reply_from_being_told(world: World) -> None:
+    reply = mail().replace(b"Subject: yes", b"Subject: =?utf-7?q?+2AA-?=")
+    outreach = world.worker()
+    assert [outreach.receive(reply) for _ in range(2)] == [{"processed": True}, {"duplicate": True}]
     assert world.kept("SELECT asked FROM alerts") == [1]
 
 

@@ -22,7 +22,7 @@ from onceward.identity import Person
 from onceward.queues import MemoryQueue
 from onceward.testing.queues import parked, until
 from tests.learning.places import server_of
-from tests.learning.samples import statement, uuid
+from tests.learning.samples import JOHN, statement, uuid
 
 ROOT = Path(__file__).resolve().parents[2]
 CSV = "Email,Team\njohn@example.com,UVM"
@@ -189,6 +189,21 @@ def test_a_statement_without_an_id_is_named_after_its_message(learning: Learning
     assert count(learning) == 1
 
 
+@pytest.mark.mission("D1", "D2")
+def test_a_statement_under_a_known_id_changes_nothing_at_all_whatever_it_says_about_its_user(
+    learning: Learning, bus: Bus
+) -> None:
+    bus.publish(statement("s1"))
+    before = list(learning.people)
+    renamed, stranger = {**JOHN, "name": "Somebody else"}, {"mbox": "mailto:stranger@example.com"}
+    bus.publish(statement("s1", renamed), statement("s1", stranger))
+    bus.publish([statement("s2", stranger), statement("s1", renamed)])
+    assert bus.once.counts["parked"] == 3
+    assert list(learning.people) == before
+    bus.publish([statement("s2", stranger), statement("s1")])
+    assert len(learning.people) == 2, "what goes in is learnt of"
+
+
 # ── users ──
 
 
@@ -217,6 +232,17 @@ def test_a_user_is_one_by_whichever_identifier_they_come(learning: Learning, bus
     [(who, name, statements, first, last)] = rows(learning, LEARNERS)
     assert (who, name, statements) == ("john@example.com", "John", 5)
     assert first <= last
+
+
+@pytest.mark.mission("D2")
+def test_accounts_of_two_pages_are_two_users_also_if_they_read_alike_when_put_together(
+    learning: Learning, bus: Bus
+) -> None:
+    parts = [("https://e.com/#a", "b"), ("https://e.com/", "a#b"), ("https://e.com/%23a", "b")]
+    bus.publish(
+        *(statement(f"s{n}", {"account": {"homePage": one, "name": two}}) for n, (one, two) in enumerate(parts))
+    )
+    assert len(learning.people) == 3
 
 
 @pytest.mark.mission("D2")

@@ -60,8 +60,14 @@ class Client:
 
 @pytest.fixture(params=["duckdb", "postgres"])
 def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
-    with opened(tmp_path, server_of(request)) as place:
+    with opened(tmp_path / "made", server_of(request)) as place:
         yield Client(Statements(place.learning, {"lms": "secret"}), place.learning.house)
+
+
+def nested(depth: int) -> bytes:
+    """JSON that can be read, and is too deep to be walked through."""
+    told = json.dumps(statement(result={"extensions": {"https://e.com/x": "deep"}}))
+    return told.replace('"deep"', "[" * depth + "]" * depth).encode()
 
 
 def headers(answer: Answer) -> dict[str, str]:
@@ -202,6 +208,7 @@ def test_invalid_requests_are_refused_with_the_reason(client: Client) -> None:
         (client.ask("PUT", told, statementId=told["id"], colour="red"), "colour"),
         (client.ask("PUT", b"{", statementId=told["id"]), "truncated"),
         (client.ask("PUT", b"[" * 100_000, statementId=told["id"]), ""),
+        (client.ask("PUT", nested(600), statementId=told["id"]), "nested"),
         (client.ask("PUT", b'"\xed\xa0\x80"', statementId=told["id"]), "utf-8"),
         (client.ask("PUT", told, statementId=told["id"], media="multipart/mixed"), "attachments"),
         (client.ask("POST", [told, "text"]), "Expected `object`"),
@@ -230,10 +237,12 @@ def test_a_single_statement_says_when_it_was_stored(client: Client) -> None:
     assert (head.status, head.body, headers(head)["last-modified"]) == (200, b"", headers(answer)["last-modified"])
 
 
-def test_a_list_says_until_when_it_is_complete(client: Client) -> None:
+def test_every_answer_says_until_when_all_is_there(client: Client) -> None:
     """Not until now: a statement that is being stored has its time already."""
-    through = headers(client.ask("GET"))["x-experience-api-consistent-through"]
-    assert datetime.fromisoformat(through) <= datetime.now(UTC) - IN_FLIGHT
+    stored = client.ask("PUT", statement(), statementId=uuid("s1"))
+    for answer in (client.ask("GET"), stored, client.ask("GET", statementId=uuid("s1")), client.ask("GET", limit="x")):
+        through = headers(answer)["x-experience-api-consistent-through"]
+        assert datetime.fromisoformat(through) <= datetime.now(UTC) - IN_FLIGHT
 
 
 def test_filters_find_what_they_say(client: Client) -> None:
@@ -254,6 +263,18 @@ def test_filters_find_what_they_say(client: Client) -> None:
     assert client.ids(since=middle) == [c]
     assert client.ids(until=middle) == [b, a]
     assert client.ids(since=middle, verb=f"{VERBS}passed") == []
+
+
+def test_an_agent_is_found_as_the_actor_as_the_object_and_in_a_group_of_either(client: Client) -> None:
+    mary, team = {"mbox": "mailto:mary@example.com"}, {"objectType": "Group", "openid": "https://example.com/team"}
+    client.put(statement("actor", mary))
+    client.put(statement("object", object={"objectType": "Agent", **mary}))
+    client.put(statement("member", {"objectType": "Group", "member": [JOHN, mary]}))
+    client.put(statement("team", object={**team, "member": [mary]}))
+    client.put(statement("nobody"))
+    assert client.ids(agent=json.dumps(mary)) == [uuid(name) for name in ("team", "member", "object", "actor")]
+    assert client.ids(agent=json.dumps(team)) == [uuid("team")]
+    assert client.ids(agent=json.dumps(mary), activity="https://example.com/uvm-101") == [uuid("member"), uuid("actor")]
 
 
 def test_pages_lead_to_all_of_them(client: Client) -> None:

@@ -86,6 +86,17 @@ def test_whole_means_all_of_it_or_nothing(house: ComparesRows) -> None:
     assert house.merge(FACTS, [fact("b", "1"), fact("a", "1")], whole=True).inserted == 1, "and it can be used again"
 
 
+def test_a_batch_that_contradicts_itself_does_not_go_in_as_a_whole_also_if_what_is_there_agrees_with_both(
+    house: ComparesRows,
+) -> None:
+    house.merge(FACTS, [fact("a", "1")])
+    with pytest.raises(PayloadMismatch, match="nothing was put in"):
+        house.merge(FACTS, [fact("b", "1"), fact("a", "1", at=5), fact("a", "1"), fact("a", "1", at=6)], whole=True)
+    assert told(house) == {"a": "1"}
+    same = [fact("b", "1"), fact("b", "1", at=5)]
+    assert house.merge(FACTS, same, whole=True).verdicts == ("inserted", "same"), "what is missing contradicts nothing"
+
+
 def test_many_that_differ_are_not_all_named(house: ComparesRows) -> None:
     house.merge(FACTS, [fact(str(n), "1") for n in range(9)])
     with pytest.raises(PayloadMismatch, match=r"0; 1; 2; 3; 4 and 4 more"):

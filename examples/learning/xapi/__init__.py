@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .agents import User, identifier, users_of
+from .agents import User, concerned, hashed, identifier, users_of
 from .equality import digest, instant, microseconds
 from .shape import Invalid, as_returned, check, check_agent
 
@@ -12,7 +12,9 @@ __all__ = [
     "as_returned",
     "check",
     "check_agent",
+    "concerned",
     "digest",
+    "hashed",
     "identifier",
     "instant",
     "microseconds",

@@ -52,7 +52,7 @@ def identifier(agent: Mapping[str, Any]) -> User | None:
     if "openid" in agent:
         return User("openid", _short(agent["openid"]), name)
     if "account" in agent:
-        return User("account", _short(f"{agent['account']['homePage']}#{agent['account']['name']}"), name)
+        return User("account", _short(_account(**agent["account"])), name)
     return None
 
 
@@ -62,6 +62,20 @@ def users_of(actor: Mapping[str, Any]) -> Iterator[User]:
         user = identifier(one) if one.get("objectType") != "Group" else None
         if user is not None:
             yield user
+
+
+def concerned(actor: Mapping[str, Any], target: Mapping[str, Any]) -> str | None:
+    """Whom a statement is about besides its actor, as hashes: its object, and the members of groups in either place."""
+    others = [*actor.get("member", ())]
+    if target.get("objectType") in ("Agent", "Group"):
+        others += [target, *target.get("member", ())]
+    found = {user.key for user in map(identifier, others) if user is not None}
+    return " ".join(sorted(map(hashed, found))) or None
+
+
+def hashed(key: str) -> str:
+    """Of one length and without blanks, so that it can be looked for among others."""
+    return hashlib.sha256(key.encode()).hexdigest()
 
 
 def sha1(text: str) -> str:
@@ -84,6 +98,11 @@ def _mailbox(mbox: str) -> tuple[str, str | None]:
     local, _, domain = mbox.removeprefix("mailto:").rpartition("@")
     written = f"{local}@{domain.lower()}"
     return email, sha1_of(written) if written != email else None
+
+
+def _account(homePage: str, name: str) -> str:  # noqa: N803 (the specification's names)
+    """`https://home.page#name`; a page that has a # itself is not taken for another page and the rest for a name."""
+    return f"{homePage.replace('%', '%25').replace('#', '%23')}#{name}"
 
 
 def _short(text: str) -> str:

@@ -85,11 +85,19 @@ class Rows:
         return later
 
     def _contradictions(self) -> list[int]:
-        """Rows that differ from another one of this very batch: it cannot go in as a whole, whatever is there."""
-        first: dict[Tuple, int] = {}
-        return [
-            place for place, (key, _) in enumerate(self._rows) if not self._agree(first.setdefault(key, place), place)
-        ]
+        """Rows that differ from another one of this very batch: it cannot go in as a whole, whatever is there.
+
+        A row that is there may lack the value in which they differ, and would agree with both of them.
+        """
+        said: dict[Tuple, list[Any]] = {}
+        found: list[int] = []
+        for place, (key, row) in enumerate(self._rows):
+            mine = [row[column] for column in self._compared]
+            before = said.setdefault(key, mine)
+            if any(None not in pair and pair[0] != pair[1] for pair in zip(before, mine, strict=True)):
+                found.append(place)
+            said[key] = [new if old is None else old for old, new in zip(before, mine, strict=True)]
+        return found
 
     def _agree(self, one: int, other: int) -> bool:
         mine, theirs = self._rows[one][1], self._rows[other][1]
