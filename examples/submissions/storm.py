@@ -44,7 +44,10 @@ class Submissions:
 
     name = "submissions"
     effects = (
-        Effect("row in quotes", "exactly once: row and record in one transaction (on Redis: written under its key)"),
+        Effect(
+            "row in quotes",
+            "on SQLite and PostgreSQL exactly once: row and record in one transaction; on Redis once, under a key",
+        ),
         Effect("charge of the bureau", "once, for as long as the bureau remembers the key"),
     )
 
