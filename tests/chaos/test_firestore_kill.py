@@ -1,4 +1,4 @@
-"""A worker on Firestore is killed between its effect and its record, in real time and by a real SIGKILL."""
+"""Workers on Firestore that are killed between effect and record, in real time and by a real SIGKILL; and forks."""
 
 from __future__ import annotations
 
@@ -41,3 +41,32 @@ def test_the_lease_of_the_dead_lapses_by_the_servers_clock_and_the_next_one_has_
     assert taken_over == (2, (tmp_path / "effects").read_text().strip())
     assert entry is not None
     assert entry.claimed_at - entry.created_at >= dt.timedelta(seconds=1), "not before the lease was over"
+
+
+FORKED = """
+import os, signal, sys
+from pathlib import Path
+from onceward import Once
+from tests.firestore_places import documents
+
+signal.alarm(40)
+with Once(documents(Path(sys.argv[1]))) as once:
+    once.run("one", lambda: "parent")
+    channel = once.store._open.wire.held()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        print(once.run("one", lambda: "child"), once.run("two", lambda: "child"), flush=True)
+        os._exit(once.store._open.wire.held() is channel)
+    assert os.waitpid(child, 0)[1] == 0
+    print(once.run("two", lambda: "parent"))
+"""
+
+
+@pytest.mark.fault("F34")
+def test_a_forked_child_asks_over_a_channel_of_its_own(tmp_path: Path) -> None:
+    shared()
+    told = subprocess.run(
+        [sys.executable, "-c", FORKED, str(tmp_path)], check=True, timeout=60, stdout=subprocess.PIPE, text=True
+    )
+    assert told.stdout.split() == ["parent", "child", "child"]

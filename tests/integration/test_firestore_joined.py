@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from google.api_core.exceptions import GoogleAPICallError
 from google.cloud import firestore
 
-from onceward import ConfigurationError, Failed, LeaseLost, Once, Ordering, WrongWorld
+from onceward import ConfigurationError, Failed, LeaseLost, Once, Ordering, WrongWorld, content_key
 from onceward.bridge import run
 from onceward.model.record import ClaimRequest, Verdict
 from onceward.stores.firestore import FirestoreStore
@@ -278,6 +278,42 @@ def test_who_was_replaced_cannot_complete_in_a_transaction(bank: Bank) -> None:
     with pytest.raises(LeaseLost):
         bank.transact(body)
     assert (stolen.is_set(), bank.balance()) == (True, 0)
+
+
+@pytest.mark.fault("F57")
+def test_a_job_that_failed_is_not_written_down_with_the_next_one(tmp_path: Path) -> None:
+    shared()
+    with Once(At(tmp_path).open()) as once:
+
+        def fails() -> None:
+            raise ValueError("no such account")
+
+        @firestore.transactional
+        def body(tx: Any) -> None:
+            with once.within(tx) as here:
+                assert isinstance(here.outcome("one", fails), Failed)
+                assert here.outcome("two", lambda: 2).executed
+
+        body(client().transaction())
+        assert once.read("one") is None, "or it would be held by nobody"
+        assert once.read("two") is not None
+
+
+@pytest.mark.fault("F31")
+def test_a_claim_that_is_no_longer_remembered_is_found_by_its_transaction(tmp_path: Path) -> None:
+    """Its document is called after the content, which a settlement does not tell."""
+    shared()
+    with Once(At(tmp_path).open()) as once:
+        key = content_key(b"a file")
+        with once.claim(key) as claim:
+            cast("FirestoreStore", once.store)._recall.drop(once.key(key).id)
+
+            @firestore.transactional
+            def body(tx: Any) -> None:
+                claim.complete_in(tx, 3)
+
+            body(client().transaction())
+        assert once.outcome(key, lambda: 4).value == 3
 
 
 # ── the state of entities ───────────────────────────────────────────────────────────────────────────────────────────

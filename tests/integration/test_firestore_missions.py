@@ -12,7 +12,16 @@ import pytest
 from google.cloud import firestore
 
 from examples.fleet.events import document_id as service_id
-from onceward import AlreadyDone, AlreadyRunning, ConfigurationError, Once, Ordering, ResultNotStored, content_key
+from onceward import (
+    AlreadyDone,
+    AlreadyRunning,
+    ConfigurationError,
+    Once,
+    Ordering,
+    ResultNotStored,
+    VersionSkew,
+    content_key,
+)
 from onceward.bridge import run
 from onceward.model.key import make_key
 from onceward.stores.firestore import FirestoreStore, Layout
@@ -281,6 +290,20 @@ def test_an_entity_called_like_the_hash_of_another_is_not_taken_for_it(tmp_path:
         assert state.get(slashed) is None
         assert state.apply(slashed, at, "own").reason == "applied"
         assert (state.get(slashed), state.get(namesake)) == ("own", "another")
+
+
+@pytest.mark.fault("F67")
+def test_a_state_that_a_newer_version_wrote_is_left_alone(tmp_path: Path) -> None:
+    shared()
+    with Once(f"firestore://{PROJECT}/{named(tmp_path, 'ops')}") as once:
+        state = once.state("services")
+        assert state.apply("api", Ordering(dt.datetime(2026, 3, 1, tzinfo=dt.UTC)), "up").applied
+        [one] = _all(f"{named(tmp_path, 'ops')}_states")
+        one.reference.update({"onceward.min_reader": 99, "onceward.order": "as it is written then"})
+        planted = one.reference.get().to_dict()
+        with pytest.raises(VersionSkew):
+            state.apply("api", Ordering(dt.datetime(2026, 3, 2, tzinfo=dt.UTC)), "down")
+        assert one.reference.get().to_dict() == planted
 
 
 @pytest.mark.mission("E2")
