@@ -349,6 +349,9 @@ def test_a_thousand_statements_are_a_handful_of_questions(learning: Learning, bu
     assert house.counts == {"merge": 2, "found": 3}
     assert people.counts == {"find_many": 2, "add_many": 1}, "the users are known, too"
     assert rows(learning, "SELECT count(*), count(DISTINCT user_id) FROM statements") == [(2_000, 20)]
+    for n in range(3):
+        bus.publish(statement(f"named {n}", {"mbox": "mailto:u1@example.com", "name": "Una"}))
+    assert people.counts == {"find_many": 3, "add_many": 2}, "a new name is written once"
 
 
 @pytest.mark.mission("D2", "D3", "D4")
