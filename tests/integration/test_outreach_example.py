@@ -16,7 +16,7 @@ import pytest
 
 from examples.outreach.app import PATTERN, Outreach
 from examples.outreach.audit import audit, resent, unknown
-from onceward import LeaseLost, State, applied
+from onceward import LeaseLost, LeaseOverdue, State, applied
 from tests.faces import Pause
 from tests.integration.outreach_world import ANNA, BORIS, Deaf, Dying, Paused, Rude, World, opened
 
@@ -229,6 +229,27 @@ def test_a_rude_goodbye_does_not_make_a_sent_mail_a_refused_one(tmp_path: Path) 
         assert outreach.send_email(prospect) == {"sent": True}
         assert outreach.send_email(prospect) == TODAY
         assert len(world.kept("SELECT 1 FROM mails")) == 1
+
+
+@pytest.mark.mission("C1")
+@pytest.mark.fault("F32")
+def test_a_sender_that_stood_still_before_it_has_begun_to_send_does_not_send(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = world.worker()
+    prospect = slow.import_prospect(**ANNA)["id"]
+    machine, message_id = slow.once.engine.world, slow._message_id
+    now = machine.monotonic
+
+    def slowly() -> str:
+        found = message_id()
+        monkeypatch.setattr(machine, "monotonic", lambda: now() + 301)
+        return found
+
+    monkeypatch.setattr(slow, "_message_id", slowly)
+    with pytest.raises(LeaseOverdue):
+        slow.send_email(prospect)
+    assert world.kept("SELECT 1 FROM mails") == []
 
 
 @pytest.mark.mission("C1", "C10")

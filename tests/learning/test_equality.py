@@ -118,6 +118,16 @@ def test_substatements_are_compared_by_the_same_rules() -> None:
     )
 
 
+def test_upper_case_of_hashes_and_references_and_the_spelling_of_numbers_do_not_count() -> None:
+    def told(sha1: str, id: str, number: float) -> str:
+        reference = {"objectType": "StatementRef", "id": id}
+        context = {"statement": reference, "extensions": {"https://e.com/x": {"y": [number]}}}
+        return incoming(statement(actor={"mbox_sha1sum": sha1}, object=reference, context=context)).digest
+
+    assert told("ab" * 20, uuid("r"), 1) == told("AB" * 20, uuid("r").upper(), 1.0)
+    assert told("ab" * 20, uuid("r"), 1) != told("ab" * 20, uuid("r"), 1.5)
+
+
 def test_whoever_is_named_in_the_context_is_compared_as_an_actor_is() -> None:
     def told(domain: str, turn: int) -> str:
         mary = {"mbox": f"mailto:mary@{domain}"}
