@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -597,6 +598,31 @@ def test_everything_delivered_again_changes_no_column_of_any_table(world: World)
     deliver(world.worker())
     assert [world.rows(statement) for statement in contents] == before
     assert all(before)
+
+
+@pytest.mark.mission("C3", "C4", "C6")
+def test_rows_and_the_record_of_their_work_are_committed_together(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever is killed just behind a commit has done all of it: looked at just there."""
+    outreach = world.worker()
+    prospect = outreach.import_prospect(**ANNA)["id"]
+    world.clock.advance("8h5m")
+    transaction, done = outreach.people.transaction, list[str]()
+
+    @contextmanager
+    def watched() -> Iterator[Any]:
+        with transaction() as tx:
+            yield tx
+        done[:] = world.rows("SELECT key FROM onceward_records WHERE state = 'COMPLETED'")
+
+    monkeypatch.setattr(outreach.people, "transaction", watched)
+    outreach.receive(mail())
+    assert "reply:<a@b.example>" in done
+    outreach.enrich(prospect, "website")
+    assert f"enrich:{prospect}:website" in done
+    outreach.cron.tick()
+    assert "2026-01-01T08:05Z" in done
 
 
 @pytest.mark.mission("C8")
