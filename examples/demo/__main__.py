@@ -13,9 +13,9 @@ import time
 
 from examples.demo.ending import ending, opening
 from examples.demo.systems import SYSTEMS, Listed
-from onceward.errors import OncewardError
+from onceward.errors import ConfigurationError, OncewardError
 from onceward.testing.storm import Plan, Run, Trouble, storm
-from onceward.testing.storm.program import INTERRUPTED, ended_like_ctrl_c
+from onceward.testing.storm.program import INTERRUPTED, ended_like_ctrl_c, store_away
 from onceward.testing.storm.report import report
 from onceward.testing.storm.scoreboard import Scoreboard
 
@@ -68,7 +68,15 @@ def main(arguments: list[str]) -> int:
     if not systems:
         print("there is no system to run", file=sys.stderr)
         return 1
-    plans = {listed: planned(chosen, listed, len(systems)) for listed in systems}
+    away = store_away(chosen.store)
+    if away is not None:
+        print(f"there is no storm: {away}", file=sys.stderr)
+        return 1
+    try:
+        plans = {listed: planned(chosen, listed, len(systems)) for listed in systems}
+    except ConfigurationError as error:
+        print(error, file=sys.stderr)
+        return 2
     plan = plans[systems[0]]
     board = Scoreboard([listed.name for listed in systems])
     print(opening(systems, plan, board.paint), flush=True)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from examples.demo.systems import Listed
 from onceward.testing.storm import Plan, Run
 from onceward.testing.storm.paint import BOLD, DIM, RED, Paint
 
+SECRET = re.compile(r"(?<=://).*@|\?.*")
+"""What of a URL is for nobody's screen: who it is and the password, and settings, which may have one, too."""
+
 
 def opening(systems: Sequence[Listed], plan: Plan, paint: Paint) -> str:
-    where = plan.store or "embedded stores"
+    where = SECRET.sub("", plan.store) or "embedded stores"
     how = f"guarded by Onceward, on {where}" if plan.guarded else "WITHOUT Onceward: written as it often is by hand"
     names = max(len(listed.name) for listed in systems)
     shape = f"{plan.workers} processes, SIGKILL at random instants; {plan.seconds:.3g} s of events a system"
@@ -48,8 +52,8 @@ def _guarded(runs: Sequence[Run], took: float) -> list[str]:
         f"In {took:.0f} s: {events} events, {total('delivered')} deliveries, {effects} effects: none twice, none lost.",
         f"Workers killed: {total('killed')}, {total('redelivered')} of them in the middle of a delivery.",
         f"Work finished by whoever took over: {total('taken_over')}.",
-        "What is counted and not promised can be had once by nobody: a worker may die between",
-        "the call and the note of it. Which promise holds where: docs/explain/promises.md.",
+        "What is counted and not promised, nobody can have once: a worker may die between the call",
+        "and the note of it. Which promise holds where: docs/explain/promises.md.",
         "",
         "Next: make demo ARGS=--unguarded                the same events without Onceward",
         "      make demo ARGS=--seed=2                   other kills",

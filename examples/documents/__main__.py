@@ -23,7 +23,7 @@ from examples.documents.models import Models
 from examples.documents.pipeline import Documents
 from examples.documents.samples import lines, pdf
 from examples.documents.stand_in import stand_in
-from onceward import Once, content_key
+from onceward import Once, OncewardError, content_key
 from onceward.objects import open_objects
 from onceward.testing import storm
 from onceward.warehouse import open_warehouse
@@ -50,6 +50,8 @@ def main(arguments: list[str]) -> int:
     needed = {"watch": chosen.folder, "serve": chosen.folder, "show": chosen.file}
     if needed.get(chosen.command, chosen) is None:
         parser.error(f"{chosen.command} needs a folder{', and a file' * (chosen.command == 'show')}")
+    if chosen.command == "serve" and not os.environ.get("WEBHOOK_SECRET"):
+        parser.error("serve needs the secret of the webhook: WEBHOOK_SECRET=whsec_… (base64)")
     logging.basicConfig(level=logging.ERROR, format="%(message)s")
     logging.getLogger("documents").setLevel(logging.DEBUG if chosen.verbose else logging.ERROR)
     with tempfile.TemporaryDirectory(prefix="onceward-documents-") as own:
@@ -81,6 +83,7 @@ def run(chosen: argparse.Namespace, documents: Documents, inbox: Inbox) -> None:
     if chosen.command == "demo":
         demo(chosen.folder, documents, inbox)
     elif chosen.command == "watch":
+        print(f"watching {chosen.folder / 'inbox'}", flush=True)
         inbox.watch()
     elif chosen.command == "show":
         for name, fact in (documents.record(content_key(chosen.file)) or {"status": "never seen"}).items():
@@ -118,5 +121,7 @@ class Server(ThreadingMixIn, WSGIServer):
 if __name__ == "__main__":
     try:
         sys.exit(main(sys.argv[1:]))
+    except (OncewardError, FileNotFoundError) as error:
+        sys.exit(f"python -m examples.documents: {error}")
     except KeyboardInterrupt:
         sys.exit(130)

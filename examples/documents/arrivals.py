@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,8 @@ from examples.documents.pipeline import Documents, is_settled
 from onceward import Outcome, StoreError
 from onceward.http.webhooks import Answer, Webhook, WebhookEvent, standard
 
+logger = logging.getLogger("documents")
+
 
 class Inbox:
     """A folder. Move files in, because a rename is one step; they stay there."""
@@ -21,17 +24,27 @@ class Inbox:
         self._documents = documents
         self._folder = folder.resolve()
         self._seen: set[tuple[str, int, int]] = set()
+        self._unreadable: set[str] = set()
 
     def look(self) -> Iterator[tuple[Path, Outcome[dict[str, Any]]]]:
         """Process what is new since the last look; what could not be settled is looked at again."""
         for path in sorted(self._folder.glob("*.pdf")):
-            facts = path.stat()
-            known = path.name, facts.st_size, facts.st_mtime_ns
-            if known not in self._seen:
-                outcome = self._documents.process(path)
+            try:
+                facts = path.stat()
+                known = path.name, facts.st_size, facts.st_mtime_ns
+                outcome = None if known in self._seen else self._documents.process(path)
+            except OSError as error:  # gone meanwhile, no file, or not ours to read: others do not wait for it
+                self._complain(path, error)
+                continue
+            if outcome is not None:
                 if is_settled(outcome):
                     self._seen.add(known)
                 yield path, outcome
+
+    def _complain(self, path: Path, error: OSError) -> None:
+        if path.name not in self._unreadable:
+            self._unreadable.add(path.name)
+            logger.error("%s cannot be read, and is left out for now: %s", path.name, error)
 
     def watch(self, every: float = 1.0) -> None:
         """For ever. While the store is away nothing is processed, and nothing is forgotten."""
@@ -50,7 +63,8 @@ class Inbox:
     def _announced(self, event: WebhookEvent) -> Answer:
         try:
             path = (self._folder / event.json()["name"]).resolve()
-        except (LookupError, TypeError, ValueError, MsgspecError):
+            path.is_file()  # raises if no file can have that name
+        except (LookupError, TypeError, ValueError, OSError, MsgspecError):
             path = self._folder
         if path.parent != self._folder:  # it would lead out of the folder
             return Answer.json({"reason": "no name of a file"}, status=400)

@@ -23,6 +23,8 @@ PROMPT: Final = (
     " and its total in cents as a number: {id, company, date, cents}.\n\n"
 )
 BUSY: Final = (429, 503)
+MOST: Final = 10**15
+"""Cents: more is no invoice, and too much for a column of integers before long."""
 LONGEST_PAUSE: Final = 60.0  # seconds
 LONGEST_ANSWER: Final = 1_200.0  # seconds: longer than the lease, which is renewed meanwhile
 
@@ -90,22 +92,32 @@ def checked(answer: str, text: str) -> tuple[Invoice | None, list[str]]:
     """The invoice, or what is wrong with the answer."""
     try:
         found = msgspec.json.decode(answer, type=Invoice)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         return None, [str(error)]
     wrong = [f"{name} is not in the document" for name in ("id", "company") if getattr(found, name, "") not in text]
     wrong += [f"{name} is empty" for name in ("id", "company") if not getattr(found, name).strip()]
-    try:
-        date.fromisoformat(found.date)
-    except ValueError:
+    if not _is_date(found.date):
         wrong.append("date is not YYYY-MM-DD")
-    if found.cents <= 0:
-        wrong.append("cents is not a positive number")
+    if not 0 < found.cents <= MOST:
+        wrong.append("cents is not a positive number that can be true")
     return (None, wrong) if wrong else (found, [])
 
 
+def _is_date(text: str) -> bool:
+    """`fromisoformat` takes `20260301` and weeks, too."""
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
+
+
 def _text_in(reply: bytes) -> str:
-    text: str = msgspec.json.decode(reply)["candidates"][0]["content"]["parts"][0]["text"]
-    return text
+    """What the model said. An API that blocks an answer sends none: that is a wrong answer, and no passing trouble."""
+    try:
+        text = msgspec.json.decode(reply)["candidates"][0]["content"]["parts"][0]["text"]
+    except (LookupError, TypeError):
+        text = None
+    return text if isinstance(text, str) else "(no answer)"
 
 
 def _seconds(text: str) -> float:

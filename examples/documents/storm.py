@@ -103,10 +103,16 @@ class Storm:
     def audit(self, setting: Setting, events: Sequence[Event]) -> Audit:
         ids = {content_key(pdf(event.body)): event.id for event in events}
         files = {path.name: content_key(path) for path in Path(setting.folder, "bucket").glob("*.pdf")}
-        rows = Place(setting).query(f"SELECT hash, file FROM {Place(setting).table}")  # noqa: S608 (our own name)
+        table = Place(setting).table
+        rows = Place(setting).query(f"SELECT hash, file, id, date, cents FROM {table}")  # noqa: S608 (our own name)
         effects = [f"{ids.get(content)}: file" for content in files.values()]
-        effects += [f"{ids.get(content)}: row" for content, _ in rows]
-        wrong = [f"{ids.get(content)}: the row names {name}" for content, name in rows if files.get(name) != content]
+        effects += [f"{ids.get(content)}: row" for content, *_ in rows]
+        wrong = [
+            f"{ids.get(content)}: the row names {name}" for content, name, *_ in rows if files.get(name) != content
+        ]
+        printed = {content_key(pdf(event.body)): said_by(event.body) for event in events}
+        wrong += [f"{ids.get(content)}: {told}" for content, _, *told in rows if printed.get(content) != tuple(told)]
+        wrong += [f"{name} is no name for {id}" for _, name, id, date, _ in rows if not _fits(name, id, date)]
         calls = [line.split() for line in Path(setting.folder, "calls").read_text().splitlines()]
         asked = Counter(tuple(call) for call in calls if call[0] == "200")
         counted = {
@@ -118,6 +124,21 @@ class Storm:
         meant = [event for event in events if f"Company {BLOCKED}" not in event.body and "Company" not in event.body]
         wanted = [Event(f"{event.id}: {effect}") for event in meant for effect in ("file", "row")]
         return Audit.of(wanted, effects, wrong=wrong, counted=counted)
+
+
+def said_by(body: list[str]) -> tuple[str, str, int] | None:
+    """Number, date and total of an invoice as it is printed; worked out without any model."""
+    said = dict(line.split(" ", 1) for line in body if line.startswith(("Invoice ", "Date ")))
+    if "Invoice" not in said:
+        return None
+    day = said["Date"]
+    date = day if day[4] == "-" else "-".join(reversed(day.split(".")))
+    return said["Invoice"], date, sum(int(line.split()[1]) for line in body if line.startswith("Item "))
+
+
+def _fits(name: str, id: str, date: str) -> bool:
+    """`ID_Company_Date.pdf`, perhaps with a mark."""
+    return name.startswith(f"{id}_") and f"_{date}" in name and name.endswith(".pdf")
 
 
 def guarded(setting: Setting) -> Callable[[Path], Answer]:

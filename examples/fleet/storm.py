@@ -11,6 +11,7 @@ import asyncio
 import base64
 import json
 import random
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -19,7 +20,7 @@ from itertools import count
 from typing import Any
 
 from examples.fleet.app import Fleet
-from examples.fleet.events import document_id
+from examples.fleet.events import Document, document_id
 from examples.fleet.watched import State, Watched
 from onceward import AsyncOnce, Once
 from onceward.http.answer import Request
@@ -27,7 +28,14 @@ from onceward.testing.storm import Answer, Audit, Effect, Event, Setting
 from onceward.testing.storm.contract import Said
 
 START = datetime(2025, 3, 1, 8, tzinfo=UTC)
-ABOUT = ("billing", "search", "strategy_engine", "mail", "log__in")
+ABOUT = (
+    ("billing", None),
+    ("search", None),
+    ("strategy_engine", "eu"),
+    ("log__in", None),
+    ("log", "in"),
+)
+"""With regions. The last two would meet if ids were just joined."""
 SAID: dict[str, Said] = {"applied": "executed", "stale_event_ignored": "stale"}
 
 
@@ -52,15 +60,16 @@ class FleetStorm:
                 database.unwatch()
 
     def events(self, dice: random.Random) -> Iterator[Event]:
-        """Nine share a moment, and their sequence tells them apart. The tenth has no sequence and no id of its own."""
+        """Ninety share a moment: only their sequence tells them apart. Every tenth has no sequence and no id."""
         for number in count():
-            about, lag = dice.choice(ABOUT), dice.randrange(60)
+            (about, region), lag = dice.choice(ABOUT), dice.randrange(60)
             alone = number % 10 == 0
-            happened = START + timedelta(seconds=number // 10, milliseconds=0 if alone else 500)
+            happened = START + timedelta(seconds=number // 100, milliseconds=number % 100 if alone else 500)
             payload = {
                 **({"service": about} if dice.random() < 0.7 else {"pipeline": about, "lagSeconds": lag}),
                 **({} if alone else {"sequence": number, "eventId": f"event-{number}"}),
                 "env": dice.choice(("prod", "staging")),
+                "region": region,
                 "status": dice.choice(("ok", "ok", "degraded", "down")),
                 "version": f"event-{number}",
                 "producedAt": happened.isoformat(),
@@ -77,7 +86,7 @@ class FleetStorm:
 
         def push(event: Event) -> Answer:
             copies[event.id] += 1
-            body = envelope(event.body, f"{setting.run}:{event.id}:{copies[event.id] % 2}")
+            body = published(event, setting.run, copies[event.id] % 2)
             answer = runner.run(fleet.respond(Request("POST", {}, body, path="/pubsub/push")))
             if answer.status != 200:
                 return Answer("failed", why=f"{answer.status} {answer.body.decode()}")
@@ -88,22 +97,32 @@ class FleetStorm:
     def audit(self, setting: Setting, events: Sequence[Event]) -> Audit:
         with closing(Watched(setting)) as database:
             writes = database.writes()
-            claimed = {message.split(":")[1] for message in database.messages(f"{setting.run}:%")}
-        newest = {_state(event): event.id for event in sorted(events, key=_order)}
-        states: dict[State, str] = {}
+            marks = Counter(database.messages(f"{setting.run}:%"))
+        newest = {_about(event.body): event for event in sorted(events, key=_order)}
+        documents: dict[State, Document] = {}
         changes: Counter[str] = Counter()
-        for state, document in writes:
-            changes[document["version"]] += states.get(state) != document["version"]
-            states[state] = document["version"]
-        wrong = [(state, seen) for state, seen in states.items() if newest.get(state) != seen]
-        known = claimed if setting.guarded else set(changes)
+        for place, document in writes:
+            changes[document["version"]] += documents.get(place, {}).get("version") != document["version"]
+            documents[place] = document
+        states = {_about(document): document for document in documents.values()}
+        wrong = [
+            f"{'/'.join(state)}: {said}" for state, document in states.items() if (said := _amiss(document, newest))
+        ]
+        wrong += [f"{len(documents)} documents of {len(states)} services and pipelines"] * (
+            len(documents) > len(states)
+        )
+        messages = Counter(message.split(":")[2] for message in marks)
+        known = _events(marks) - messages
+        wrong += [f"{event}: known as {times} events" for event, times in known.items() if times > 1]
+        if not setting.guarded:
+            known = changes
         return Audit(
             expected=len(events) + len(newest),
             effects=len(known) + len(states),
             duplicates=[event for event, times in changes.items() if times > 1],
             lost=[event.id for event in events if event.id not in known]
             + [f"document of {'/'.join(state)}" for state in newest if state not in states],
-            wrong=[f"{'/'.join(state)}: {seen}, the newest is {newest.get(state)}" for state, seen in wrong],
+            wrong=wrong,
         )
 
 
@@ -114,6 +133,13 @@ def envelope(payload: dict[str, Any], message: str, published: str | None = None
     return json.dumps({"message": inner, "subscription": "projects/demo/subscriptions/fleet"}).encode()
 
 
+def published(event: Event, run: str, copy: int) -> bytes:
+    """A message. When it was published and its id are in no order that has to do with the event's."""
+    luck = zlib.crc32(f"{event.id}:{copy}".encode())
+    at = START + timedelta(seconds=luck % 3600)
+    return envelope(event.body, f"{run}:{luck}:{event.id}:{copy}", at.isoformat())
+
+
 def _by_hand(database: Watched, event: Event) -> Answer:
     database.write(_state(event), event.body)
     return Answer("executed")
@@ -121,9 +147,31 @@ def _by_hand(database: Watched, event: Event) -> Answer:
 
 def _state(event: Event) -> State:
     told = event.body
-    if "service" in told:
-        return "ops_services", document_id(told["env"], told["service"])
-    return "ops_ingest_pipelines", document_id(told["env"], told["pipeline"])
+    kind = "ops_services" if "service" in told else "ops_ingest_pipelines"
+    return kind, document_id(told["env"], told.get("service") or told["pipeline"], told["region"])
+
+
+def _about(told: Document) -> tuple[str, ...]:
+    """Whose health an event or a document tells, in its own words."""
+    names = ("env", "service", "serviceId", "pipeline", "pipelineId", "region")
+    return tuple(f"{name.removesuffix('Id')} {told[name]}" for name in names if told.get(name))
+
+
+def _amiss(document: Document, newest: dict[tuple[str, ...], Event]) -> str:
+    """What is wrong with a document; "" if it says what the newest event said."""
+    event = newest.get(_about(document))
+    if event is None or event.id != document["version"]:
+        return f"{document['version']}, the newest is {event and event.id}"
+    other = [name for name in ("status", "lagSeconds") if document.get(name) != event.body.get(name)]
+    return f"{', '.join(other)} not as {event.id} said" if other else ""
+
+
+def _events(marks: Counter[str]) -> Counter[str]:
+    """What is known of each event: a mark for each message, and one for itself."""
+    found: Counter[str] = Counter()
+    for message, times in marks.items():
+        found[message.split(":")[2]] += times
+    return found
 
 
 def _order(event: Event) -> tuple[str, int]:

@@ -75,9 +75,9 @@ class Watched:
             for scope, entity, value in self._run(WRITES, f"{self.app}/%").fetchall()
         ]
 
-    def messages(self, like: str) -> set[str]:
-        """Which messages are claimed."""
-        return {message for (message,) in self._run(MESSAGES, like).fetchall()}
+    def messages(self, like: str) -> list[str]:
+        """Which messages are claimed; those that brought a new event once more."""
+        return [message for (message,) in self._run(MESSAGES, like).fetchall()]
 
     def close(self) -> None:
         self._connection.close()

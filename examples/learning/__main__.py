@@ -20,6 +20,7 @@ from msgspec import json
 from examples.learning.consumer import read, stored
 from examples.learning.place import opened
 from examples.learning.tables import ENRICHED
+from onceward.errors import OncewardError
 from onceward.queues import Message
 
 FILES = Path(__file__).with_name("files")
@@ -47,11 +48,19 @@ def show() -> int:
                 print(f"  statements      {after - before} stored, {len(messages) - after + before} known")
                 learning.publish_users(f"users, {attempt}")
                 rows, users = learning.house.query(ENRICHED), len(learning.people)
-        print("\nstatements, with what the CSV file knows of their users")
+        print("\nstatements, with what the files know of their users")
         for statement, user, verb, course, data in rows:
-            print(f"  {statement[:8]}  {user:<18}{verb.rpartition('/')[2]:<10}{course.rpartition('/')[2]:<10}{data}")
-        print(f"\nusers {users}, rejected rows: {rejects.read_text(encoding='utf-8').splitlines()[1:]}")
+            done = f"{verb.rpartition('/')[2]} {course.rpartition('/')[2]}"
+            print(f"  {statement[:13]}  {user:<18}{done:<21}{known(json.decode(data or '[]'))}".rstrip())
+        print(f"\n{users} users. Rejected, with its line and the reason:")
+        print(*(f"  {line}" for line in rejects.read_text(encoding="utf-8").splitlines()[1:]), sep="\n")
         return 0 if (len(rows), users) == (3, 4) else 1
+
+
+def known(told: list[dict[str, str]]) -> str:
+    """What the files say of a user beside name and address, each once."""
+    said = [f"{name} {value}" for one in told for name, value in one.items() if name not in ("email", "name")]
+    return ", ".join(dict.fromkeys(said))
 
 
 def parsed(arguments: Sequence[str]) -> argparse.Namespace:
@@ -68,6 +77,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     consume.add_argument("--size", type=int, required=True, help="how many there are in all, for the bar")
     consume.add_argument("--largest", type=int, default=2_000, help="statements in one merge, default %(default)s")
     consume.add_argument("--ack-deadline", type=float, default=30.0, help="seconds, default %(default)s")
+    words.add_parser("storm", help="duplicates, disorder and kills, then an audit", add_help=False)
     bring = words.add_parser("import", help="a CSV file of users")
     bring.add_argument("file", type=Path)
     for one in (serve, consume, bring):
@@ -110,4 +120,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except OncewardError as error:
+        sys.exit(f"python -m examples.learning: {error}")

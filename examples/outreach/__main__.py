@@ -69,6 +69,8 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--database", help="URL (default: a SQLite file in the folder)")
     chosen = parser.parse_args(arguments)
+    if chosen.what == "audit" and chosen.folder is not None and not (chosen.folder / "outside.db").exists():
+        parser.error(f"{chosen.folder} has no data → `morning {chosen.folder}` makes some")
     with place(chosen.folder, make=chosen.what != "audit") as folder:
         database = chosen.database or f"sqlite:///{folder}/outreach.db"
         if chosen.what == "windows":

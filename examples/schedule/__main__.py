@@ -21,10 +21,10 @@ def main() -> int:
         file = Path(folder) / "schedule.db"
         runners = [start(file) for _ in range(RUNNERS)]
         try:
-            wait_for(file, 2)
+            wait_for(file, 2, runners)
             runners[0].kill()
             print(f"runner {runners[0].pid}: SIGKILL")
-            wait_for(file, len(heartbeats(file)) + 4)
+            wait_for(file, len(heartbeats(file)) + 4, runners[1:])
             for runner in runners[1:]:
                 runner.send_signal(signal.SIGTERM)
             codes = [runner.wait(30) for runner in runners[1:]]
@@ -50,9 +50,12 @@ def heartbeats(file: Path) -> list[datetime]:
     return [datetime.fromisoformat(row[0]) for row in rows]
 
 
-def wait_for(file: Path, count: int) -> None:
+def wait_for(file: Path, count: int, runners: list[subprocess.Popen[bytes]]) -> None:
     deadline = time.monotonic() + 60
     while len(heartbeats(file)) < count:
+        ended = [runner.returncode for runner in runners if runner.poll() is not None]
+        if ended:
+            sys.exit(f'a runner ended by itself, exit code {ended[0]} (it needs `pip install ".[cli,schedule]"`)')
         if time.monotonic() > deadline:
             raise TimeoutError("the runners do not run")
         time.sleep(0.05)

@@ -62,13 +62,16 @@ def show(store: str) -> int:
         for event in (first, second, second):
             queue.put(msgspec.json.encode(delivered(event)))
         asyncio.run(emptied(desk, queue))
+        print(f"{'three messages from a queue':<32} the same once more, and another one twice")
         third = next(events)
         with ThreadPoolExecutor(10) as pool:
             answers = list(pool.map(lambda _: desk.process.outcome(delivered(third)), range(10)))
         print(f"{'ten at once':<32} {sum(answer.executed for answer in answers)} executed, the others replayed")
         server.shutdown()
         server.server_close()
-        print(f"\n{len(desk.book.rows())} rows in quotes, {len(remote.ledger)} charges of the bureau")
+        rows, charges = len(desk.book.rows()), len(remote.ledger)
+        print(f"\n3 submissions: {rows} rows in quotes, {charges} charges of the bureau; ", end="")
+        print(f"{rows - charges} declined unasked")
     return 0
 
 

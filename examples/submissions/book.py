@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from examples.submissions.rules import Quote, Submission
 from onceward import current_async_claim, current_claim
+from onceward.claims import HeldClaim
 
 COLUMNS = "risk TEXT, decision TEXT, premium TEXT, charge TEXT"
 WAIT = 10.0  # seconds for SQLite's one writer
 
 
 class Book:
-    """`joined`: rows and records share a database. Elsewhere a row has its risk as primary key, and is written over."""
+    """`joined`: rows and records share a database. Elsewhere a row has a key that all attempts share, and is left."""
 
     def __init__(self, store: str, folder: str | Path, *, name: str = "quotes", joined: bool | None = None) -> None:
         kind, _, place = store.partition("://")
@@ -24,15 +25,15 @@ class Book:
         on_sqlite = kind == "sqlite"
         self._path = place.partition("?")[0].removeprefix("/") if on_sqlite else str(Path(folder) / "quotes.db")
         self.joined = bool(self._postgres or on_sqlite) if joined is None else joined
+        self._keyed = not self.joined and joined is None
         self._name = name
         mark = "%s" if self._postgres else "?"
         self._look = f"SELECT 1 FROM {name} WHERE risk = {mark}"  # noqa: S608 (a name of ours)
-        self._insert = f"INSERT INTO {name} VALUES ({mark}, {mark}, {mark}, {mark})"  # noqa: S608
-        if not (self._postgres or on_sqlite):
-            self._insert += " ON CONFLICT DO NOTHING"
+        values = ", ".join([mark] * (5 if self._keyed else 4))
+        self._insert = f"INSERT INTO {name} VALUES ({values}){' ON CONFLICT DO NOTHING' * self._keyed}"  # noqa: S608
 
     def create(self) -> None:
-        unique = ", PRIMARY KEY (risk)" if "CONFLICT" in self._insert else ""
+        unique = ", attempted TEXT PRIMARY KEY" if self._keyed else ""
         with self._transaction() as connection:
             connection.execute(f"CREATE TABLE IF NOT EXISTS {self._name} ({COLUMNS}{unique})")
 
@@ -42,7 +43,7 @@ class Book:
 
     def rows(self) -> list[tuple[str, str, str, str]]:
         with self._transaction() as connection:
-            return list(connection.execute(f"SELECT * FROM {self._name}"))  # noqa: S608 (a name of ours)
+            return list(connection.execute(f"SELECT risk, decision, premium, charge FROM {self._name}"))  # noqa: S608
 
     def knows(self, submission: Submission) -> bool:
         """As one looks who does not have Onceward."""
@@ -52,7 +53,7 @@ class Book:
     def write(self, submission: Submission, quote: Quote) -> None:
         """For threads."""
         with self._transaction() as connection:
-            connection.execute(self._insert, _row(submission, quote))
+            connection.execute(self._insert, self._row(submission, quote, current_claim))
             if self.joined:
                 current_claim().complete_in(connection, quote)
 
@@ -60,14 +61,14 @@ class Book:
         """For tasks. SQLite has one writer and no event loop: many tasks want PostgreSQL."""
         if not self._postgres:
             with self._transaction() as connection:
-                connection.execute(self._insert, _row(submission, quote))
+                connection.execute(self._insert, self._row(submission, quote, current_async_claim))
                 if self.joined:
                     await current_async_claim().complete_in(connection, quote)
             return
         import psycopg
 
         async with await psycopg.AsyncConnection.connect(self._postgres) as connection:
-            await connection.execute(self._insert.encode(), _row(submission, quote))
+            await connection.execute(self._insert.encode(), self._row(submission, quote, current_async_claim))
             if self.joined:
                 await current_async_claim().complete_in(connection, quote)
 
@@ -83,6 +84,6 @@ class Book:
                 file.execute("BEGIN IMMEDIATE")
                 yield file
 
-
-def _row(submission: Submission, quote: Quote) -> tuple[str, str, str, str]:
-    return submission.risk, quote.decision, str(quote.premium), quote.charge
+    def _row(self, submission: Submission, quote: Quote, claim: Callable[[], HeldClaim]) -> tuple[str, ...]:
+        row = submission.risk, quote.decision, str(quote.premium), quote.charge
+        return (*row, claim().derived_key("row")) if self._keyed else row

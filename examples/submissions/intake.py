@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from socketserver import ThreadingMixIn
 from typing import Any
@@ -39,7 +40,7 @@ def application(desk: Desk, brokers: Mapping[str, str]) -> Any:
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         try:
             submission = msgspec.json.decode(body, type=Submission)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             return _say(start, "400 Bad Request", {"error": str(error)})
         return _say(start, *_told(desk.process.outcome(submission)))
 
@@ -51,7 +52,10 @@ def application(desk: Desk, brokers: Mapping[str, str]) -> Any:
 
 def with_metrics(app: Any, desk: Desk) -> Any:
     """The same with `GET /metrics`, for Prometheus: `submission_processed_total{replay="true"}` among others."""
-    from prometheus_client import CollectorRegistry, make_wsgi_app
+    try:
+        from prometheus_client import CollectorRegistry, make_wsgi_app
+    except ModuleNotFoundError:
+        sys.exit('metrics need `pip install ".[prometheus]"`')
 
     from onceward.observe import prometheus
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from onceward import Payload
 
@@ -14,6 +14,10 @@ LARGEST = Decimal(50_000_000)
 DECLINED = ("mining", "fireworks")
 RATES = {"retail": Decimal("0.0021"), "marine": Decimal("0.0064"), "offices": Decimal("0.0013")}
 CENT = Decimal("0.01")
+
+
+Name = Annotated[str, Meta(pattern=r"^[^\x00]+$", max_length=300)]
+"""PostgreSQL keeps no NUL."""
 
 
 class Envelope(Struct, frozen=True, kw_only=True):
@@ -33,11 +37,15 @@ class Location(Struct, frozen=True, kw_only=True):
     value: Decimal
     geocoded_at: datetime | None = None
 
+    def __post_init__(self) -> None:
+        if not (self.value.is_finite() and self.value >= 0):
+            raise ValueError(f"{self.value} is no amount of money")
+
 
 class Submission(Struct, frozen=True, kw_only=True):
     """A risk that a broker offers."""
 
-    company: str
+    company: Name
     industry: str
     begins: date
     locations: list[Location]

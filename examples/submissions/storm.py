@@ -40,11 +40,14 @@ def book_of(setting: Setting) -> Book:
 
 
 class Submissions:
-    """Mission B. On Redis the row is not where the record is: there it is written under its key, and once more."""
+    """Mission B. On Redis the row is not where the record is: there it is written under its key, perhaps again."""
 
     name = "submissions"
     effects = (
-        Effect("row in quotes", "exactly once: row and record in one transaction (on Redis: written under its key)"),
+        Effect(
+            "row in quotes",
+            "on SQLite and PostgreSQL exactly once: row and record in one transaction; on Redis once, under a key",
+        ),
         Effect("charge of the bureau", "once, for as long as the bureau remembers the key"),
     )
 
@@ -53,9 +56,11 @@ class Submissions:
         with Once(store_of(setting)) as once:
             once.migrate()
         book_of(setting).create()
-        with bureau() as remote:
-            yield {"bureau": remote.url}
-        book_of(setting).drop()
+        try:
+            with bureau() as remote:
+                yield {"bureau": remote.url}
+        finally:
+            book_of(setting).drop()
 
     def events(self, dice: random.Random) -> Iterator[Event]:
         number = 0
@@ -114,6 +119,8 @@ class Submissions:
         told = httpx.get(f"{setting.services['bureau']}/ledger").json()
         premiums = {event.id: premium_of(event) for event in events}
         wrong = [f"premium of {risk}: {premium}" for risk, _, premium, _ in rows if premium != premiums.get(risk)]
+        charged = {entry["charge"]: entry["risk"] for entry in told["ledger"]}
+        wrong += [f"charge of {risk}: {charge}" for risk, *_, charge in rows if charge and charged.get(charge) != risk]
         priced = [event for event in events if triage(delivered(event)) is None]
         return Audit.of(events, [risk for risk, *_ in rows], what="row", wrong=wrong) + Audit.of(
             priced,

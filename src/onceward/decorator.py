@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
 
 from .core.engine import Engine
@@ -38,6 +39,8 @@ class Guarded(Generic[P, T]):
     """A function that is done once per key. Looks like the function: name, docstring, signature."""
 
     __signature__ = _Signature()
+    __wrapped__: Callable[..., Any]
+    """The plain function, without a claim; of a method, without its receiver."""
 
     def __init__(self, face: Any, operation: Operation, receiver: tuple[Any, ...] = ()) -> None:
         functools.update_wrapper(cast("Any", self), operation.fn)

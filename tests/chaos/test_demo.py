@@ -56,6 +56,14 @@ def test_a_system_that_cannot_be_imported_is_a_line_and_not_a_success(
     assert "there is no system to run" in said.err
 
 
+def test_a_store_that_cannot_be_reached_is_a_line_before_anything_is_run(capfd: pytest.CaptureFixture[str]) -> None:
+    assert demo.main(["--system", "fleet", "--store", "redis://127.0.0.1:1"]) == 1
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.startswith("there is no storm: redis://127.0.0.1:1")
+    assert err.count("\n") == 1
+
+
 # ── The scoreboard ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -298,6 +298,13 @@ def test_the_command_says_so_if_a_system_cannot_be_opened(capsys: pytest.Capture
     assert "nosuch" in capsys.readouterr().err
 
 
+def test_a_store_that_is_away_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(ORDERS, ["--store", "redis://127.0.0.1:1"]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("there is no storm: redis://127.0.0.1:1")
+
+
 def test_the_command_tells_why_it_could_not_finish(capsys: pytest.CaptureFixture[str]) -> None:
     assert main("tests.chaos.orders:IMPATIENT", ["--deliveries", "100", "--workers", "1", "--kills", "0"]) == 1
     assert "I have had enough" in capsys.readouterr().err

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
+from pathlib import Path
+
 import pytest
 
-from onceward.testing.storm import Plan, storm
+from examples.submissions.storm import SYSTEM, book_of
+from onceward.testing.storm import Plan, Setting, storm
 from tests.servers.redis import shared
 
 SUBMISSIONS = "examples.submissions.storm:SYSTEM"
@@ -24,6 +28,15 @@ def test_and_so_it_is_on_a_server_that_does_not_hold_the_rows() -> None:
     """The soak has it on PostgreSQL, too."""
     run = storm(SUBMISSIONS, Plan(deliveries=80, workers=2, kills=3, store=shared().url()))
     assert run.audit.passed, run.audit
+
+
+def test_an_interrupted_storm_leaves_no_table_behind(tmp_path: Path) -> None:
+    setting = Setting(folder=str(tmp_path), run="r1")
+    with pytest.raises(KeyboardInterrupt), SYSTEM.open(setting):
+        assert book_of(setting).rows() == []
+        raise KeyboardInterrupt
+    with pytest.raises(sqlite3.OperationalError, match="no such table"):
+        book_of(setting).rows()
 
 
 def test_written_by_hand_it_charges_twice_and_the_audit_says_so() -> None:

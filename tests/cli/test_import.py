@@ -88,6 +88,10 @@ def test_rejected_rows_are_told_and_the_exit_code_is_one(folder: Path) -> None:
         (("users.csv", "--map", "Emial=email"), "there is no column 'Emial' → did you mean 'Email'?"),
         (("users.csv", "--map", "Email=emial"), "'Email' is mapped to 'emial', which is nearly 'email' → write email"),
         (
+            ("users.csv", "--map", "Name=last_name"),
+            "'Name' is mapped to 'last_name', which is 'surname' → write surname",
+        ),
+        (
             ("users.csv", "--map", "Name=surname", "--map", "Name=given_name"),
             "--map tells 'Name' to be surname and given_name → choose one",
         ),
@@ -102,6 +106,17 @@ def test_what_cannot_work_is_one_line(folder: Path, words: tuple[str, ...], comp
     done = call("import", *words, "--into", "sqlite:///people.db")
     assert done.exit_code == Exit.USAGE
     assert line(done).startswith(f"onceward: {complaint}")
+
+
+def test_a_column_that_is_probably_a_known_field_is_told_and_not_taken_for_it(folder: Path) -> None:
+    (folder / "users.csv").write_text("Email,Birthday,Last name,Surname,Team\na@example.com,1980-02-01,Berg,Berg,UVM\n")
+    done = call("import", "users.csv", "--into", "sqlite:///people.db", "-o", "table")
+    told = 'Birthday was kept under its own name: --map "Birthday=date_of_birth" lets it tell people apart'
+    assert done.stdout.splitlines()[0] == told
+    assert "Last name" not in done.stdout, "its field is filled by another column"
+    words = ("import", "users.csv", "--into", "sqlite:///people.db")
+    assert as_json(*words)["overlooked"] == {"Birthday": "date_of_birth"}
+    assert as_json(*words, "--map", "Birthday=date_of_birth")["overlooked"] == {}
 
 
 def test_a_guess_is_told(folder: Path) -> None:

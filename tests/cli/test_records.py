@@ -193,8 +193,8 @@ def test_an_id_that_is_none_is_a_usage_error() -> None:
     [
         ("done", ["Completed ", "A delivery now is skipped and gets the stored result, until "]),
         ("failed", ["failed ", "ValueError: no card", "A delivery now runs it again, as attempt 2."]),
-        ("refused", ["failed for good", "A delivery now is refused, until ", "onceward retry"]),
-        ("parked", ["nobody knows whether attempt 1", "TimeoutError: no answer", "onceward resolve"]),
+        ("refused", ["failed for good", "A delivery now is refused, until ", "`onceward retry refused`."]),
+        ("parked", ["nobody knows whether attempt 1", "TimeoutError: no answer", "onceward resolve parked --applied"]),
         ("live", ["is working on it: attempt 1", "Its lease was renewed", "waits for it", "page = 3"]),
         ("lapsed", ["fell silent in attempt 1", "takes it over and runs it again, as attempt 2"]),
     ],

@@ -24,7 +24,9 @@ def url(tmp_path: Path) -> str:
 
 
 def test_pairs_are_shown_side_by_side_with_what_each_field_is_worth(url: str) -> None:
-    shown = call("review", "--people", url, "-o", "table").stdout
+    listed = call("review", "--people", url, "-o", "table")
+    shown = listed.stdout
+    assert listed.stderr.startswith("To answer: onceward review p")
     assert "p1 and p2: 67% sure to be one person" in shown
     assert "Anna Schmidt" in shown
     assert "Ana Schmidt" in shown

@@ -96,7 +96,7 @@ def test_explain_and_show_tell_of_the_steps(shop: Shop) -> None:
     shop.order.outcome(number=1)
     told = " ".join(shop.json("explain", "order:1")["explanation"])
     assert "It is a saga that goes forward: reserve done, wire begun." in told
-    assert "Say how the step ended that stands in the way: onceward resolve." in told
+    assert "Say how the step ended that stands in the way: `onceward resolve order:1 --applied`" in told
     assert "onceward:" not in told
     assert "onceward:" not in json.dumps(shop.json("show", "order:1"))
 

@@ -78,9 +78,14 @@ def test_exactly_once_is_only_said_of_what_one_transaction_holds() -> None:
                 assert "transaction" in paragraph, f"{name_of(page)} promises too much: {paragraph}"
 
 
-@pytest.mark.parametrize(
-    "page", [*pages(), *(ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"))], ids=name_of
-)
+LINKED = [
+    *pages(),
+    *(ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")),
+    *sorted((ROOT / "examples").glob("*/README.md")),
+]
+
+
+@pytest.mark.parametrize("page", LINKED, ids=name_of)
 def test_every_link_leads_to_a_file_that_is_there(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), f"{name_of(page)} links to {target}"

@@ -53,6 +53,17 @@ def test_files_in_a_folder_are_processed_once_however_often_somebody_looks(stage
     assert len(stage.files()) == len(stage.rows()) == 2
 
 
+def test_what_cannot_be_read_does_not_keep_others_waiting(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    stage.arrived(PDF, "z.pdf")
+    (stage.folder / "inbox" / "a folder.pdf").mkdir()
+    (stage.folder / "inbox" / "gone.pdf").symlink_to("nowhere")
+    inbox = Inbox(stage.documents, stage.folder / "inbox")
+    assert [(path.name, outcome.kind) for path, outcome in inbox.look()] == [("z.pdf", "executed")]
+    assert list(inbox.look()) == []
+    told = [one.getMessage() for one in caplog.records if "cannot be read" in one.getMessage()]
+    assert [line.partition(" cannot")[0] for line in told] == ["a folder.pdf", "gone.pdf"], "once each"
+
+
 class Hook:
     """The endpoint, and who sends to it."""
 
@@ -93,7 +104,9 @@ def test_a_webhook_about_a_document_that_is_being_processed_is_sent_again(stage:
         assert in_thread(hook.send, "e1", "a.pdf").result(TOO_LONG) == (503, "running")
 
 
-@pytest.mark.parametrize("name", ["../once.db", "/etc/passwd", "..", "", ".", "sub/a.pdf", "link.pdf", "a\0.pdf", 7])
+@pytest.mark.parametrize(
+    "name", ["../once.db", "/etc/passwd", "..", "", ".", "sub/a.pdf", "link.pdf", "a\0.pdf", "a" * 300 + ".pdf", 7]
+)
 def test_a_webhook_cannot_name_a_file_outside_of_the_folder(stage: Stage, name: Any) -> None:
     stage.arrived(PDF, "a.pdf")
     (stage.folder / "inbox" / "link.pdf").symlink_to("/etc/passwd")

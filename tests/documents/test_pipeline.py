@@ -215,6 +215,35 @@ def test_what_nobody_can_read_ends_failed_and_leaves_nothing(stage: Stage, conte
     assert (stage.files(), stage.rows()) == ({}, [])
 
 
+GOOD = {"id": "R-1", "company": "Acme Ltd", "date": "2026-03-01", "cents": 350}
+
+
+@pytest.mark.mission("A6")
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "I am sorry",
+        "",
+        "[" * 100_000,
+        json.dumps({**GOOD, "date": "20260301"}),
+        json.dumps({**GOOD, "date": "2026-W09-7"}),
+        json.dumps({**GOOD, "cents": 10**30}),
+        json.dumps({**GOOD, "cents": 3.5}),
+        None,
+    ],
+    ids=["no JSON", "empty", "deep", "short date", "week", "too much", "half a cent", "blocked"],
+)
+def test_an_answer_that_cannot_be_true_is_corrected_by_whoever_is_asked_next(
+    tmp_path: Path, once: Once, answer: str | None
+) -> None:
+    def at_first(_model: str, turns: list[str]) -> Any:
+        return answer if len(turns) == 1 else json.dumps(GOOD)
+
+    with staged(tmp_path, once, rules=at_first) as stage:
+        assert stage.deliver().executed
+        assert (stage.calls(), stage.rows()) == ([CHEAP, CHEAP], [(HASH, FILE)])
+
+
 @pytest.mark.mission("A6")
 def test_a_model_that_invents_is_not_believed(tmp_path: Path, once: Once) -> None:
     def inventive(model: str, turns: list[str]) -> str:

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import islice
+from pathlib import Path
+from random import Random
+
 import pytest
 
-from onceward.testing.storm import Plan, storm
+from examples.documents.samples import pdf
+from examples.documents.storm import SYSTEM as SYSTEM_ITSELF
+from examples.documents.storm import Place, said_by
+from onceward import content_key
+from onceward.testing.storm import Plan, Setting, storm
 
 SYSTEM = "examples.documents.storm:SYSTEM"
 
@@ -29,3 +37,33 @@ def test_without_a_guard_the_same_storm_shows_duplicates_and_pays_for_them() -> 
     assert not run.audit.passed
     assert run.audit.duplicates
     assert run.audit.counted["model calls wasted"] > 0
+
+
+@pytest.mark.mission("A6")
+@pytest.mark.parametrize(
+    ("how", "seen"),
+    [
+        ("", ()),
+        ("UPDATE documents SET cents = 7", ("wrong",)),
+        ("UPDATE documents SET date = '2026-01-01'", ("wrong",)),
+        ("UPDATE documents SET file = 'other.pdf'", ("wrong",)),
+        ("DELETE FROM documents", ("lost",)),
+        ("INSERT INTO documents SELECT * FROM documents", ("duplicates",)),
+    ],
+)
+def test_the_audit_sees_what_a_row_says(tmp_path: Path, how: str, seen: tuple[str, ...]) -> None:
+    setting = Setting(folder=str(tmp_path), run="r1")
+    (event,) = islice(SYSTEM_ITSELF.events(Random(1)), 1)
+    content = pdf(event.body)
+    number, date, cents = said_by(event.body) or ("", "", 0)
+    with Place(setting).made(unique=False):
+        (tmp_path / "bucket").mkdir()
+        (tmp_path / "calls").touch()
+        file = f"{number}_Acme_{date}.pdf"
+        (tmp_path / "bucket" / file).write_bytes(content)
+        row = (content_key(content), number, "Acme", date, cents, file)
+        Place(setting).query("INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?)", row)
+        if how:
+            Place(setting).query(how)
+        audit = SYSTEM_ITSELF.audit(setting, [event])
+    assert tuple(name for name in ("duplicates", "lost", "wrong") if getattr(audit, name)) == seen

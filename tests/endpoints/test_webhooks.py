@@ -288,6 +288,23 @@ def test_a_scheme_and_an_id_of_your_own(face: Face) -> None:
         assert stand.send(Request("POST", {**headers, "x-sign": f"v2:{value}"}, nameless)).status == 400
 
 
+def test_what_a_handler_raised_is_in_the_log_with_its_traceback_and_not_in_the_answer(
+    face: Face, caplog: pytest.LogCaptureFixture
+) -> None:
+    def handle(event: WebhookEvent) -> Answer:
+        if event.id == "g1":
+            raise ConnectionError(f"not {event.id}")
+        return Answer(503)
+
+    stand = webhook_of(face, github(SECRET), handle)
+    assert b"not g1" not in stand.send(by_github(b"{}", id="g1")).body
+    assert stand.send(by_github(b"{}", id="g2")).status == 503  # its own answer: nothing was raised
+    [record] = [one for one in caplog.records if one.name == "onceward.raised"]
+    assert record.getMessage().startswith("g1: the work raised ConnectionError in\n")
+    assert ", in handle" in record.getMessage()
+    assert "not g1" not in caplog.text, "a message may quote what was delivered"
+
+
 def test_a_handler_that_fails_is_delivered_again_and_one_that_answers_is_heard(face: Face) -> None:
     tries: list[int] = []
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from itertools import islice
+import asyncio
+from itertools import count, islice
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from examples.fleet.storm import SYSTEM
+from examples.fleet import events as fleet_events
+from examples.fleet.app import Fleet
+from examples.fleet.events import Reported
+from examples.fleet.storm import SYSTEM, published
+from onceward import AsyncOnce, Ordering
+from onceward.http.answer import Request
 from onceward.testing.storm import Plan, Setting, storm
 from tests.servers.postgres import Postgres, new_database
 
@@ -47,4 +54,35 @@ def test_the_audit_notices_a_state_that_is_missing(tmp_path: Path) -> None:
         events = list(islice(SYSTEM.events(Random(1)), 20))
         audit = SYSTEM.audit(setting, events)
     assert {event.id for event in events} < set(audit.lost)
-    assert "document of ops_services/prod__mail" in audit.lost
+    assert "document of env prod/service billing" in audit.lost
+
+
+NUMBERS = count()
+BROKEN: dict[str, tuple[Any, str, Any]] = {
+    "as it is": (fleet_events, "SEPARATOR", "__"),
+    "no sequence": (fleet_events, "Ordering", lambda at, _, published, name: Ordering(at, None, published, name)),
+    "the time of Pub/Sub": (Reported, "happened", lambda _self, published: published),
+    "no logical tier": (Reported, "logical_key", lambda *_: f"{next(NUMBERS)}"),
+    "ids just joined": (fleet_events, "document_id", lambda *parts: "__".join(filter(None, parts))),
+    "ids without the environment": (fleet_events, "document_id", lambda _env, *parts: "__".join(filter(None, parts))),
+}
+
+
+async def pushed(url: str, deliveries: list[bytes]) -> None:
+    async with AsyncOnce(url, app="fleet-r1") as once:
+        fleet = Fleet(once)
+        for body in deliveries:
+            assert (await fleet.respond(Request("POST", {}, body, path="/pubsub/push"))).status == 200
+
+
+@pytest.mark.mission("E4", "E5", "E6")
+@pytest.mark.parametrize("how", BROKEN)
+def test_the_audit_sees_each_way_to_break_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    monkeypatch.setattr(*BROKEN[how])
+    setting = Setting(folder=str(tmp_path), run="r1")
+    events = list(islice(SYSTEM.events(Random(1)), 90))
+    deliveries = [published(event, "r1", copy) for event in events for copy in (0, 1)]
+    Random(2).shuffle(deliveries)
+    with SYSTEM.open(setting):
+        asyncio.run(pushed(f"sqlite:///{tmp_path}/fleet.db", deliveries))
+        assert SYSTEM.audit(setting, events).passed is (how == "as it is")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
+import grpc
+import grpc.aio
 import pytest
 from msgspec.structs import replace
 
@@ -13,6 +17,9 @@ from onceward import Ordering, StoreUnavailable
 from onceward.bridge import run
 from onceward.model.record import ClaimRequest, Complete, Renewal, Resolution, Resolve, Verdict
 from onceward.stores.firestore import FirestoreStore
+from onceward.stores.firestore.loop_wire import LoopWire
+from onceward.stores.firestore.place import parse
+from onceward.stores.firestore.wire import ThreadWire
 from onceward.worlds.threads import Threads
 from tests.faces import AsyncFace, Colour, Face, Place
 from tests.firestore_places import PROJECT, named
@@ -232,6 +239,29 @@ def test_the_time_between_two_answers_is_never_ahead_of_the_servers(store: Fires
         assert told is not None
         assert before.now <= told <= after.now
     run(store.close())
+
+
+@pytest.mark.fault("F50")
+@pytest.mark.parametrize("colour", ["blocking", "asyncio"])
+def test_a_server_that_is_back_is_asked_within_a_second(colour: Colour, monkeypatch: pytest.MonkeyPatch) -> None:
+    """gRPC by itself waits for up to two minutes before it looks again, and refuses every call until then."""
+    told: list[dict[str, int]] = []
+
+    def opened(_address: str, options: Iterable[tuple[str, int]]) -> None:
+        told.append(dict(options))
+        raise ConnectionError
+
+    monkeypatch.setattr(grpc if colour == "blocking" else grpc.aio, "insecure_channel", opened)
+    monkeypatch.setenv(EMULATOR, "127.0.0.1:1")
+    place = parse("firestore://p/c")
+    wire: Any = ThreadWire(place) if colour == "blocking" else LoopWire(place)
+
+    async def ask() -> None:
+        await wire.one("commit", None, 1.0)
+
+    with pytest.raises(ConnectionError):
+        run(ask()) if colour == "blocking" else asyncio.run(ask())
+    assert told[0]["grpc.max_reconnect_backoff_ms"] <= 1_000
 
 
 def test_what_the_keeper_renews_is_remembered_by_the_store_that_claimed(tap: Tap, store: FirestoreStore) -> None:

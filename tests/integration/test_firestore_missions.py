@@ -6,12 +6,15 @@ import datetime as dt
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from google.cloud import firestore
 
 from examples.fleet.events import document_id as service_id
 from onceward import AlreadyDone, AlreadyRunning, ConfigurationError, Once, Ordering, ResultNotStored, content_key
+from onceward.bridge import run
+from onceward.model.key import make_key
 from onceward.stores.firestore import FirestoreStore, Layout
 from onceward.testing import FakeClock
 from tests.faces import Face, Place
@@ -265,6 +268,53 @@ def test_states_and_marks_look_as_the_seed_wants_them(tmp_path: Path) -> None:
     assert sorted(one["messageId"] for one in marks) == ["m0", "m0", "m1", "m1", "m2", "m2"]
     assert {one["expireAt"] - one["createdAt"] for one in marks} == {dt.timedelta(days=7)}
     assert all(one.keys() == {"messageId", "createdAt", "expireAt", "onceward"} for one in marks)
+
+
+@pytest.mark.mission("E2")
+def test_an_entity_called_like_the_hash_of_another_is_not_taken_for_it(tmp_path: Path) -> None:
+    shared()
+    with Once(f"firestore://{PROJECT}/{named(tmp_path, 'ops')}{SERVICES_URL}") as once:
+        state = once.state("services")
+        slashed, at = "prod/api", Ordering(dt.datetime(2026, 3, 1, tzinfo=dt.UTC))
+        namesake = make_key(state.scope, slashed).id.hex()
+        assert state.apply(namesake, at, "another").reason == "applied"
+        assert state.get(slashed) is None
+        assert state.apply(slashed, at, "own").reason == "applied"
+        assert (state.get(slashed), state.get(namesake)) == ("own", "another")
+
+
+@pytest.mark.mission("E2")
+def test_a_state_called_after_its_entity_is_found_in_a_transaction_too(tmp_path: Path) -> None:
+    shared()
+    where = f"firestore://{PROJECT}/{named(tmp_path, 'ops')}{SERVICES_URL}"
+    entities = ("prod__api", "prod/api", "nobody")
+    with Once(where) as once:
+        state = once.state("services")
+        for entity in entities[:2]:
+            state.apply(entity, Ordering(dt.datetime(2026, 3, 1, tzinfo=dt.UTC)), entity)
+
+        @firestore.transactional
+        def look(transaction: Any) -> list[str | None]:
+            joined = cast("FirestoreStore", once.store).join(transaction, once.engine.world)
+            ids = [make_key(state.scope, entity).id for entity in entities]
+            found = run(joined.newest(ids, timeout=30))
+            return [None if one is None else one.entity for one in found]
+
+        assert look(client().transaction()) == ["prod__api", "prod/api", None]
+
+
+@pytest.mark.fault("F66", "F67")
+def test_what_no_purge_may_delete_does_not_stand_in_its_way(tmp_path: Path, clock: FakeClock) -> None:
+    """Others' documents, and those of a newer version, may have expired as well."""
+    old = dt.datetime(2001, 1, 1, tzinfo=dt.UTC)
+    with Once(FirestoreStore(f"firestore://{PROJECT}/{named(tmp_path)}", clock=clock), window="1h") as once:
+        for number in range(3):
+            theirs = {"state": "COMPLETED", "expire_at": old}
+            client().collection(named(tmp_path)).document(f"theirs {number}").set(theirs)
+            once.run(f"ours {number}", lambda: None)
+        clock.advance(dt.timedelta(days=2))
+        assert [once.purge(2), once.purge(2), once.purge(2)] == [2, 1, 0]
+    assert {one.id for one in _all(named(tmp_path))} == {f"theirs {number}" for number in range(3)}
 
 
 def test_a_layout_in_the_url_is_the_layout() -> None:

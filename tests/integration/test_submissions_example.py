@@ -124,7 +124,7 @@ def test_the_same_company_with_other_content_is_another_submission(world: World)
     other = [{"city": "Köln", "value": "1500000.51"}]
     for offer in (submission(), submission(locations=other), submission(begins="2026-05-02")):
         assert world.desk.process.outcome(offer).executed
-    assert len(world.remote.ledger) == 3
+    assert (len(world.desk.book.rows()), len(world.remote.ledger)) == (3, 3)
 
 
 KEY = """
@@ -238,7 +238,49 @@ def test_a_submission_is_known_for_a_day(tmp_path: Path) -> None:
         assert desk.process.outcome(submission(2)).replayed
         clock.advance(2)
         assert desk.process.outcome(submission(3)).executed
+        assert (len(desk.book.rows()), len(remote.ledger)) == (2, 2), "another submission by then"
         desk.close()
+
+
+def amount(value: str) -> dict[str, Any]:
+    return {"locations": [{"city": "Oslo", "value": value}]}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [amount("NaN"), amount("sNaN"), amount("-Infinity"), amount("-5"), {"company": ""}, {"company": "a\0b"}],
+    ids=str,
+)
+def test_what_nobody_could_insure_is_refused_before_anything_is_claimed(world: World, content: dict[str, Any]) -> None:
+    web = httpx.Client(transport=httpx.WSGITransport(application(world.desk, {})), base_url="http://insurer")
+    body = {**msgspec.to_builtins(submission()), **content}
+    assert web.post(PATH, content=msgspec.json.encode(body)).status_code == httpx.codes.BAD_REQUEST
+    assert web.post(PATH, content=b'{"company": ' + b"[" * 100_000).status_code == httpx.codes.BAD_REQUEST
+    assert (world.desk.book.rows(), world.remote.ledger) == ([], [])
+
+
+class Dead(BaseException):
+    """Nothing is done any more."""
+
+
+@pytest.mark.mission("B3", "B5")
+@pytest.mark.fault("F31", "F71")
+def test_whoever_dies_right_behind_the_commit_has_left_the_row_and_the_record(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = world.desk.book.write
+
+    def last_act(*row: Any) -> None:
+        written(*row)
+        raise Dead
+
+    monkeypatch.setattr(world.desk.book, "write", last_act)
+    with pytest.raises(Dead):
+        world.desk.process.outcome(submission(1))
+    monkeypatch.undo()
+    outcome = world.desk.process.outcome(submission(2))
+    assert outcome.replayed is world.desk.book.joined, "both were in one transaction, where there is one"
+    assert (len(world.desk.book.rows()), len(world.remote.ledger)) == (1, 1)
 
 
 @pytest.mark.mission("B6")
@@ -344,4 +386,4 @@ def test_the_example_runs_as_its_readme_says(capsys: pytest.CaptureFixture[str])
     said = capsys.readouterr().out
     assert [line.split("replay=")[1].split()[0] for line in said.splitlines()[:2]] == ["False", "True"]
     assert "1 executed, the others replayed" in said
-    assert said.endswith("3 rows in quotes, 2 charges of the bureau\n"), "one of the three was declined"
+    assert said.endswith("3 submissions: 3 rows in quotes, 2 charges of the bureau; 1 declined unasked\n")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import signal
 import subprocess
 import sys
@@ -22,7 +24,7 @@ from onceward import (
     StoreUnavailable,
     content_key,
 )
-from onceward.objects import Objects, Put, open_objects
+from onceward.objects import Objects, Put, folder, open_objects
 from onceward.objects.cloud import IN_ONE
 from onceward.objects.place import PIECE
 from tests.objects.gcs_stand_in import Storage
@@ -424,3 +426,40 @@ def test_it_names_itself(tmp_path: Path) -> None:
     objects: Objects = open_objects(f"{tmp_path.as_uri()}/a%20b")
     assert repr(objects) == f"<Objects on {tmp_path.as_uri()}/a%20b>"
     assert (tmp_path / "a b").is_dir()
+
+
+def test_what_is_told_to_be_there_is_as_durable_as_what_was_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever created it may have been killed between the link and the sync of its folder."""
+    objects = open_objects(tmp_path.as_uri())
+    objects.put("2026/a", b"1")
+    synced: list[Path] = []
+    monkeypatch.setattr(folder, "_sync", synced.append)
+    assert objects.put("2026/a", b"1").status == "same"
+    assert tmp_path / "2026" in synced
+
+
+def test_a_link_that_leads_nowhere_is_said_to_be_one(tmp_path: Path) -> None:
+    objects = open_objects(tmp_path.as_uri())
+    (tmp_path / "a").symlink_to(tmp_path / "nothing")
+    with pytest.raises(StoreBroken, match="leads nowhere"):
+        objects.put("a", b"1")
+    assert (tmp_path / "a").is_symlink()
+
+
+def test_a_folder_that_cannot_be_written_to_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    objects = open_objects(tmp_path.as_uri())
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(StoreNotSetUp, match="not allowed"):
+        objects.put("a", b"1")
+
+
+@pytest.mark.parametrize("prefix", ["../", "a/../b", "./"])
+def test_no_name_begins_outside_of_the_prefix(url: str, prefix: str) -> None:
+    objects = opened(url)
+    objects.put("a/b", b"1")
+    assert list(objects.names(prefix)) == []

@@ -76,6 +76,22 @@ async def test_each_delivery_has_its_own_outcome(once: Once | AsyncOnce) -> None
     assert sorted(await parked(once.store)) == [("broken", "DecodeError"), ("m1b", "PayloadMismatch")]
 
 
+async def test_what_a_batch_raises_is_in_the_log_once(once: Once | AsyncOnce, caplog: pytest.LogCaptureFixture) -> None:
+    queue, house = MemoryQueue(), Warehouse()
+    put(queue, (1, "a"), (2, "a"), (3, "a"))
+    troubles = [ValueError("no such column")]
+
+    def merge(events: Sequence[dict[str, Any]]) -> list[Any]:
+        if troubles:
+            raise troubles.pop()
+        return house.merge(events)
+
+    await consumed(queue, Batch(once, merge, name="rows"))
+    assert len(house.rows) == 3
+    [record] = [one for one in caplog.records if one.name == "onceward.raised"]
+    assert "the work raised ValueError in" in record.getMessage()
+
+
 async def test_what_contradicts_goes_to_the_dead_letters_if_there_are_any() -> None:
     queue, house, once = MemoryQueue(dead_letters=True), Warehouse(), Once(MemoryStore())
     put(queue, (1, "a"), (1, "b"))

@@ -51,6 +51,22 @@ async def test_a_key_that_comes_twice_in_a_batch_is_done_once_and_skipped_once()
     assert once.counts["skipped"] == 2
 
 
+async def test_what_the_work_raises_is_in_the_log_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    once, queue = AsyncOnce(MemoryStore()), MemoryQueue()
+
+    @once(key="order:{event[id]}", final=ZeroDivisionError)
+    async def book(event: dict[str, int]) -> float:
+        return 1 / event["id"]
+
+    queue.put(b'{"id": 0}')
+    queue.put(b'{"id": 1}')
+    await consumed(queue, book)
+    [record] = [one for one in caplog.records if one.name == "onceward.raised"]
+    assert "the work raised ZeroDivisionError in" in record.getMessage()
+    assert ", in book" in record.getMessage()
+    assert "division by zero" not in caplog.text, "a message may quote what was delivered"
+
+
 @pytest.mark.mission("E4")
 async def test_the_events_own_id_is_the_key_else_the_transports() -> None:
     once, queue = AsyncOnce(MemoryStore()), MemoryQueue()

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from onceward.errors import ConfigurationError, StoreBroken
 from onceward.model import transitions
 from onceward.model.key import Scope, make_key
+from onceward.model.newest import Delivery
 from onceward.model.record import AfterCrash, Record, State
-from onceward.stores.firestore.calls import nested
+from onceward.stores.firestore.calls import MOST_BYTES, nested
 from onceward.stores.firestore.documents import Records, expires
 from onceward.stores.firestore.layout import Layout
 from onceward.stores.firestore.names import entity_name, is_legal, mark_name, name_of
+from onceward.stores.firestore.newest import batches
 from onceward.stores.firestore.values import plain, size_of_fields, value_of
 from tests.firestore_places import LOCKS
 
@@ -74,7 +79,10 @@ lives = st.builds(
 )
 
 
-@pytest.mark.parametrize("layout", [Layout(), LOCKS], ids=["plain", "locks"])
+ALL_SHOWN = Layout(fields={name: f"my_{name}" for name in Record.__struct_fields__ if name != "id"})
+
+
+@pytest.mark.parametrize("layout", [Layout(), LOCKS, ALL_SHOWN], ids=["plain", "locks", "all shown"])
 @given(record=records)
 def test_a_record_comes_back_from_its_document_as_it_was(layout: Layout, record: Record) -> None:
     kept = Records(layout)
@@ -128,6 +136,8 @@ def test_entities_and_marks_have_names_that_people_can_read() -> None:
     assert entity_name(own.id, scope.text, own.text) == "prod__api"
     slashed = make_key(scope, "prod/api")
     assert entity_name(slashed.id, scope.text, slashed.text) == slashed.id.hex()
+    namesake = make_key(scope, slashed.id.hex())
+    assert entity_name(namesake.id, scope.text, namesake.text) == namesake.id.hex(), "that document is somebody else's"
     assert mark_name(b"1234" + bytes(16)) == "00" * 16 + "_1234"
     assert mark_name(b"a/b\xc3" + bytes(16)) == "00" * 16 + "_" + b"a/b\xc3".hex()
     assert len({mark_name(bytes([one]) * 16) for one in range(9)}) == 9
@@ -139,3 +149,48 @@ def test_values_of_any_kind_are_shown() -> None:
     assert back == {**shown, "big": str(2**70), "m": {"x": [1]}, "l": [1, "[2]"]}, "no arrays in arrays"
     assert plain(value_of({"__x__": 1})) == "{'__x__': 1}", "nor members that Firestore keeps for itself"
     assert size_of_fields(value_of({"ab": "cde"}).map_value.fields) == 3 + 4
+
+
+@pytest.mark.fault("F42")
+@pytest.mark.parametrize("until", [1_794_827_859, 1_794_827_859_000, 0])
+def test_a_lock_written_by_hand_whose_time_is_a_number_is_not_guessed_at(until: int) -> None:
+    """Taken for microseconds, the lock of somebody who is at it would be over since 1970."""
+    written = value_of({"status": "PENDING", "lock_expires_at": until}).map_value.fields
+    with pytest.raises(StoreBroken):
+        Records(LOCKS).record(bytes(32), written)
+
+
+def test_a_note_written_by_hand_may_be_a_number() -> None:
+    written = value_of({"state": "FAILED", "note": {"page": 3}}).map_value.fields
+    assert Records(Layout()).record(bytes(32), written).note == {"page": "3"}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"fields": {"state": "status", "key": "status"}},
+        {"fields": {"state": "onceward"}},
+        {"fields": {"state": "expire_at"}},
+        {"fields": {"state": "status"}, "notes": ("status",)},
+        {"notes": ("expire_at",)},
+        {"marks": {"created_at": "expire_at"}},
+        {"marks": {"expires_at": "until"}},
+        {"states": {"updated_at": "expire_at"}},
+        {"states": {"updated_at": "at"}, "expiry": "at"},
+    ],
+    ids=str,
+)
+def test_a_field_has_room_for_one_thing(names: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        Layout(**names)
+    assert Layout(states={"expires_at": "gone"}, marks={"expires_at": "gone"}, expiry="gone").expiry == "gone"
+
+
+def test_a_batch_of_large_values_is_cut_to_what_one_call_carries() -> None:
+    """Ten megabytes, says Google; the emulator takes more."""
+    value = bytes(700_000)
+    many = [Delivery(bytes([n]) * 32, "s", "e", b"", value if n % 2 else b"small") for n in range(40)]
+    parts = list(batches(many))
+    assert sorted(place for part in parts for place in part) == list(range(40))
+    assert max(sum(len(many[place].value or b"") for place in part) for part in parts) <= MOST_BYTES
+    assert len(list(batches([one for one in many if one.value == b"small"]))) == 1

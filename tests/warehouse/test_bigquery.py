@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from onceward import ConfigurationError, PayloadMismatch, SourceError, StoreNotSetUp, StoreUnavailable
 from onceward.warehouse import Table, Warehouse, bigquery, bigquery_jobs, open_warehouse
@@ -224,16 +225,19 @@ def test_a_transaction_in_whose_way_another_one_came_is_repeated_under_the_next_
 
 
 @contextmanager
-def another_in_its_transaction(front: Front, url: str, load_id: str, row: dict[str, Any]) -> Iterator[None]:
+def another_in_its_transaction(
+    front: Front, url: str, load_id: str, row: dict[str, Any], table: Table = STATEMENTS
+) -> Iterator[None]:
     """It is let go when it has been in somebody's way."""
     other = prepared(url)
+    other.prepare(table)
     front.hold()
 
     def release() -> None:
         front.saw_abort.wait(60)
         front.release()
 
-    crew = [threading.Thread(target=other.load, args=(load_id, STATEMENTS, [row])), threading.Thread(target=release)]
+    crew = [threading.Thread(target=other.load, args=(load_id, table, [row])), threading.Thread(target=release)]
     for one in crew:
         one.start()
     assert front.reached.wait(60)
@@ -245,11 +249,16 @@ def another_in_its_transaction(front: Front, url: str, load_id: str, row: dict[s
 
 
 @pytest.mark.mission("D1")
-def test_no_two_loads_into_a_table_are_in_their_transactions_at_once(front: Front, dataset: str) -> None:
-    """Or both would insert what neither has found: on BigQuery, statements that only insert do not conflict."""
-    url = url_of(front, dataset)
-    house = prepared(url)
-    with another_in_its_transaction(front, url, "slow", {"statement_id": "s1"}):
+@pytest.mark.parametrize("whose", ["its own", "another"])
+def test_no_two_loads_into_a_table_are_in_their_transactions_at_once(front: Front, dataset: str, whose: str) -> None:
+    """Or both would insert what neither has found: on BigQuery, statements that only insert do not conflict.
+
+    Also if one of them knows the table as another dataset's.
+    """
+    house = prepared(url_of(front, dataset))
+    elsewhere = (f"{dataset}_b", structs.replace(STATEMENTS, name=f"{dataset}.{STATEMENTS.name}"))
+    at, table = (dataset, STATEMENTS) if whose == "its own" else elsewhere
+    with another_in_its_transaction(front, url_of(front, at), "slow", {"statement_id": "s1"}, table):
         loaded = house.load("quick", STATEMENTS, [{"statement_id": "s1"}, {"statement_id": "s2"}])
     assert (loaded.inserted, loaded.unchanged) == (1, 1)
     house.close()

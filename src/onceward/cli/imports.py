@@ -144,6 +144,8 @@ def _tell(summary: Summary) -> None:
         return
     if summary.guessed and not summary.replayed:
         click.echo(f"read as {summary.encoding}, which is a guess: give --encoding if names look wrong")
+    for column, field in summary.overlooked.items():
+        click.echo(safe(f'{column} was kept under its own name: --map "{column}={field}" lets it tell people apart'))
     if summary.resumed_at:
         click.echo(f"went on behind row {summary.resumed_at:,}")
     if summary.replayed:

@@ -172,6 +172,10 @@ def _list(found: list[Review], limit: int) -> None:
     else:
         for one in found[:limit]:
             _show(one)
+        pair = f"{found[0].one.id} {found[0].other.id}"
+        click.echo(
+            f"To answer: onceward review {pair} --same (or --different); or --ask, one after the other.", err=True
+        )
     if len(found) > limit:
         click.echo(f"There are more than these {limit}; --limit shows more.", err=True)
 

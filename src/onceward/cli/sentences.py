@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from shlex import quote
 
 from onceward.model.aside import BODY, MESSAGE, QUEUE, is_set_aside
 from onceward.model.cells import used_up
@@ -106,7 +107,7 @@ def _refused(record: Record, now: int) -> list[str]:
     return [
         f"Attempt {record.attempt} by {_owner(record)} failed for good {since}: {_error(record)}.",
         f"A delivery now is refused, {_until(record, now)}.",
-        "To let it run again: onceward retry.",
+        f"To let it run again: `onceward retry {quote(record.key)}`.",
     ]
 
 
@@ -137,16 +138,18 @@ def _over(record: Record, now: int) -> list[str]:
 
 def _parked(record: Record, now: int) -> list[str]:
     which = f"attempt {record.attempt} by {_owner(record)}"
+    key = quote(record.key)
     if record.note.get(SAGA):
         return [
             f"Parked {_ago(record.updated_at, now)}: {_error(record)}.",
             "A delivery now runs nothing and is told that it is parked, until a person helps.",
-            "Say how the step ended that stands in the way: onceward resolve. To try it again: onceward retry.",
+            f"Say how the step ended that stands in the way: `onceward resolve {key} --applied` or another.",
+            f"To try it again: `onceward retry {key}`.",
         ]
     return [
         f"Parked {_ago(record.updated_at, now)}: nobody knows whether {which} had its effect. {_error(record)}.",
         "A delivery now runs nothing and is told that it is parked, until somebody says how it ended.",
-        "Find out, then: onceward resolve --applied, --not-applied or --abandon.",
+        f"Find out, then: `onceward resolve {key} --applied`, --not-applied or --abandon.",
         *_of_queue(record),
     ]
 

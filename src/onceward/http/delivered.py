@@ -18,9 +18,10 @@ from typing import Any
 
 from onceward.errors import InvalidKey, NotAcquired, OncewardError, StoreError
 from onceward.model.outcome import Executed, Failed, Mismatch, Outcome, Parked, Replayed, Running, Stale
+from onceward.observe.log import log_raised
 
 from .answer import Answer, problem, retry_after
-from .work import TryAgain
+from .work import Rejected, TryAgain
 
 SOON = 10.0
 """Seconds after which a running delivery is worth another try: most work is done long before its lease ends."""
@@ -30,7 +31,9 @@ LATER = 60.0
 
 
 def answer_to(outcome: Outcome[Any], *, mismatch_status: int) -> Answer:
-    """See the table above."""
+    """See the table above. The answer never tells what the handler raised, so the log does."""
+    if isinstance(outcome, Failed | Parked) and not isinstance(outcome.exception, TryAgain | Rejected):
+        log_raised(outcome.exception, outcome.key)
     if isinstance(outcome, Executed | Replayed | Stale):
         return outcome.value if isinstance(outcome.value, Answer) else _told(outcome)
     if isinstance(outcome, Failed):

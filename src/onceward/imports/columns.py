@@ -22,6 +22,25 @@ NAMES_A_ROW: Final = ("external_id", "email")
 NEARLY: Final = 0.8
 """Of 1: `emial` is that near to `email`."""
 
+ALSO_CALLED: Final[Mapping[str, str]] = {
+    "mail": "email",
+    "emailaddress": "email",
+    "fullname": "name",
+    "firstname": "given_name",
+    "forename": "given_name",
+    "lastname": "surname",
+    "familyname": "surname",
+    "birthdate": "date_of_birth",
+    "birthday": "date_of_birth",
+    "dob": "date_of_birth",
+    "phonenumber": "phone",
+    "telephone": "phone",
+    "zip": "postcode",
+    "zipcode": "postcode",
+    "postalcode": "postcode",
+}
+"""Other words for known fields, as `_plain` writes them. They are told, never taken: a word may mean another thing."""
+
 MOST_NAMES: Final = 10_000
 """Of columns, in files where every row has its own: a bound for what is remembered of them."""
 
@@ -53,6 +72,14 @@ class Fitted:
         self._fields: dict[str, str] = {}
         kept = [column for column in columns if column not in chosen.ignore]
         self._fixed = {column: self._field(column) for column in kept}  # empty if every row has names of its own
+        filled = set(self._fixed.values())
+        self.overlooked = {
+            column: meant
+            for column, field in self._fixed.items()
+            if column not in chosen.fields and (meant := ALSO_CALLED.get(_plain(field), "")) in known
+            if meant not in filled
+        }
+        """Columns that keep their names, and the fields that they probably are."""
         twice = self._twice(columns)
         if twice is not None:
             raise SourceError(twice, hint="map or ignore one of them")
@@ -108,10 +135,11 @@ def _refuse_typos(chosen: Columns, free: Sequence[str]) -> None:
     from difflib import get_close_matches  # here, because most names are right
 
     for column, field in chosen.fields.items():
-        near = [] if field in free else get_close_matches(field, free, n=1, cutoff=NEARLY)
+        meant = [name for name in (ALSO_CALLED.get(_plain(field)),) if name in free]
+        near = [] if field in free else meant or get_close_matches(field, free, n=1, cutoff=NEARLY)
         if near:
             raise SourceError(
-                f"{column!r} is mapped to {field!r}, which is nearly {near[0]!r}",
+                f"{column!r} is mapped to {field!r}, which is {'' if meant else 'nearly '}{near[0]!r}",
                 hint=f"write {near[0]}; a field of your own may be named like its column, without a mapping",
             )
 

@@ -69,13 +69,15 @@ def import_file(
     )
     with closing(open_rows(file, seen, kind, delimiter=delimiter, largest_row=largest_row)) as reader:
         with target_of(into, dry_run=dry_run) as target:
-            summary = Import(plan, reader, target).run()
+            work = Import(plan, reader, target)
+            summary = work.run()
         return replace(
             summary,
             dry_run=dry_run,
             encoding=seen.encoding if kind == "csv" else "",
             guessed=seen.guessed,
             delimiter=getattr(reader, "delimiter", ""),
+            overlooked=work.overlooked,
         )
 
 

@@ -20,7 +20,7 @@ COLUMNS: Final = ("rejected_line", "rejected_reason")
 FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """What spreadsheets take as the begin of a formula; the full-width ones are the same to some of them."""
 GUARD: Final = "'"
-ELSEWHERE: Final = "name another place for them; nothing of this batch was taken in"
+ELSEWHERE: Final = "name another place for them (rejects=, or --rejects); nothing of this batch was taken in"
 
 
 def guarded(cell: str) -> str:

@@ -72,6 +72,7 @@ class Import:
         self.target = target
         self._claim = Claim(plan.name, plan.seen.sha256, self._choices())
         self._fitted = Fitted(plan.columns, reader.columns, target.fields)
+        self.overlooked = self._fitted.overlooked
 
     def _choices(self) -> str:
         """Who says it, and how the file is read: as it is done, whether it was given or found out."""

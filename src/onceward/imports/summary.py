@@ -47,6 +47,8 @@ class Summary(Struct, frozen=True):
     """Nothing in the file proves its encoding."""
 
     delimiter: str = ""
+    overlooked: dict[str, str] = {}
+    """Columns that were kept under their own names, and the fields that they probably are: `map` would say so."""
 
     def __str__(self) -> str:
         told = self.counts

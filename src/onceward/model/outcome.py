@@ -151,16 +151,15 @@ class Failed(Outcome[T], frozen=True, kw_only=True):
     def unwrap(self) -> NoReturn:
         if self.exception is not None:
             raise self.exception
-        when = (
-            "and will not be tried again" if self.final else f"and may be tried again in {self.retry_after or 0:.1f} s"
-        )
+        when = "it will not be tried again" if self.final else f"it may be tried again in {self.retry_after or 0:.1f} s"
         raise errors.PreviouslyFailed(
-            self.told(f"attempt {self.attempt} failed with {self.error_type}: {self.error}; {when}"),
+            self.told(f"attempt {self.attempt} failed with {self.error_type}: {self.error} ({when})"),
             key=self.key,
             reason=self.reason,
             error_type=self.error_type,
             error_message=self.error,
             retry_after=None if self.final else self.retry_after,
+            hint="`onceward retry` lets it run again" if self.final else "deliver it again then",
         )
 
 

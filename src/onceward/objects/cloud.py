@@ -107,6 +107,8 @@ class Bucket:
 
     def names(self, prefix: str) -> Iterator[str]:
         folder = prefix.rpartition("/")[0]
+        if not {".", ".."}.isdisjoint(folder.split("/")):
+            return  # no object has such a name, and the driver would raise
         for meta in self._listed(folder):
             name = meta["path"]
             if name.startswith(prefix) and not name.startswith(STAGING):

@@ -57,6 +57,7 @@ class Folder:
             try:
                 os.link(staged, path)
             except FileExistsError:
+                _sync(path.parent)  # whoever linked it may have died before that; it may be told as `same`
                 return False
             except OSError as error:
                 if error.errno in _NO_LINKS:
@@ -87,6 +88,10 @@ class Folder:
             try:
                 file = (self.root / name).open("rb", buffering=0)
             except (FileNotFoundError, NotADirectoryError):
+                if (self.root / name).is_symlink():
+                    raise StoreBroken(
+                        f"{self.name}: a link that leads nowhere", key=name, hint="remove it, or choose another name"
+                    ) from None
                 return None
             status = os.fstat(file.fileno())
         return There(_version(status), status.st_size, self._pieces(file), file)
@@ -150,7 +155,7 @@ def _version(status: os.stat_result) -> str:
 def _explained(error: OSError, name: str) -> OncewardError:
     if error.errno in _NO_ROOM:
         return StoreFull(f"{name}: no room ({error})", hint="make room; the put may be repeated")
-    if isinstance(error, PermissionError):
+    if isinstance(error, PermissionError) or error.errno == errno.EROFS:
         return StoreNotSetUp(f"{name}: not allowed ({error})", hint="give this user the right to write there")
     if isinstance(error, NotADirectoryError | IsADirectoryError | FileExistsError):
         return StoreBroken(f"{name}: a file and a folder of one name ({error})", hint="choose another name")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+import traceback
 
+from onceward.errors import OncewardError
 from onceward.model.readable import escape
 
 from .events import Bus, Event
 
 logger = logging.getLogger("onceward")
+raised = logging.getLogger("onceward.raised")
+"""Where the work failed, for people who debug it; of its own, so that it can be turned off."""
 
 
 def log(event: Event) -> None:
@@ -34,6 +38,16 @@ def log(event: Event) -> None:
         f": {details}" if details else "",
         extra={f"onceward_{name}": getattr(event, name) for name in event.__struct_fields__},
     )
+
+
+def log_raised(error: object, key: str) -> None:
+    """Where the work raised, if no caller gets it: a sender must not, and a queue has none. Ours are events.
+
+    Its message stays on the record: it may quote what was delivered.
+    """
+    if isinstance(error, Exception) and not isinstance(error, OncewardError):
+        where = "".join(traceback.format_tb(error.__traceback__))
+        raised.warning("%s: the work raised %s in\n%s", escape(key), type(error).__qualname__, where)
 
 
 def _complain(event: Event, error: Exception) -> None:

@@ -22,6 +22,7 @@ from onceward.errors import ConfigurationError, StoreError
 from onceward.model.duration import Duration, microseconds
 from onceward.model.policy import SECOND
 from onceward.observe.events import Event
+from onceward.observe.log import log_raised
 from onceward.states import Kept
 
 from .batches import Batch, BatchWork
@@ -167,10 +168,15 @@ class Consumer:
     async def _handle(self, hand: Hand, deliveries: Sequence[Delivery]) -> None:
         """One batch. The store's trouble counts once, however many deliveries met it."""
         down = False
+        told: object = None
 
         async def settle(delivery: Delivery, outcome: Result) -> None:
-            nonlocal down
+            nonlocal down, told
             down = down or isinstance(outcome, StoreError)
+            raised = outcome if isinstance(outcome, Exception) else getattr(outcome, "exception", None)
+            if raised is not told:  # a function of batches raises for all of them at once
+                told = raised
+                log_raised(raised, delivery.message.id)
             await self._settle(hand, delivery, outcome)
 
         try:

@@ -80,11 +80,11 @@ class BigQueryWarehouse:
         columns = {column: sql.TYPES[kind] for column, kind in table.columns.items()}
         found = self._make(dataset, name, columns)
         refuse_other_columns(table, {field.name: _kind(field.field_type) for field in found})
-        self._prepare_turns(_turns(table))
+        self._prepare_turns(_turns(name), dataset)
 
-    def _prepare_turns(self, name: str) -> None:
-        self._make(self._place.dataset, name, sql.TURN)
-        turns = self._quoted(name)
+    def _prepare_turns(self, name: str, dataset: str) -> None:
+        self._make(dataset, name, sql.TURN)
+        turns = self._quoted(name, dataset)
         if not self._jobs.rows(f"SELECT turn FROM {turns} LIMIT 1"):  # noqa: S608 (a checked name)
             self._jobs.run(f"onceward_turn_{uuid.uuid4().hex}", sql.first_turn(turns))
 
@@ -139,7 +139,10 @@ class BigQueryWarehouse:
         table = batch.table
         dataset, name = self._parts(table)
         places = sql.Places(
-            self._quoted(name, dataset), self._quoted(staging), self._quoted(LOADS), self._quoted(_turns(table))
+            self._quoted(name, dataset),
+            self._quoted(staging),
+            self._quoted(LOADS),
+            self._quoted(_turns(name), dataset),
         )
         script = sql.load(places, table, _record(load_id, batch, nonce), whole=whole)
         job = f"onceward_load_{_digest(self.name, load_id, table.name, batch.digest)}"
@@ -223,8 +226,9 @@ def _kind(found: str) -> str:
     return FOUND_AS.get(found.lower(), found)
 
 
-def _turns(table: Table) -> str:
-    return f"onceward_turn_{table.name.replace('.', '_')}"
+def _turns(name: str) -> str:
+    """Beside the table, so that whoever loads into it takes the same turns, whichever dataset is their own."""
+    return f"onceward_turn_{name}"
 
 
 def _record(load_id: str, batch: Batch, nonce: str) -> dict[str, str]:

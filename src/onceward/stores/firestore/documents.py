@@ -79,6 +79,9 @@ _TYPES: Final[dict[str, type]] = {
 }  # fmt: skip
 
 
+_TIMES: Final = tuple(name for name, encode in _ENCODERS.items() if encode is values.time)
+
+
 class Records:
     """Records in documents of one layout."""
 
@@ -121,7 +124,7 @@ class Records:
         rest = plain(fields[REST]) if REST in fields else {}
         rest = rest if isinstance(rest, dict) else {}
         found = {field: _at(path, fields, rest) for field, path in self.paths.items()}
-        adopted = rest.get("token") is None
+        adopted = found["token"] is None
         known = {field: value for field, value in found.items() if value is not None}
         known.setdefault("id", id)
         try:
@@ -134,7 +137,11 @@ class Records:
         known["after_crash"] = AfterCrash(known.get("after_crash", 0))
         for name in ("arguments", "note"):
             words = known.get(name, {})
-            known[name] = _mapping(words) if isinstance(words, bytes) else words
+            known[name] = _mapping(words) if isinstance(words, bytes) else _texts(words)
+        for name in _TIMES:
+            path = self.paths[name]
+            if len(path) == 1 and path[0] in fields and _is_guess(fields[path[0]]):
+                raise TypeError(f"{path[0]} is a number, and may be seconds or milliseconds")
         for name in self._notes:
             shown = plain(fields[name]) if name in fields else None
             if shown is not None:
@@ -169,6 +176,17 @@ def _at(path: Path, fields: Fields, rest: Mapping[str, Any]) -> Any:
     if path[0] == REST:
         return rest.get(path[1])
     return plain(fields[path[0]]) if path[0] in fields else None
+
+
+def _texts(words: Any) -> Any:
+    """Somebody may have written a number among the notes."""
+    return {name: str(said) for name, said in words.items()} if isinstance(words, dict) else words
+
+
+def _is_guess(value: Any) -> bool:
+    """A time as a number, written by hand: seconds or milliseconds? We write a number only beyond the calendar."""
+    number = value.integer_value if value.WhichOneof("value_type") == "integer_value" else None
+    return number is not None and values.EARLIEST <= number <= values.LATEST
 
 
 def _stranger(known: Mapping[str, Any], error: Exception) -> Record:

@@ -136,11 +136,15 @@ class FirestoreJoined:
         return rulings.answers
 
     async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[Standing | None]:
-        places = [(self._states.states_in, hashed(id)) for id in ids]
-        found, now = await self._read(places, time.monotonic() + timeout)
-        held = [found.get(place) for place in places]
-        standings = [None if one is None else self._states.standing(one.fields) for one in held]
-        return [one if one and (one.expires_at is None or one.expires_at > now) else None for one in standings]
+        deadline = time.monotonic() + timeout
+        collection = self._states.states_in
+        places = [(collection, hashed(id)) for id in ids]
+        if self._calls.place.entity_ids:  # only a search knows their names; what it finds is read in the transaction
+            places += [(collection, one.name) for one in await self._states.search(ids, deadline)]
+        found, now = await self._read(places, deadline)
+        standings = [self._states.standing(one.fields) for one in found.values()]
+        held = {one.id: one for one in standings if one.expires_at is None or one.expires_at > now}
+        return [held.get(id) for id in ids]
 
     # ── the transaction ─────────────────────────────────────────────────────────────────────────────────────────
 

@@ -21,6 +21,8 @@ Path = tuple[str, ...]
 
 EXPIRY: Final = "expire_at"
 REST: Final = "onceward"
+EXPIRES: Final = "expires_at"
+"""Of marks and states: always in the field `expiry`."""
 
 SHOWN: Final = {
     name: name
@@ -55,26 +57,30 @@ class Layout(Struct, frozen=True):
     def __post_init__(self) -> None:
         kinds = ((self.fields, Record, "records"), (self.marks, Mark, "marks"), (self.states, Standing, "states"))
         for names, kind, what in kinds:
-            own = [*names.values(), REST, *(() if self.expiry in names.values() else (self.expiry,))]
-            _check([*own, *(self.notes if kind is Record else ())], what)
+            if names.get(EXPIRES, self.expiry) != self.expiry:
+                raise ConfigurationError(f"{what} expire by the field {self.expiry!r}", hint="name that one by expiry=")
+            shown = [name for field, name in names.items() if field != EXPIRES]
+            if self.expiry in shown:
+                raise ConfigurationError(
+                    f"{self.expiry!r} is the field for the expiry policy, and cannot hold another one"
+                )
+            _check([*shown, REST, self.expiry, *(self.notes if kind is Record else ())], what)
             for name in names:
                 if name not in kind.__struct_fields__ or name == "id":
                     raise ConfigurationError(
                         f"{what} have no field {name!r} that could be shown",
                         hint=f"{nearest(name, kind.__struct_fields__)}they are: {', '.join(kind.__struct_fields__)}",
                     )
-        if self.expiry in self.fields.values():
-            raise ConfigurationError(f"{self.expiry!r} is the field for the expiry policy, and cannot hold another one")
 
     def paths(self) -> dict[str, Path]:
         """Where each field of a record stands."""
         return _paths(self.fields, Record.__struct_fields__)
 
     def mark_paths(self) -> dict[str, Path]:
-        return {**_paths(self.marks, Mark.__struct_fields__), "expires_at": (self.expiry,)}
+        return {**_paths(self.marks, Mark.__struct_fields__), EXPIRES: (self.expiry,)}
 
     def state_paths(self) -> dict[str, Path]:
-        return {**_paths(self.states, Standing.__struct_fields__), "expires_at": (self.expiry,)}
+        return {**_paths(self.states, Standing.__struct_fields__), EXPIRES: (self.expiry,)}
 
 
 def _paths(names: Mapping[str, str], fields: tuple[str, ...]) -> dict[str, Path]:

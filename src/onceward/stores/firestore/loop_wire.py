@@ -9,7 +9,7 @@ from asyncio import AbstractEventLoop
 from typing import Any
 
 from .place import Place
-from .wire import KEEPALIVE, TROUBLE, credentials, meaning, metadata, target, wires
+from .wire import OPTIONS, TROUBLE, credentials, meaning, metadata, target, wires
 
 
 class LoopWire:
@@ -67,9 +67,9 @@ def _looping(place: Place) -> Any:
     if place.emulator:
         import grpc.aio
 
-        channel = grpc.aio.insecure_channel(place.emulator, options=KEEPALIVE)
+        channel = grpc.aio.insecure_channel(place.emulator, options=OPTIONS)
     else:
         channel = FirestoreGrpcAsyncIOTransport.create_channel(
-            target(place), credentials=credentials(place), options=KEEPALIVE
+            target(place), credentials=credentials(place), options=OPTIONS
         )
     return FirestoreAsyncClient(transport=FirestoreGrpcAsyncIOTransport(host=target(place), channel=channel))

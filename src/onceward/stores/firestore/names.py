@@ -15,6 +15,7 @@ from onceward.errors import OncewardError
 from onceward.model.key import Scope, make_key
 
 _CONTENT: Final = re.compile(r"(?:json:)?sha256:[0-9a-f]{64}")
+_HASH: Final = re.compile(r"[0-9a-f]{64}")
 _PLAIN_SCOPE: Final = re.compile(r"([^%/@…]+)/([^%/@…]+)")
 LONGEST: Final = 1500  # bytes of an id
 _RESERVED: Final = re.compile(r"__.*__")
@@ -33,8 +34,13 @@ def name_of(id: bytes, scope: str, key: str) -> str:
 
 
 def entity_name(id: bytes, scope: str, entity: str) -> str:
-    """The document of this entity, where entities give their names to documents."""
-    return entity if is_legal(entity) and is_own(id, scope, entity) else hashed(id)
+    """The document of this entity, where entities give their names to documents.
+
+    One that looks like a hash might be the hash of another entity, whose document is called so.
+    """
+    if is_legal(entity) and not _HASH.fullmatch(entity) and is_own(id, scope, entity):
+        return entity
+    return hashed(id)
 
 
 def mark_name(mark: bytes) -> str:

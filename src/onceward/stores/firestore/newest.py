@@ -19,17 +19,19 @@ from onceward.model.newest import Delivery, Keep, Ruled, Rulings, Standing, rule
 from onceward.ports import World
 
 from . import faults, values
-from .calls import LOOKS, Found, where
+from .calls import LOOKS, MOST_BYTES, Found, where
 from .documents import Changes
 from .faults import Refused
 from .names import hashed
 from .recall import Now
-from .states import Place, States
-from .values import ArrayValue, Value
+from .states import MOST_SHOWN, Place, States
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.25  # seconds before what lost a race asks again
 BATCH: Final = 60
 """Deliveries in one commit: some two hundred documents."""
+
+PER_DELIVERY: Final = 4096
+"""Bytes of the marks, and of what else stands beside a value."""
 
 
 class Look(NamedTuple):
@@ -93,7 +95,7 @@ class Newest:
     async def keep(self, deliveries: Sequence[Delivery], keep: Keep, deadline: float) -> list[Ruled]:
         """Batches share a commit; those of one entity are never in two."""
         answers: dict[int, Ruled] = {}
-        for places in _batches(deliveries):
+        for places in batches(deliveries):
             some = [deliveries[place] for place in places]
             answers.update(zip(places, await self._together(some, keep, deadline), strict=True))
         return [answers[place] for place in range(len(deliveries))]
@@ -157,18 +159,9 @@ class Newest:
             held |= {places[place]: states.standing(one.fields) for place, one in found.items()}
         now = self._clock() or now
         if self._calls.place.entity_ids:
-            held |= await self._searched([id for id in ids if id not in held], deadline)
+            hits = await states.search([id for id in ids if id not in held], deadline)
+            held |= {one.id: one for one in (states.standing(hit.fields) for hit in hits)}
         return [one if one and (one.expires_at is None or one.expires_at > now) else None for one in map(held.get, ids)]
-
-    async def _searched(self, ids: Sequence[bytes], deadline: float) -> dict[bytes, Standing]:
-        held: dict[bytes, Standing] = {}
-        for start in range(0, len(ids), 30):
-            some = ArrayValue(values=[Value(bytes_value=id) for id in ids[start : start + 30]])
-            condition = where(self.states.id_path, "IN", Value(array_value=some))
-            found, _ = await self._calls.query(self.states.states_in, deadline, where=condition)
-            standings = [self.states.standing(one.fields) for one in found]
-            held |= {one.id: one for one in standings}
-        return held
 
     async def expire(self, limit: int, deadline: float) -> int:
         """For databases without an expiry policy. Each goes only as long as it is the version that was seen."""
@@ -190,16 +183,25 @@ class Newest:
         return sum(code == "OK" for code, _ in await self._calls.write_each(batch, deadline))
 
 
-def _batches(deliveries: Sequence[Delivery]) -> Iterable[list[int]]:
-    """Places of deliveries that go together. An entity with many goes as it is."""
+def batches(deliveries: Sequence[Delivery]) -> Iterable[list[int]]:
+    """Places of deliveries that go together: what one call can carry. An entity with many goes as it is."""
     entities: dict[bytes, list[int]] = {}
     for place, one in enumerate(deliveries):
         entities.setdefault(one.id, []).append(place)
     batch: list[int] = []
+    size = 0
     for places in entities.values():
-        if batch and len(batch) + len(places) > BATCH:
+        weight = max(_weight(deliveries[place]) for place in places)  # of an entity one value is written
+        if batch and (len(batch) + len(places) > BATCH or size + weight > MOST_BYTES):
             yield sorted(batch)
-            batch = []
+            batch, size = [], 0
         batch += places
+        size += weight
     if batch:
         yield sorted(batch)
+
+
+def _weight(one: Delivery) -> int:
+    """Bytes on their way, about: the value, its members, the marks."""
+    value = len(one.value or b"")
+    return value + min(value, MOST_SHOWN) + PER_DELIVERY

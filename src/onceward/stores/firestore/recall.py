@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from onceward.model.record import NOBODY, Record, State
@@ -59,7 +60,8 @@ class Recall:
         self._sights.pop(record.id, None)  # so that it is the youngest
         self._sights[record.id] = sight
         while len(self._sights) > MOST:
-            self._sights.pop(next(iter(self._sights)), None)
+            with suppress(RuntimeError, StopIteration):  # another thread has just changed it: look again
+                self._sights.pop(next(iter(self._sights)), None)
 
     def drop(self, id: bytes) -> None:
         self._sights.pop(id, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -15,12 +15,12 @@ from onceward.model.record import READER
 from onceward.model.results import ResultType
 
 from . import values
-from .calls import Calls, Found
+from .calls import Calls, Found, where
 from .documents import Changes
 from .layout import REST, Layout, Path
 from .names import entity_name, hashed, mark_name
-from .table import LARGEST_VALUE
-from .values import Value, plain
+from .table import LARGEST_VALUE, SOUGHT
+from .values import ArrayValue, Value, plain
 
 MOST_SHOWN: Final = 200 << 10
 """Bytes of the members of a value, beside the value itself."""
@@ -82,6 +82,16 @@ class States:
                 "a state holds what no Onceward of its version writes", key=str(found.get("entity")),
                 hint="was it edited by hand?",
             ) from error  # fmt: skip
+
+    async def search(self, ids: Sequence[bytes], deadline: float) -> list[Found]:
+        """Where documents are called after entities, and only the id is known."""
+        hits: list[Found] = []
+        for start in range(0, len(ids), SOUGHT):
+            some = ArrayValue(values=[Value(bytes_value=id) for id in ids[start : start + SOUGHT]])
+            condition = where(self.id_path, "IN", Value(array_value=some))
+            found, _ = await self.calls.query(self.states_in, deadline, where=condition)
+            hits += found
+        return hits
 
     def is_newer(self, fields: Mapping[str, Any]) -> bool:
         """Whether a newer version wrote it."""

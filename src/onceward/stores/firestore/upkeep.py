@@ -130,25 +130,27 @@ class Upkeep:
     async def purge(self, limit: int, deadline: float, signed: Signature | None) -> int:
         """What the expiry policy deletes too, if there is one. Each only as long as it is the version that was seen."""
         gone, now = 0, 0
+        most, last = min(limit, PAGE), None
         while gone < limit:
-            most = min(limit - gone, PAGE)
-            old, now = await self._expired(most, deadline)
-            going = [one for one in old if transitions.purgeable(self.readable(one), now)]
-            went = await self._delete(going, now, deadline, signed)
-            gone += went
-            if len(old) < most or not went:
+            old, now = await self._expired(most, last, deadline)
+            going = [one for one in old if transitions.purgeable(self.readable(one), now)][: limit - gone]
+            gone += await self._delete(going, now, deadline, signed)
+            if len(old) < most:
                 break
+            most, last = PAGE, old[-1]  # what stays, such as a newer version's, must not stand in the way of the others
         await trail.expire(self._calls, PAGE, now, deadline)
         return gone
 
-    async def _expired(self, most: int, deadline: float) -> tuple[list[Found], int]:
+    async def _expired(self, most: int, last: Found | None, deadline: float) -> tuple[list[Found], int]:
         now = self._clock()
         if now is None:
             _, now = await self._calls.get([(self._in, "clock")], deadline)
-        condition = where(self._records.expiry, "LESS_THAN_OR_EQUAL", values.time(now))
-        old, _ = await self._calls.query(
-            self._in, deadline, limit=most, where=condition, order_by=[ordered(self._records.expiry)]
-        )
+        path = self._records.expiry
+        how = {"where": where(path, "LESS_THAN_OR_EQUAL", values.time(now)), "order_by": in_order(path)}
+        if last is not None:
+            name = Value(reference_value=self._calls.path(self._in, last.name))
+            how["start_at"] = after(_value_at(last, path), name)
+        old, _ = await self._calls.query(self._in, deadline, limit=most, **how)
         return old, now
 
     async def _delete(self, going: Sequence[Found], now: int, deadline: float, signed: Signature | None) -> int:

@@ -18,7 +18,11 @@ from onceward.errors import StoreNotSetUp, StoreUnavailable
 from .faults import Refused
 from .place import Place
 
-KEEPALIVE: Final = (("grpc.keepalive_time_ms", 30_000), ("grpc.max_receive_message_length", -1))
+OPTIONS: Final = (
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_reconnect_backoff_ms", 1_000),  # else a server that is back is refused for up to two minutes
+)
 CREDENTIALS: Final = "gcloud auth application-default login, or say GOOGLE_APPLICATION_CREDENTIALS=/path/to/key.json"
 
 
@@ -93,11 +97,9 @@ def _blocking(place: Place) -> Any:
     if place.emulator:
         import grpc
 
-        channel = grpc.insecure_channel(place.emulator, options=KEEPALIVE)
+        channel = grpc.insecure_channel(place.emulator, options=OPTIONS)
     else:
-        channel = FirestoreGrpcTransport.create_channel(
-            target(place), credentials=credentials(place), options=KEEPALIVE
-        )
+        channel = FirestoreGrpcTransport.create_channel(target(place), credentials=credentials(place), options=OPTIONS)
     return FirestoreClient(transport=FirestoreGrpcTransport(host=target(place), channel=channel))
 
 

@@ -79,9 +79,7 @@ class Crew:
     def _step(self) -> None:
         now = time.monotonic()
         self._tell_time(now)
-        self._plan_kills(now)
-        if self._enough_left or not self._holds_back(now):
-            self._hand_out(now)
+        self._hand_out(now)
         self._kill(now)
         self._listen(self._until_next_kill(now))
         if now - self._last > self._plan.patience:
@@ -89,6 +87,9 @@ class Crew:
 
     def _hand_out(self, now: float) -> None:
         for worker in self._workers:
+            self._plan_kills(now)
+            if self._holds_back(now):
+                return
             if worker.ready and worker.in_hand is None and (delivery := self._backlog.take(now)) is not None:
                 worker.hand(delivery)
                 self.score.delivered += 1
@@ -118,9 +119,20 @@ class Crew:
         self._selector.register(worker.outbox, selectors.EVENT_READ, place)
 
     def _plan_kills(self, now: float) -> None:
-        while self._kills and self._kills[-1].after <= self.score.progress:
+        while self._kills and self._kills[-1].after < self._begun:
             kill = self._kills.pop()
             self._due.append((now + kill.delay, kill))
+
+    @property
+    def _begun(self) -> float:
+        """How much of the run is over once the next delivery is handed out; of a time, how much is over."""
+        if self._plan.seconds is not None or not self._plan.size:
+            return self.score.progress
+        return (self.score.acknowledged + self._in_hand + 1) / self._plan.size
+
+    @property
+    def _in_hand(self) -> int:
+        return sum(worker.in_hand is not None for worker in self._workers)
 
     @property
     def _enough_left(self) -> bool:
@@ -129,8 +141,15 @@ class Crew:
         return 2 * alive > len(self._workers)
 
     def _holds_back(self, now: float) -> bool:
-        """A kill is due and has to wait. If deliveries are counted, they wait with it: all kills fall into the run."""
-        return self._plan.seconds is None and any(at <= now for at, _ in self._due)
+        """If deliveries are counted, all kills fall into the run: deliveries wait for kills that have to."""
+        if self._plan.seconds is not None or not self._plan.size:
+            return False
+        is_due = any(at <= now for at, _ in self._due)
+        if is_due and not self._enough_left:
+            return True
+        if is_due and not self._in_hand:
+            return False  # somebody must have something in hand to be killed
+        return 0 < len(self._due) - is_due >= self._plan.size - self.score.acknowledged - self._in_hand
 
     def _kill(self, now: float) -> None:
         for at, kill in [due for due in self._due if due[0] <= now]:
@@ -151,6 +170,8 @@ class Crew:
         if answers is None:
             self._replace(place)
             return
+        if worker.killed:
+            return  # its acknowledgement is lost: the delivery is still in its hand, and comes back
         for answered in answers:
             if answered.number == wire.READY:
                 worker.ready = True

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 from msgspec import Struct
+
+from onceward.errors import ConfigurationError
 
 EARLIEST, LATEST = (
     0.03,
@@ -39,6 +42,14 @@ class Plan(Struct, frozen=True):
     """Seconds without any acknowledgement after which the run is given up."""
     folder: str = ""
     """Where the run leaves its files and the log of its workers; else a temporary folder, removed in the end."""
+
+    def __post_init__(self) -> None:
+        least = {"deliveries": 1, "workers": 1, "kills": 0, "duplicates": 0, "together": 0, "reorder": 0, "late": 0}
+        for name, bound in least.items():
+            if (number := getattr(self, name)) is not None and not number >= bound:
+                raise ConfigurationError(f"{name}={number!r} is not possible", hint=f"write at least {bound}")
+        if self.seconds is not None and not 0 < self.seconds < math.inf:
+            raise ConfigurationError(f"seconds={self.seconds!r} is not possible", hint="write more than 0")
 
     @property
     def size(self) -> int | None:

@@ -11,7 +11,8 @@ from types import FrameType
 
 from msgspec.structs import replace
 
-from onceward.errors import OncewardError
+from onceward.client import Once
+from onceward.errors import ConfigurationError, OncewardError, StoreUnavailable
 
 from .contract import System
 from .finding import find_system
@@ -23,7 +24,6 @@ from .trouble import Trouble
 
 SECONDS = 10.0
 INTERRUPTED = 130  # the usual exit status after Ctrl-C
-TERMINATED = 143
 
 
 def main(system: str, arguments: Sequence[str], plan: Plan | None = None) -> int:
@@ -31,6 +31,10 @@ def main(system: str, arguments: Sequence[str], plan: Plan | None = None) -> int
     found = find_system(system)
     wanted = _parsed(found, arguments, Plan(seconds=SECONDS) if plan is None else plan)
     board = Scoreboard([found.name])
+    away = store_away(wanted.store)
+    if away is not None:
+        print(f"there is no storm: {away}", file=sys.stderr)
+        return 1
     try:
         with ended_like_ctrl_c():
             run = storm(system, wanted, lambda score: board.show(found.name, score))
@@ -45,6 +49,20 @@ def main(system: str, arguments: Sequence[str], plan: Plan | None = None) -> int
     print()
     print(*report(run, board.paint), _summary(run), sep="\n")
     return 0 if run.audit.passed else 1
+
+
+def store_away(url: str) -> str | None:
+    """Why nothing can be run there; else the system itself would meet it, with a traceback."""
+    if not url:
+        return None
+    try:
+        with Once(url) as once:
+            once.read("storm")
+    except StoreUnavailable as error:
+        return str(error)
+    except OncewardError:
+        return None
+    return None
 
 
 @contextmanager
@@ -75,9 +93,9 @@ def _parsed(system: System, arguments: Sequence[str], plan: Plan) -> Plan:
         prog=f"storm of {system.name}", description="Duplicates, disorder and kills; then the real effects are counted."
     )
     parser.add_argument("--seconds", type=float, help=f"new events for so long, then the rest (default {SECONDS:g})")
-    parser.add_argument("--deliveries", type=_at_least(1), help="so many, instead of a time")
-    parser.add_argument("--workers", type=_at_least(1), help=f"processes (default {plan.workers})")
-    parser.add_argument("--kills", type=_at_least(0), help="default: one a second, or one for 50 deliveries")
+    parser.add_argument("--deliveries", type=int, help="so many, instead of a time")
+    parser.add_argument("--workers", type=int, help=f"processes (default {plan.workers})")
+    parser.add_argument("--kills", type=int, help="default: one a second, or one for 50 deliveries")
     parser.add_argument("--seed", type=int, help=f"of the traffic and the kills (default {plan.seed})")
     parser.add_argument("--store", help="URL of a store (default: embedded)")
     parser.add_argument("--folder", help="keep the files of the run here")
@@ -87,15 +105,7 @@ def _parsed(system: System, arguments: Sequence[str], plan: Plan) -> Plan:
         chosen["guarded"] = False
     if "deliveries" in chosen or "seconds" in chosen:
         chosen = {"deliveries": None, "seconds": None, **chosen}
-    return replace(plan, **chosen)
-
-
-class _at_least:  # noqa: N801 (reads as a word in the list of arguments)
-    def __init__(self, least: int) -> None:
-        self._least = least
-
-    def __call__(self, text: str) -> int:
-        number = int(text)
-        if number < self._least:
-            raise argparse.ArgumentTypeError(f"must be at least {self._least}")
-        return number
+    try:
+        return replace(plan, **chosen)
+    except ConfigurationError as error:
+        parser.error(str(error))

@@ -7,11 +7,13 @@ import secrets
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
+
+from onceward.errors import OncewardError
 
 from .backlog import Backlog
 from .contract import Audit, Effect, Setting
@@ -20,6 +22,7 @@ from .finding import find_system
 from .plan import Plan
 from .score import Score
 from .traffic import Traffic
+from .trouble import Trouble
 
 
 class Run(Struct, frozen=True):
@@ -44,15 +47,29 @@ def storm(system: str, plan: Plan, show: Callable[[Score], None] = nobody) -> Ru
     started = time.monotonic()
     with _folder(plan.folder) as folder:
         setting = Setting(folder=folder, run=secrets.token_hex(4), store=plan.store, guarded=plan.guarded)
-        with found.open(setting) as services:
-            setting = replace(setting, services=dict(services))
+        with ExitStack() as opened:
+            with _as_trouble(f"{found.name} could not be opened"):
+                setting = replace(setting, services=dict(opened.enter_context(found.open(setting))))
             traffic = Traffic(found.events(random.Random(f"{plan.seed} events")), plan)
             crew = Crew(system, plan, setting, Backlog(traffic))
             crew.run(show)
             events = traffic.events
-            audit = found.audit(setting, events)
+            if not events:
+                raise Trouble("nothing was delivered, so nothing is shown: let it run for longer")
+            with _as_trouble(f"the audit of {found.name} could not be made"):
+                audit = found.audit(setting, events)
     took = time.monotonic() - started
     return Run(found.name, list(found.effects), plan, len(events), crew.score, audit, took)
+
+
+@contextmanager
+def _as_trouble(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (Trouble, OncewardError):
+        raise
+    except Exception as error:
+        raise Trouble(f"{what}: {error!r}") from error
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from .contract import Event
 from .plan import Plan
+from .trouble import Trouble
 
 BEHIND = 1e-6  # of a place: nothing comes between an original and a copy that is right behind it
 
@@ -57,7 +58,9 @@ class Traffic(Iterator[Delivery]):
         return Delivery(self._delivered, event)
 
     def _take_event(self) -> None:
-        index, event = next(self._events)
+        index, event = next(self._events, (None, None))
+        if index is None or event is None:
+            raise Trouble(f"events() ended after {len(self._met)} events were delivered; it has to go on without end")
         first = index + self._dice.random() * self._plan.reorder
         places = [first]
         for _ in range(self._copies()):

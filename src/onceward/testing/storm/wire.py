@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from msgspec import Struct, json
+from msgspec import MsgspecError, Struct, json
 
 from .contract import Answer, Setting
 from .traffic import Delivery
+from .trouble import Trouble
 
 READY = 0  # the number of the answer that a worker gives unasked, once it has opened everything
 
@@ -37,4 +38,8 @@ def delivery(text: bytes) -> Delivery:
 
 
 def answered(text: bytes) -> Answered:
-    return json.decode(text, type=Answered)
+    try:
+        return json.decode(text, type=Answered)
+    except MsgspecError as error:
+        said = text.decode(errors="replace")
+        raise Trouble(f"a worker said {said}: a handler has to return an Answer, of a known kind ({error})") from error

@@ -1,0 +1,93 @@
+"""A storm does not say more than it has seen: what cannot be shown is `Trouble`, and every planned kill takes place."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import Any
+
+import pytest
+
+from examples.demo import __main__ as demo
+from examples.demo.ending import opening
+from examples.demo.systems import SYSTEMS
+from onceward import ConfigurationError
+from onceward.testing.storm import Plan, Trouble, main, storm
+from onceward.testing.storm.paint import Paint
+from onceward.testing.storm.plan import Kill
+from onceward.testing.storm.process import Worker
+from onceward.testing.storm.traffic import Delivery
+
+LIARS = "tests.chaos.liars:"
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("ENDING", r"events\(\) ended after \d+ events were delivered; it has to go on without end"),
+        ("MUTE", r'a worker said {"number":\d+,"answer":null}: a handler has to return an Answer'),
+        ("MISSPELT", r"Invalid enum value 'exectued'"),
+        ("UNAUDITED", r"the audit of unaudited could not be made: RuntimeError\('the tables are gone'\)"),
+        ("CLOSED", r"closed could not be opened: ConnectionRefusedError"),
+    ],
+)
+def test_who_does_not_keep_the_contract_is_told_so(name: str, why: str) -> None:
+    with pytest.raises(Trouble, match=why):
+        storm(LIARS + name, Plan(deliveries=100, workers=1, kills=0))
+
+
+def test_an_audit_that_breaks_is_a_sentence_and_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(LIARS + "UNAUDITED", ["--deliveries", "5", "--workers", "1"]) == 1
+    assert "the audit of unaudited could not be made" in capsys.readouterr().err
+
+
+def test_a_storm_without_a_delivery_has_shown_nothing() -> None:
+    with pytest.raises(Trouble, match="nothing was delivered"):
+        storm(LIARS + "INSTANT", Plan(seconds=1e-9, workers=1, kills=0))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"deliveries": 0}, {"seconds": 0.0}, {"seconds": -1.0}, {"seconds": float("nan")}, {"workers": 0}, {"kills": -1}],
+)
+def test_a_plan_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=f"{next(iter(wrong))}=.* is not possible"):
+        Plan(**wrong)
+
+
+def test_the_commands_refuse_it_too(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(LIARS + "INSTANT", ["--seconds", "0"])
+    assert "seconds=0.0 is not possible" in capsys.readouterr().err
+    assert demo.main(["--system", "fleet", "--seconds", "-3"]) == 2
+    assert "seconds=-3.0 is not possible" in capsys.readouterr().err
+
+
+def test_every_planned_kill_takes_place_however_quick_the_work_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them are planned behind the last but one delivery, and so late that the others are long done."""
+    last = [Kill(0.9, 0.1 * number, 0) for number in range(1, 4)]
+    monkeypatch.setattr("onceward.testing.storm.crew.planned_kills", lambda _plan: last)
+    run = storm(LIARS + "INSTANT", Plan(deliveries=10, workers=2, kills=3))
+    assert (run.score.killed, run.score.redelivered, run.score.acknowledged) == (3, 3, 10)
+
+
+def test_who_was_killed_is_handed_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have answered before; then its acknowledgement got lost. What it never got, it had not in hand."""
+    handed: list[bool] = []
+    hand = Worker.hand
+
+    def noted(self: Worker, delivery: Delivery) -> None:
+        handed.append(self.killed)
+        hand(self, delivery)
+
+    monkeypatch.setattr(Worker, "hand", noted)
+    monkeypatch.setattr(Worker, "kill", lambda self: setattr(self, "killed", True))  # it dies late
+    with pytest.raises(Trouble, match="no delivery was acknowledged"):
+        storm(LIARS + "INSTANT", Plan(deliveries=50, workers=1, kills=1, patience=0.2))
+    assert handed
+    assert not any(handed)
+
+
+def test_no_password_is_shown() -> None:
+    plan = Plan(seconds=1, store="postgresql://me:se:c/r@et@host/db?password=secret")
+    said = opening(SYSTEMS, plan, Paint(StringIO()))
+    assert "on postgresql://host/db." in said
