@@ -532,6 +532,18 @@ def test_two_prospects_that_turn_out_to_be_one_are_one_and_get_one_mail(world: W
     assert [found.wrong for found in audit(world.data) if found.wrong] == []
 
 
+@pytest.mark.mission("C1", "C5")
+def test_a_row_that_makes_two_prospects_one_moves_their_mails(world: World) -> None:
+    outreach = world.worker()
+    anna = outreach.import_prospect(**ANNA)["id"]
+    desk = outreach.import_prospect(name="Front desk", external_id="7", contact_email="desk@osterholt.example")["id"]
+    assert outreach.send_email(desk) == {"sent": True}
+    merged = outreach.import_prospect(email=ANNA["email"], external_id="7")["id"]
+    assert merged in (anna, desk)
+    assert world.rows("SELECT id FROM prospects") == world.rows("SELECT prospect_id FROM emails") == [merged]
+    assert outreach.send_email(merged) == TODAY
+
+
 # ── C6: enrichment ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
