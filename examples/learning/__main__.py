@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Thread
+from uuid import uuid4
 
 from msgspec import json
 
@@ -112,7 +113,7 @@ def main(arguments: Sequence[str]) -> int:
     elif chosen.word == "import":
         with opened(chosen.folder, chosen.warehouse) as place:
             print(place.learning.import_users(chosen.file))
-            place.learning.publish_users(f"users {chosen.file.name} {chosen.file.stat().st_mtime_ns}")
+            place.learning.publish_users(f"users {uuid4()}")  # also if the file is known: others may have come since
     else:
         return show()
     return 0

@@ -163,7 +163,7 @@ class Learning:
         return summary
 
     def publish_users(self, load_id: str) -> int:
-        """All users as rows of the warehouse, for joins; how many rows changed."""
+        """All users as rows of the warehouse, for joins; how many rows changed. Under a known `load_id`: nothing."""
         everybody = iter(self.people)
         changed = number = 0
         while some := list(islice(everybody, AT_ONCE)):
@@ -172,6 +172,9 @@ class Learning:
             for table, rows in ((USERS, [as_row(person) for person in some]), (USER_KEYS, keys)):
                 loaded = self.house.load(f"{load_id}/{table.name}/{number}", table, rows, fingerprint="none")
                 changed += loaded.inserted + loaded.updated
+        if merged := dict(self.house.query(tables.MERGED)):
+            gone = [{"user_id": old, "merged_into": now} for old, now in sorted(merged.items())]
+            changed += self.house.load(f"{load_id}/merged", USERS, gone, fingerprint="none").updated
         return changed
 
 
@@ -208,4 +211,5 @@ def as_row(person: Person) -> dict[str, Any]:
         "csv_data": person.of("csv"),
         "first_seen": person.first_seen,
         "last_seen": person.last_seen,
+        "merged_into": None,
     }

@@ -49,6 +49,7 @@ USERS: Final = Table(
         "csv_data": "json",
         "first_seen": "time",
         "last_seen": "time",
+        "merged_into": "text",  # another user's id, if they turned out to be one: then this row says nothing else
     },
     key=("user_id",),
     on_match="replace",
@@ -67,9 +68,17 @@ LEARNERS: Final = """
 SELECT u.user_id, u.name, count(s.statement_id),
     CAST(least(u.first_seen, min(s.at)) AS VARCHAR), CAST(greatest(u.last_seen, max(s.at)) AS VARCHAR)
 FROM users u LEFT JOIN user_keys k ON k.user_id = u.user_id LEFT JOIN statements s ON s.actor = k.key
-GROUP BY u.user_id, u.name, u.first_seen, u.last_seen ORDER BY u.user_id
+WHERE u.merged_into IS NULL GROUP BY u.user_id, u.name, u.first_seen, u.last_seen ORDER BY u.user_id
 """
 """First and last seen, by any source."""
+
+MERGED: Final = """
+SELECT u.user_id, k.user_id FROM users u JOIN user_keys k ON k.key = u.user_id
+WHERE k.user_id <> u.user_id AND k.user_id <> coalesce(u.merged_into, '')
+UNION ALL SELECT u.user_id, k.user_id FROM users u JOIN user_keys k ON k.key = 'email:' || u.user_id
+WHERE k.user_id <> u.user_id AND k.user_id <> coalesce(u.merged_into, '')
+"""
+"""Users whose own key leads to another one by now: who they were, and who they are."""
 
 VOIDED: Final = "(s.voids IS NULL AND EXISTS (SELECT 1 FROM statements v WHERE v.voids = s.statement_id))"
 """By a statement that may have come before or after it. What voids another cannot be voided itself."""

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 
 from examples.outreach.app import PATTERN, Outreach
 from examples.outreach.audit import audit, resent, unknown
-from onceward import LeaseLost, State, applied
+from onceward import LeaseLost, LeaseOverdue, State, applied
 from tests.faces import Pause
 from tests.integration.outreach_world import ANNA, BORIS, Deaf, Dying, Paused, Rude, World, opened
 
@@ -229,6 +230,27 @@ def test_a_rude_goodbye_does_not_make_a_sent_mail_a_refused_one(tmp_path: Path) 
         assert outreach.send_email(prospect) == {"sent": True}
         assert outreach.send_email(prospect) == TODAY
         assert len(world.kept("SELECT 1 FROM mails")) == 1
+
+
+@pytest.mark.mission("C1")
+@pytest.mark.fault("F32")
+def test_a_sender_that_stood_still_before_it_has_begun_to_send_does_not_send(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = world.worker()
+    prospect = slow.import_prospect(**ANNA)["id"]
+    machine, message_id = slow.once.engine.world, slow._message_id
+    now = machine.monotonic
+
+    def slowly() -> str:
+        found = message_id()
+        monkeypatch.setattr(machine, "monotonic", lambda: now() + 301)
+        return found
+
+    monkeypatch.setattr(slow, "_message_id", slowly)
+    with pytest.raises(LeaseOverdue):
+        slow.send_email(prospect)
+    assert world.kept("SELECT 1 FROM mails") == []
 
 
 @pytest.mark.mission("C1", "C10")
@@ -510,6 +532,18 @@ def test_two_prospects_that_turn_out_to_be_one_are_one_and_get_one_mail(world: W
     assert [found.wrong for found in audit(world.data) if found.wrong] == []
 
 
+@pytest.mark.mission("C1", "C5")
+def test_a_row_that_makes_two_prospects_one_moves_their_mails(world: World) -> None:
+    outreach = world.worker()
+    anna = outreach.import_prospect(**ANNA)["id"]
+    desk = outreach.import_prospect(name="Front desk", external_id="7", contact_email="desk@osterholt.example")["id"]
+    assert outreach.send_email(desk) == {"sent": True}
+    merged = outreach.import_prospect(email=ANNA["email"], external_id="7")["id"]
+    assert merged in (anna, desk)
+    assert world.rows("SELECT id FROM prospects") == world.rows("SELECT prospect_id FROM emails") == [merged]
+    assert outreach.send_email(merged) == TODAY
+
+
 # ── C6: enrichment ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -576,6 +610,31 @@ def test_everything_delivered_again_changes_no_column_of_any_table(world: World)
     deliver(world.worker())
     assert [world.rows(statement) for statement in contents] == before
     assert all(before)
+
+
+@pytest.mark.mission("C3", "C4", "C6")
+def test_rows_and_the_record_of_their_work_are_committed_together(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever is killed just behind a commit has done all of it: looked at just there."""
+    outreach = world.worker()
+    prospect = outreach.import_prospect(**ANNA)["id"]
+    world.clock.advance("8h5m")
+    transaction, done = outreach.people.transaction, list[str]()
+
+    @contextmanager
+    def watched() -> Iterator[Any]:
+        with transaction() as tx:
+            yield tx
+        done[:] = world.rows("SELECT key FROM onceward_records WHERE state = 'COMPLETED'")
+
+    monkeypatch.setattr(outreach.people, "transaction", watched)
+    outreach.receive(mail())
+    assert "reply:<a@b.example>" in done
+    outreach.enrich(prospect, "website")
+    assert f"enrich:{prospect}:website" in done
+    outreach.cron.tick()
+    assert "2026-01-01T08:05Z" in done
 
 
 @pytest.mark.mission("C8")

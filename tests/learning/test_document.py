@@ -204,6 +204,17 @@ def test_a_statement_under_a_known_id_changes_nothing_at_all_whatever_it_says_ab
     assert len(learning.people) == 2, "what goes in is learnt of"
 
 
+def test_several_without_an_id_in_one_message_have_a_name_each(learning: Learning, bus: Bus) -> None:
+    nameless = [{**statement(actor={"mbox": f"mailto:u{n}@example.com"})} for n in range(2)]
+    for one in nameless:
+        del one["id"]
+    for _ in range(2):
+        bus.queue.put(json.dumps(nameless).encode(), id="m1")
+        asyncio.run(bus.consumed())
+    assert count(learning) == 2
+    assert bus.once.counts == {}
+
+
 # ── users ──
 
 
@@ -232,6 +243,22 @@ def test_a_user_is_one_by_whichever_identifier_they_come(learning: Learning, bus
     [(who, name, statements, first, last)] = rows(learning, LEARNERS)
     assert (who, name, statements) == ("john@example.com", "John", 5)
     assert first <= last
+
+
+@pytest.mark.mission("D2", "D4")
+def test_users_that_were_published_as_two_and_turn_out_to_be_one_are_one_in_the_warehouse(
+    learning: Learning, bus: Bus, tmp_path: Path
+) -> None:
+    account = {"homePage": "https://lms.example.com", "name": "7"}
+    bus.publish(statement("by account", {"account": account}), statement("by mbox"))
+    learning.publish_users("before")
+    assert len(rows(learning, LEARNERS)) == 2
+    import_csv(learning, tmp_path, "Email,account\njohn@example.com,https://lms.example.com#7")
+    learning.publish_users("after")
+    assert [(who, number) for who, _, number, *_ in rows(learning, LEARNERS)] == [("john@example.com", 2)]
+    merged = "SELECT user_id, merged_into, sources FROM users WHERE merged_into IS NOT NULL"
+    assert rows(learning, merged) == [("account:https://lms.example.com#7", "john@example.com", None)]
+    assert learning.publish_users("again") == 0
 
 
 @pytest.mark.mission("D2")
@@ -349,6 +376,9 @@ def test_a_thousand_statements_are_a_handful_of_questions(learning: Learning, bu
     assert house.counts == {"merge": 2, "found": 3}
     assert people.counts == {"find_many": 2, "add_many": 1}, "the users are known, too"
     assert rows(learning, "SELECT count(*), count(DISTINCT user_id) FROM statements") == [(2_000, 20)]
+    for n in range(3):
+        bus.publish(statement(f"named {n}", {"mbox": "mailto:u1@example.com", "name": "Una"}))
+    assert people.counts == {"find_many": 3, "add_many": 2}, "a new name is written once"
 
 
 @pytest.mark.mission("D2", "D3", "D4")

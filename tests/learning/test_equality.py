@@ -118,6 +118,28 @@ def test_substatements_are_compared_by_the_same_rules() -> None:
     )
 
 
+def test_upper_case_of_hashes_and_references_and_the_spelling_of_numbers_do_not_count() -> None:
+    def told(sha1: str, id: str, number: float) -> str:
+        reference = {"objectType": "StatementRef", "id": id}
+        context = {"statement": reference, "extensions": {"https://e.com/x": {"y": [number]}}}
+        return incoming(statement(actor={"mbox_sha1sum": sha1}, object=reference, context=context)).digest
+
+    assert told("ab" * 20, uuid("r"), 1) == told("AB" * 20, uuid("r").upper(), 1.0)
+    assert told("ab" * 20, uuid("r"), 1) != told("ab" * 20, uuid("r"), 1.5)
+
+
+def test_whoever_is_named_in_the_context_is_compared_as_an_actor_is() -> None:
+    def told(domain: str, turn: int) -> str:
+        mary = {"mbox": f"mailto:mary@{domain}"}
+        team = {"objectType": "Group", "member": [JOHN, mary][::turn]}
+        agents, groups = ("contextAgent", "agent", mary), ("contextGroup", "group", team)
+        lists = {f"{kind}s": [{"objectType": kind, name: who}] for kind, name, who in (agents, groups)}
+        return incoming(statement(context={"instructor": mary, "team": team, **lists})).digest
+
+    assert told("example.com", 1) == told("EXAMPLE.com", -1)
+    assert told("example.com", 1) != told("example.org", 1)
+
+
 def test_a_time_without_a_zone_is_utc_and_beyond_milliseconds_nothing_counts() -> None:
     assert instant("2026-03-01T12:00:00") == instant("2026-03-01t12:00:00z")
     assert instant("2026-03-01T12:00:00.1234567Z") == instant("2026-03-01T12:00:00,123Z")

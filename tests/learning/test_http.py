@@ -86,6 +86,8 @@ def test_put_stores_once_and_answers_204_each_time(client: Client) -> None:
 def test_another_statement_under_the_same_id_is_a_conflict_and_changes_nothing(client: Client) -> None:
     client.put(statement())
     before = client.get(statementId=uuid("s1"))
+    client.put(statement("at", timestamp="2026-03-01T12:00:00Z"))
+    assert client.put(statement("at", timestamp="2026-03-01T12:00:00.001Z")) == 409, "of another time"
     other = client.ask("PUT", statement(result={"success": True}), statementId=uuid("s1"))
     assert other.status == 409
     assert uuid("s1") in json.loads(other.body)["detail"]
