@@ -35,6 +35,9 @@ class At(Place):
         return FirestoreStore(f"firestore://{PROJECT}/{self.collection}")
 
 
+TRIES = 30  # the client's own five are soon used up where two meet on a slow emulator
+
+
 class Bank:
     """A caller with transactions of their own, of either colour, called as blocking code."""
 
@@ -59,10 +62,10 @@ class Bank:
     def transact(self, body: Callable[[Any], Any]) -> Any:
         """The body gives what is to be awaited, if anything is."""
         if self.face.colour == "blocking":
-            return firestore.transactional(self._counted(body))(self.client.transaction())
+            return firestore.transactional(self._counted(body))(self.client.transaction(max_attempts=TRIES))
 
         async def whole() -> Any:
-            return await firestore.async_transactional(self._counted(body))(self.client.transaction())
+            return await firestore.async_transactional(self._counted(body))(self.client.transaction(max_attempts=TRIES))
 
         return self.face._wait(whole())
 
