@@ -31,7 +31,7 @@ __all__ = [
 ]  # fixtures of every test, told here so that pytest finds them
 
 # The same examples on every machine: a red build can be repeated, a green one was not luck.
-settings.register_profile("ci", derandomize=True, database=None, deadline=None, print_blob=True)
+settings.register_profile("ci", max_examples=60, derandomize=True, database=None, deadline=None, print_blob=True)
 # New examples each time, many of them; what fails is printed so that it can be replayed.
 settings.register_profile(
     "soak", max_examples=5_000, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]

@@ -195,7 +195,8 @@ def test_what_a_handler_prints_and_reads_does_not_meddle_with_the_storm(tmp_path
 @pytest.fixture
 def supervisor(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A storm of two workers."""
-    code = f"import sys; from onceward.testing.storm import main; sys.exit(main({ORDERS!r}, sys.argv[1:]))"
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # who runs us may have it ignored
+    code = f"{heard}; import sys; from onceward.testing.storm import main; sys.exit(main({ORDERS!r}, sys.argv[1:]))"
     with subprocess.Popen(
         [sys.executable, "-c", code, "--seconds", "100", "--workers", "2", "--folder", str(tmp_path)],
         cwd=ROOT,

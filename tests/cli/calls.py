@@ -39,13 +39,13 @@ def raising(error: Exception) -> Callable[[], None]:
     return raises
 
 
-def silent_claims(once: Once, leases: dict[str, str]) -> None:
-    """Owners elsewhere that are not heard of again, as if killed; leases of milliseconds have lapsed."""
+def silent_claims(once: Once, leases: dict[str, str], lapse: float = 0.06) -> None:
+    """Owners elsewhere that are not heard of again, as if killed; those of less than `lapse` seconds have lapsed."""
     for key, lease in leases.items():
         silent = once.claim(key, lease=lease, note={"page": "3"})
         contextvars.Context().run(silent.__enter__)
     once.keeper.close()  # nobody renews any more
-    time.sleep(0.06)
+    time.sleep(lapse)
     once.keeper._holds.clear()
 
 

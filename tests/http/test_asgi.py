@@ -504,7 +504,7 @@ async def test_a_large_request_that_is_cancelled_while_it_waits_leaves_no_file_o
 
 def open_bodies() -> list[Body]:
     gc.collect()
-    return [one for one in gc.get_objects() if isinstance(one, Body) and one._file is not None and not one._file.closed]
+    return [one for one in gc.get_objects() if type(one) is Body and one._file is not None and not one._file.closed]
 
 
 # ── the answer ──

@@ -72,7 +72,7 @@ class Crew:
                 assert member.poll() is None, "a worker did not start"
                 time.sleep(LOOK)
             member.send_signal(signal.SIGTERM)
-        return [member.wait(60) for member in self.members]
+        return [member.wait(PATIENCE) for member in self.members]
 
     def end(self) -> None:
         for member in self.members:
