@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 import time
+from functools import partial
 
 from examples.demo.ending import ending, opening
 from examples.demo.systems import SYSTEMS, Listed
@@ -97,7 +98,7 @@ def run_all(plans: dict[Listed, Plan], board: Scoreboard) -> tuple[list[Run], bo
     troubles: list[str] = []
     for listed, plan in plans.items():
         try:
-            run = storm(listed.place, plan, lambda score, name=listed.name: board.show(name, score))  # type: ignore[misc]  # binds the loop's value
+            run = storm(listed.place, plan, partial(board.show, listed.name))
         except (Trouble, OncewardError) as trouble:
             board.give_up(listed.name, str(trouble))
             troubles.append(f"{listed.name} could not be finished: {trouble}")

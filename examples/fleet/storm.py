@@ -39,13 +39,16 @@ ABOUT = (
 SAID: dict[str, Said] = {"applied": "executed", "stale_event_ignored": "stale"}
 
 
+ONE_TRANSACTION = "exactly once: claim and state in one transaction"
+
+
 class FleetStorm:
     """Services and pipelines of two environments, each of which reports all the time."""
 
     name = "fleet"
     effects = (
-        Effect("event that is known, and written into a document once at most", "exactly once"),
-        Effect("document of a service or pipeline, which is the newest", "exactly once"),
+        Effect("event that is known, and written into a document once at most", ONE_TRANSACTION),
+        Effect("document of a service or pipeline, which is the newest", ONE_TRANSACTION),
     )
 
     @contextmanager

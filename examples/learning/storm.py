@@ -51,8 +51,8 @@ class Learning:
 
     name = "learning"
     effects = (
-        Effect("row in statements", "exactly once"),
-        Effect("user record", "exactly once"),
+        Effect("row in statements", "once: merged under its id, and the same row changes nothing"),
+        Effect("user record", "once: found by its identifiers before it is made"),
         Effect("of two statements under one id", "one stored, the other refused"),
     )
 

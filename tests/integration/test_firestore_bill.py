@@ -143,6 +143,27 @@ def test_a_claim_whose_answer_is_lost_is_found_by_its_nonce(tap: Tap, face: Face
     assert face.read("invoice 7").attempt == 1
 
 
+@pytest.mark.fault("F53")
+@pytest.mark.parametrize("on_running", ["raise", "wait"])
+def test_a_claim_whose_answer_never_comes_does_not_keep_its_own_caller_out(
+    tap: Tap, store: FirestoreStore, colour: Colour, on_running: str
+) -> None:
+    """Told that somebody is at it, nobody has begun: not even `park` may wait for a lease, or for a person."""
+    runs: list[int] = []
+    face = (Face if colour == "blocking" else AsyncFace)(
+        At(store), lease="6s", on_running=on_running, after_crash="park"
+    )
+    face.outcome("warm", lambda: None)
+    tap.hold("Commit")
+    first = face.outcome("invoice 7", lambda: runs.append(1))
+    if on_running == "raise":
+        assert (type(first).__name__, runs) == ("Running", [])
+        first = face.outcome("invoice 7", lambda: runs.append(1))
+    assert first.executed
+    assert (runs, face.read("invoice 7").attempt) == ([1], 1)
+    face.close()
+
+
 @pytest.mark.fault("F51", "F53")
 def test_a_completion_whose_answer_is_lost_is_asked_for_again(tap: Tap, face: Face) -> None:
     with face.claim("invoice 7") as claim:
@@ -292,10 +313,10 @@ def test_a_server_that_falls_silent_keeps_nobody_beyond_the_deadline(
     run(store.open(Threads()))
     request = ClaimRequest(ID, "s", "k", b"n" * 16, 600_000_000)
     if method == "Commit":
-        assert run(store.claim([request], timeout=0.2))[0].verdict is Verdict.RUNNING
+        assert run(store.claim([request], timeout=2))[0].verdict is Verdict.RUNNING
     else:
         with pytest.raises(StoreUnavailable):
-            run(store.claim([request], timeout=0.2))
+            run(store.claim([request], timeout=2))
     wakes.set()
     [answer] = run(store.claim([request], timeout=20))
     assert answer.verdict is Verdict.ACQUIRED, "by its nonce, whether the first one arrived or not"

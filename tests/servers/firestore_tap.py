@@ -6,6 +6,7 @@ Requests and answers pass as bytes. A read is a document that was looked for, a 
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +38,7 @@ class Tap(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
         self._calls: Counter[str] = Counter()
         self._losing: Counter[str] = Counter()
         self._refusing: Counter[str] = Counter()
+        self._holding: Counter[str] = Counter()
         self.before: Callable[[str], None] = lambda _: None
         """Told the name of each method before it is passed on."""
 
@@ -53,6 +55,10 @@ class Tap(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
 
     def lose(self, method: str, times: int = 1) -> None:
         self._losing[method] += times
+
+    def hold(self, method: str, times: int = 1) -> None:
+        """The next answers are kept back, after the work was done, until the caller has given up."""
+        self._holding[method] += times
 
     def abort(self, method: str, times: int = 1) -> None:
         """The next commits are refused, as the server refuses what it cannot fit in beside others."""
@@ -81,6 +87,9 @@ class Tap(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
         self._count(name, request, [])
         if self._is_struck(self._losing, name):
             context.abort(grpc.StatusCode.UNAVAILABLE, "as the test wants it")
+        if self._is_struck(self._holding, name):
+            while context.is_active():
+                time.sleep(0.01)
         return answer
 
     def _many(self, name: str, call: Any, request: bytes, context: Any) -> Iterator[bytes]:

@@ -37,6 +37,7 @@ class Recall:
 
     def __init__(self) -> None:
         self._sights: dict[bytes, Sight] = {}
+        self._unheard: dict[bytes, bytes] = {}
         self._ahead: tuple[int, int] | None = None  # of the server's clock against the monotonic one, and since when
 
     def of(self, id: bytes, token: int, nonce: bytes) -> Sight | None:
@@ -65,6 +66,18 @@ class Recall:
 
     def drop(self, id: bytes) -> None:
         self._sights.pop(id, None)
+
+    # ── claims that were perhaps written, and of which nobody was told ──
+
+    def unheard(self, id: bytes, nonce: bytes) -> None:
+        self._unheard[id] = nonce
+        while len(self._unheard) > MOST:
+            with suppress(RuntimeError, StopIteration):  # as above
+                self._unheard.pop(next(iter(self._unheard)), None)
+
+    def is_unheard(self, record: Record) -> bool:
+        """Whether this claim is one whose caller was told that somebody else is at it: then nothing was begun."""
+        return record.state is State.PENDING and self._unheard.get(record.id) == record.nonce
 
     # ── the server's time between two answers ──
 

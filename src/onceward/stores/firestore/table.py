@@ -19,8 +19,8 @@ from msgspec import Struct
 
 from onceward.errors import ConfigurationError, ResultError
 from onceward.model.audit import Signature, entries_of
-from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Resolve, State, Verdict
-from onceward.model.transitions import VERBS
+from onceward.model.record import Answer, ClaimRequest, Record, Release, Renewal, Resolve, State, Verdict
+from onceward.model.transitions import VERBS, settle
 from onceward.ports import AnyRequest, World
 
 from . import faults, trail
@@ -181,7 +181,7 @@ class Table:
         for job in jobs:
             assert job.sight is not None  # noqa: S101 (it was looked at)
             before, at = job.sight.record, max(now, self._floor(job))
-            record, verdict = job.judge(before, at)
+            record, verdict = job.judge(self._without_unheard(job, before, at), at)
             if record is before or record is None:
                 job.answer = Answer(verdict, before, at)
             else:
@@ -192,6 +192,14 @@ class Table:
         for (job, record, answer), (code, version) in zip(changing, ended, strict=True):
             trouble = self._ended(job, record, answer, code, version) or trouble
         return trouble
+
+    def _without_unheard(self, job: Job, record: Record | None, now: int) -> Record | None:
+        """A claim of ours that was written after all: its caller has left, so that it counts as released."""
+        if record is None or not self._recall.is_unheard(record):
+            return record
+        if getattr(job.request, "nonce", b"") == record.nonce:  # the very same claim once more: it is granted again
+            return record
+        return settle(record, Release(record.id, record.token, record.nonce), now)[0]
 
     def _floor(self, job: Job) -> int:
         """What is told from an earlier answer is a little late, and must not be before what was written since."""
@@ -278,12 +286,14 @@ class Table:
     def _give_up(self, jobs: Sequence[Job], trouble: str) -> None:
         """A claim that others keep from being written is not ours: somebody is at it.
 
-        Perhaps it is written after all, once their transaction is over: then it is found by its nonce, or lapses.
+        Perhaps it is written after all, once their transaction is over, or only its answer was lost: whoever asks here
+        next finds it by its nonce and goes on as if it had been released; elsewhere it lapses.
         """
         for job in jobs:
             request = job.request
             if not isinstance(request, ClaimRequest) or not (trouble == HELD or trouble in faults.RACED):
                 raise self._as_told(trouble)
+            self._recall.unheard(request.id, request.nonce)
             seen = job.sight.record if job.sight else None
             held = seen if seen is not None and seen.state is State.PENDING else elsewhere(request)
             job.answer = Answer(Verdict.RUNNING, held, self._clock() or self._recall.now() or 0)
