@@ -289,6 +289,11 @@ def _git(*arguments: str) -> str:
     return done.stdout if done.returncode == 0 else ""
 
 
+def _in_a_name(words: str) -> str:
+    """`-storm-of-fleet`: the report of a part does not replace that of the whole."""
+    return "".join(f"-{word}" for word in re.findall(r"\w+", words.lower()))
+
+
 def report(sections: list[Section], name: str, command: str) -> str:
     machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
     versions = f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
@@ -383,7 +388,7 @@ def main(arguments: list[str]) -> int:
         print(text)
     else:
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"soak-{name}.md"
+        path = folder / f"soak-{name}{_in_a_name(chosen.only)}.md"
         path.write_text(text, encoding="utf-8")
         print(f"written to {path}")
     return 0 if all(one.passed for one in sections) else 1
