@@ -22,10 +22,11 @@ from onceward.stores.callers import awaited_driver_connection, block_of, driver_
 from .faults import Refused, explain
 from .lines import YOURS, Line, line_of
 from .newest import PATIENCE, Batch, patience, standings
+from .reading import Rows
 from .rows import columns_of
 from .statements import Statement
 from .table import Sight, Table, elsewhere, seen
-from .wire import Call, Rows
+from .wire import Call
 
 T = TypeVar("T")
 Change = Callable[[Record | None, Any, int], tuple[Record | None, Verdict]]

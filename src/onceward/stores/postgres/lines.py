@@ -12,9 +12,10 @@ from onceward.errors import ConfigurationError, StoreUnavailable
 from onceward.ports import World
 
 from .faults import Refused
+from .reading import Rows
 from .statements import Statement
 from .values import escaped, unescaped
-from .wire import Rows, Wire
+from .wire import Wire
 
 IDLE, UNKNOWN = pq.TransactionStatus.IDLE, pq.TransactionStatus.UNKNOWN
 AUTOCOMMIT = "this connection commits every statement by itself, so there is no transaction to join"

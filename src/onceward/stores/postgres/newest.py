@@ -23,9 +23,10 @@ from onceward.model.ordering import content_of
 
 from .faults import Refused
 from .orders import Recalled
+from .reading import Rows
 from .statements import Statement, Statements
 from .upkeep import Turn, in_chunks
-from .wire import Call, Rows
+from .wire import Call
 
 FEW: Final = 16
 """Up to so many deliveries are looked at without a lock in any case: a duplicate that comes alone waits for nobody."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from struct import Struct
 from typing import Any, NamedTuple
 
 from onceward.errors import ConfigurationError, StoreUnavailable
@@ -19,16 +21,21 @@ from onceward.model.record import Answer, ClaimRequest, Complete, Record, Renewa
 from onceward.ports import AnyRequest
 from onceward.stores.sql import record_of
 
+from .reading import Rows
 from .rows import columns_of, text_of
 from .statements import Statements
 from .values import LARGEST
-from .wire import Call, Rows, Wire
+from .wire import Call, Wire
 
+OK = Verdict.OK
 FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.05  # seconds before what lost a race asks again
 FITS = LARGEST // 2
 """A duration that can be added to any time without overflow."""
 
 Answers = dict[bytes, Answer]
+
+
+_by_id = attrgetter("id")
 
 
 class Sight(NamedTuple):
@@ -59,7 +66,8 @@ class Table:
 
     def lock_of(self, id: bytes) -> int:
         """The advisory lock that a claim inside somebody's transaction holds. Another schema has other locks."""
-        return int.from_bytes(id[:8], "big", signed=True) ^ self._salt
+        first: int = _FIRST(id)[0]
+        return first ^ self._salt
 
     async def apply(self, wire: Wire, requests: Sequence[AnyRequest], now: int | None, deadline: float) -> list[Answer]:
         """Claims, renewals and settlements, each for another key."""
@@ -67,12 +75,13 @@ class Table:
             answer = await self._alone(wire, requests[0], now, deadline)
             if answer is not None:
                 return [answer]
-        left = sorted(requests, key=_id)
+        left = sorted(requests, key=_by_id)
         answers: Answers = {}
         pause = FIRST_PAUSE
         while True:
             sights = await self._look(wire, left, answers, now, deadline)
-            await self._decide(wire, left, sights, answers, deadline)
+            if sights:
+                await self._decide(wire, left, sights, answers, deadline)
             left = [request for request in left if request.id not in answers]
             if not left:
                 return [answers[request.id] for request in requests]
@@ -94,22 +103,23 @@ class Table:
                 request.digest, request.stored, validity.lasting, validity.until, validity.slide,
             )  # fmt: skip
             if rows:
-                time_there, *rest = rows[0]
-                return Answer(Verdict.OK, record_of(tuple(rest), request.result), time_there)
+                [row] = rows
+                return Answer(OK, record_of(row[1:], request.result), row[0])
         return None
 
     async def _claim_alone(self, wire: Wire, request: ClaimRequest, now: int | None, deadline: float) -> Answer | None:
-        [(time_there, made, version, *rest)] = await wire.rows(
+        [row] = await wire.rows(
             deadline, self.statements.claim_one, now, request.id, request.scope, request.key, request.nonce,
             request.lease, request.fingerprint, text_of(request.arguments), request.after_crash._value_,
             request.max_attempts, request.owner, text_of(request.note), self.lock_of(request.id),
         )  # fmt: skip
+        time_there, made, version = row[:3]
         if made:
             record, verdict = acquire_afresh(None, request, time_there)
             return Answer(verdict, record, time_there)
         if version is None:
             return None
-        before = record_of(tuple(rest))
+        before = record_of(row[3:])
         record, verdict = transitions.claim(before, request, time_there)
         return Answer(verdict, record, time_there) if record is before else None
 
@@ -200,10 +210,7 @@ class Table:
 
 
 _RESULT = Record.__struct_fields__.index("result")
-
-
-def _id(request: AnyRequest) -> bytes:
-    return request.id
+_FIRST = Struct(">q").unpack_from  # 8 bytes of an id as a number
 
 
 def _sorted_by_kind(
@@ -255,24 +262,31 @@ def _renew_values(renewals: Sequence[Renewal], now: int | None) -> list[Any]:
 
 
 def _read_claims(requests: dict[bytes, ClaimRequest], rows: Rows, answers: Answers, sights: Sights) -> None:
-    for now, id, made, free, version, *rest in rows:
+    for row in rows:
+        now, id, made, free, version = row[:5]
         request = requests[id]
         if made:
             record, verdict = acquire_afresh(None, request, now)
             answers[id] = Answer(verdict, record, now)
         elif version is not None:
-            sights[id] = Sight(record_of(tuple(rest)), version, now)
+            before = record_of(row[5:])
+            record, verdict = transitions.claim(before, request, now)
+            if record is before:
+                answers[id] = Answer(verdict, record, now)
+            else:  # the rest of the table
+                sights[id] = Sight(before, version, now)
         elif not free:
             answers[id] = Answer(Verdict.RUNNING, elsewhere(request), now)
 
 
 def _read_owners(requests: dict[bytes, Any], rows: Rows, answers: Answers, sights: Sights) -> None:
-    for now, id, done, version, *rest in rows:
+    for row in rows:
+        now, id, done, version = row[:4]
         if done:
             own_result = getattr(requests[id], "result", None)
-            answers[id] = Answer(Verdict.OK, record_of(tuple(rest), own_result), now)
+            answers[id] = Answer(OK, record_of(row[4:], own_result), now)
         else:
-            sights[id] = Sight(None if version is None else record_of(tuple(rest)), version, now)
+            sights[id] = Sight(None if version is None else record_of(row[4:]), version, now)
 
 
 def seen(rows: Rows) -> Sights:

@@ -17,9 +17,10 @@ from onceward.stores.sql import COLUMNS, Row, record_of, records_of, salvaged
 
 from . import schema
 from .faults import Refused
+from .reading import Rows
 from .statements import NOW, Statement
 from .table import Sight, Sights, Table
-from .wire import Rows, Wire
+from .wire import Wire
 
 CHUNK = 500
 """Records deleted in one transaction: short ones leave little to clean up behind them, and hold up nobody."""

@@ -1,14 +1,13 @@
-"""Values as PostgreSQL's binary format has them, both ways. Arrays are packed here: one call, however many requests."""
+"""Values as PostgreSQL's binary format has them. Arrays are packed here: one call, however many requests."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from struct import Struct, pack
+from struct import Struct, error, pack
 from typing import Any, Final
 
 Encode = Callable[[Any], bytes]
-Decode = Callable[[bytes], Any]
 
 ESCAPE: Final = "\ufdd0"
 """PostgreSQL's text holds no NUL. It is written as this noncharacter and a 0, so that no two texts become one."""
@@ -20,7 +19,6 @@ OIDS: Final = {"boolean": 16, "bytea": 17, "bigint": 20, "smallint": 21, "intege
 
 _BIGINT, _LENGTH, _ARRAY, _XID = Struct(">q"), Struct(">i"), Struct(">iiIii"), Struct(">I")
 _NULL: Final = _LENGTH.pack(-1)
-_ONE_BIGINT: Final = Struct(">iq")
 _EMPTY: Final = Struct(">iiI")
 
 
@@ -32,10 +30,6 @@ def encode_text(text: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError:
         return text.encode("utf-8", "backslashreplace")
-
-
-def decode_text(data: bytes) -> str:
-    return unescaped(str(data, "utf-8"))
 
 
 def escaped(text: str) -> str:
@@ -61,20 +55,22 @@ def _same(data: bytes) -> bytes:
 def _array(element: int, encode: Encode, values: Sequence[Any]) -> bytes:
     if not values:
         return _EMPTY.pack(0, 0, element)
-    parts = [_ARRAY.pack(1, 1, element, len(values), 1)]
-    for value in values:
-        if value is None:
-            parts.append(_NULL)
-        else:
-            data = encode(value)
-            parts.append(_LENGTH.pack(len(data)))
-            parts.append(data)
-    return b"".join(parts)
+    header = _ARRAY.pack(1, 1, element, len(values), 1)
+    if values.count(values[0]) == len(values):  # as most columns of a batch are: one value, again and again
+        return header + _element(encode, values[0]) * len(values)
+    return header + b"".join([_element(encode, value) for value in values])
+
+
+def _element(encode: Encode, value: Any) -> bytes:
+    if value is None:
+        return _NULL
+    data = encode(value)
+    return _LENGTH.pack(len(data)) + data
 
 
 def _byteas(values: Sequence[bytes | None], element: int = OIDS["bytea"]) -> bytes:
     """As above, without a call for each value: every batch has many of these."""
-    if None in values or not values:
+    if not values or None in values:
         return _array(element, _same, values)
     given: Sequence[Any] = values
     header = _ARRAY.pack(1, 0, element, len(given), 1)
@@ -88,25 +84,26 @@ def _byteas(values: Sequence[bytes | None], element: int = OIDS["bytea"]) -> byt
 
 def _texts(values: Sequence[str | None]) -> bytes:
     """As above, for what needs no second look: plain ASCII."""
-    given = [value for value in values if value is not None]
-    together = "".join(given)
-    if len(given) < len(values) or not together.isascii() or "\0" in together:
+    if not values or None in values or values.count(values[0]) == len(values):
         return _array(OIDS["text"], encode_text, values)
-    return _byteas([value.encode() for value in given], OIDS["text"])
+    given: Sequence[Any] = values
+    together = "".join(given)
+    if not together.isascii() or "\0" in together:
+        return _array(OIDS["text"], encode_text, values)
+    return _byteas(list(map(str.encode, given)), OIDS["text"])
 
 
 def _bigints(values: Sequence[int | None]) -> bytes:
-    """As above, in one call where nothing is missing, or all of it."""
-    if values and None in values and values.count(None) == len(values):
-        return _ARRAY.pack(1, 1, OIDS["bigint"], len(values), 1) + _NULL * len(values)
-    if None in values or not values:
+    """As above, in one call."""
+    if not values or None in values or values.count(values[0]) == len(values):
         return _array(OIDS["bigint"], encode_bigint, values)
     count = len(values)
-    if count == 1:
-        (one,) = values
-        return _ARRAY.pack(1, 0, OIDS["bigint"], 1, 1) + _ONE_BIGINT.pack(8, min(one or 0, LARGEST))
-    flat = [part for value in values for part in (8, min(value or 0, LARGEST))]
-    return _ARRAY.pack(1, 0, OIDS["bigint"], count, 1) + pack(">" + "iq" * count, *flat)
+    flat = [8] * (2 * count)
+    flat[1::2] = values  # type: ignore[assignment]  # none is missing
+    try:
+        return _ARRAY.pack(1, 0, OIDS["bigint"], count, 1) + pack(">" + "iq" * count, *flat)
+    except error:  # one is beyond the largest
+        return _array(OIDS["bigint"], encode_bigint, values)
 
 
 _SCALARS: Final[dict[str, Encode]] = {
@@ -125,16 +122,3 @@ ENCODERS: Final[dict[str, Encode]] = {
     "text[]": _texts,
 }
 """By the type that a statement casts its parameter to."""
-
-_ANY_SIZE: Final = partial(int.from_bytes, byteorder="big", signed=True)
-
-DECODERS: Final[dict[int, Decode]] = {
-    OIDS["boolean"]: b"\1".__eq__,
-    OIDS["bytea"]: _same,
-    OIDS["bigint"]: lambda data: _BIGINT.unpack(data)[0],
-    OIDS["smallint"]: _ANY_SIZE,
-    OIDS["integer"]: _ANY_SIZE,
-    OIDS["text"]: decode_text,
-    OIDS["xid"]: lambda data: _XID.unpack(data)[0],
-}
-"""By the type of a column."""

@@ -18,15 +18,13 @@ from psycopg.pq.abc import PGconn, PGresult
 
 from onceward.errors import StoreUnavailable
 from onceward.ports import World
-from onceward.stores.sql import Row
 
 from .faults import Refused
 from .orders import Recalled
+from .reading import Reader, Rows
 from .statements import BINARY, Statement
-from .values import DECODERS, Decode
 
 Call = tuple[Statement, Sequence[Any]]
-Rows = list[Row]
 
 OK, BAD = pq.ConnStatus.OK, pq.ConnStatus.BAD
 IDLE = pq.TransactionStatus.IDLE
@@ -49,7 +47,7 @@ class Wire:
         self.name = name
         self.recalled = Recalled()
         self._prepared: set[bytes] = set()
-        self._decoders: dict[bytes, list[Decode]] = {}
+        self._readers: dict[bytes, Reader] = {}
 
     @classmethod
     async def connect(cls, conninfo: bytes, world: World, name: str, deadline: float) -> Wire:
@@ -132,7 +130,7 @@ class Wire:
             return await self.rows(deadline, statement, *values)
         finally:
             self.prepares = prepares
-            self._decoders.pop(statement.name, None)
+            self._readers.pop(statement.name, None)
 
     async def _prepare(self, statement: Statement, deadline: float) -> None:
         self.pgconn.send_prepare(statement.name, statement.raw)
@@ -200,15 +198,10 @@ class Wire:
             )
 
     def _rows(self, statement: Statement, result: PGresult) -> Rows:
-        decoders = self._decoders.get(statement.name)
-        if decoders is None:
-            decoders = [DECODERS[result.ftype(column)] for column in range(result.nfields)]
-            self._decoders[statement.name] = decoders
-        value = result.get_value
-        return [
-            tuple([None if (data := value(row, n)) is None else decode(data) for n, decode in enumerate(decoders)])
-            for row in range(result.ntuples)
-        ]
+        reader = self._readers.get(statement.name)
+        if reader is None or reader.width != result.nfields:
+            reader = self._readers[statement.name] = Reader(result)
+        return reader.rows(result)
 
     def _broken(self, error: psycopg.Error) -> StoreUnavailable:
         return StoreUnavailable(
