@@ -11,13 +11,16 @@ import hashlib
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import asyncpg
 import psycopg
 
 from bench.bare import Busy, Work
 from onceward.stores.postgres.statements import NOW
+
+Looks = Literal["never", "first", "second"]
+"""Whether a record is looked for before it is inserted, or, as most people write it, when nothing could be."""
 
 LEASE = 600_000_000  # µs
 NONCE = bytes(16)
@@ -93,7 +96,7 @@ def connection_per_thread(url: str, schema: str, work: Work, *, looks: bool) -> 
 
 
 async def by_asyncpg(
-    url: str, schema: str, work: Work, connections: int, *, looks: bool
+    url: str, schema: str, work: Work, connections: int, *, looks: Looks
 ) -> tuple[Callable[[str], Awaitable[str]], Callable[[], Coroutine[Any, Any, None]]]:
     """A call for each of so many tasks at once, each with a connection; and how to end it."""
     texts = Texts(schema, numbered=True)
@@ -106,13 +109,16 @@ async def by_asyncpg(
         connection = await free.get()
         try:
             id = hashlib.sha256(key.encode()).digest()
-            if looks:
+            if looks == "first":
                 found = await connection.fetchrow(texts.look, id)
                 if found is not None:
                     return str(found[3].decode())
             token = await connection.fetchval(texts.claim, id, key, NONCE, LEASE)
             if token is None:
-                raise Busy(key)
+                found = await connection.fetchrow(texts.look, id) if looks == "second" else None
+                if found is None:
+                    raise Busy(key)
+                return str(found[3].decode())
             result = work(key)
             if await connection.fetchval(texts.complete, result.encode(), NONCE, id, token, NONCE) is None:
                 raise Busy(key)

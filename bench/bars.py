@@ -83,6 +83,7 @@ BARS: dict[str, Bar] = {
     "postgres, replay, against bare psycopg": at_most(1.1),
     "postgres 64 tasks, fresh, against bare asyncpg": at_least(4.5),
     "postgres 64 tasks, replay, against bare asyncpg": at_least(3),
+    "postgres 64 tasks, replay, against asyncpg insert + select": at_least(3),
     "postgres 8 threads, against bare psycopg": at_least(1),
     "postgres 64 threads, against bare psycopg": at_least(2.5),
     "redis, fresh, against bare redis-py": at_most(1.0),

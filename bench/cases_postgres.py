@@ -23,6 +23,9 @@ from tests.servers.postgres import Postgres, found_binaries
 FEW, MANY = 8, 64
 ALONE = {kind: f"postgres, {kind}, against bare psycopg" for kind in KINDS}
 TASKS = {kind: f"postgres {MANY} tasks, {kind}, against bare asyncpg" for kind in KINDS}
+PAIRS = f"postgres {MANY} tasks, replay, against asyncpg insert + select"
+"""What people write by hand, and two statements; beside `TASKS`, where the other side knows that one will do."""
+
 PEERS = {(kind, peer): f"postgres, {kind}, against {peer}" for kind in KINDS for peer in peers_postgres.PEERS}
 PEERS_IN_THREADS = {
     (kind, peer): f"postgres {MANY} threads, {kind}, against {peer}"
@@ -39,7 +42,7 @@ _schemas = count()
 
 def cases(plan: Plan) -> Cases:
     by_peers = (*PEERS.values(), *PEERS_IN_THREADS.values(), *IDEMKIT_TASKS.values())
-    names = (*ALONE.values(), *TASKS.values(), *THREADS.values(), *by_peers)
+    names = (*ALONE.values(), *TASKS.values(), PAIRS, *THREADS.values(), *by_peers)
     if not plan.wants(*names):
         return
     binaries = found_binaries()
@@ -52,10 +55,12 @@ def cases(plan: Plan) -> Cases:
         for kind, name in ALONE.items():
             pace = plan.effort.disk if kind == "fresh" else plan.effort.calls
             yield from _case(name, plan, pace, partial(alone, server.url, kind), partial(bare, server.url, kind))
+        callers = plan.effort.callers
         for kind, name in TASKS.items():
-            callers = plan.effort.callers
             ours, theirs = (partial(side, server.url, kind, callers) for side in (by_tasks, by_asyncpg))
             yield from _case(name, plan, plan.effort.crowd, ours, theirs)
+        replays, pairs = partial(by_tasks, server.url, "replay", callers), partial(by_pairs, server.url, callers)
+        yield from _case(PAIRS, plan, plan.effort.crowd, replays, pairs)
         for most, name in THREADS.items():
             number = min(most, plan.effort.callers)
             crowd, bares = partial(by_threads, server.url, number), partial(by_bare_threads, server.url, number)
@@ -185,10 +190,18 @@ def by_tasks(url: str, kind: str, callers: int) -> Iterator[Block]:
             runner.run(once.close())
 
 
+def by_asyncpg(url: str, kind: str, callers: int) -> AbstractContextManager[Block]:
+    return _by_asyncpg(url, kind, callers, "first" if kind == "replay" else "never")
+
+
+def by_pairs(url: str, callers: int) -> AbstractContextManager[Block]:
+    return _by_asyncpg(url, "replay", callers, "second")
+
+
 @contextmanager
-def by_asyncpg(url: str, kind: str, callers: int) -> Iterator[Block]:
+def _by_asyncpg(url: str, kind: str, callers: int, looks: bare_postgres.Looks) -> Iterator[Block]:
     with asyncio.Runner() as runner:
-        call, end = runner.run(bare_postgres.by_asyncpg(url, new_schema(url), work, callers, looks=kind == "replay"))
+        call, end = runner.run(bare_postgres.by_asyncpg(url, new_schema(url), work, callers, looks=looks))
         try:
             yield KINDS[kind](call, loop=partial(together, runner, callers))
         finally:
