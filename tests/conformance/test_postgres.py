@@ -16,7 +16,10 @@ from onceward.stores.postgres.wire import Wire
 from onceward.testing.clock import FakeClock
 from onceward.testing.conformance import StoreConformance, StoreFactory
 from onceward.testing.conformance.fencing import FencingChecks
+from onceward.testing.conformance.races import RaceChecks
 from onceward.testing.conformance.replies import ReplyChecks
+from onceward.testing.conformance.table import TableChecks
+from onceward.testing.conformance.windows import WindowChecks
 from tests.servers import pgbouncer, postgres
 from tests.servers.postgres import execute, past_the_store, schema_of
 
@@ -29,6 +32,12 @@ class InBatches(Table):
 
     async def _alone(self, wire: Wire, request: AnyRequest, now: int | None, deadline: float) -> Answer | None:
         return None
+
+
+class LooksFirst(Table):
+    """As if every claim came after many that only had to be looked up."""
+
+    often = 0
 
 
 class Hooks(StoreFactory):
@@ -86,3 +95,9 @@ class TestPostgresStoreOnItsOwnClock(Hooks, FencingChecks, ReplyChecks):
     """Nobody here knows what time it is: the server says."""
 
     fake_clock = False
+
+
+@pytest.mark.usefixtures("postgres")
+@pytest.mark.mission("B4")
+class TestPostgresStoreThatLooksFirst(Hooks, TableChecks, FencingChecks, ReplyChecks, WindowChecks, RaceChecks):
+    table = LooksFirst

@@ -22,6 +22,7 @@ from onceward.model.record import Complete, Verdict
 from onceward.ports import Filter, Order
 from onceward.stores import open_store
 from onceward.stores.postgres import PostgresStore
+from onceward.stores.postgres.table import Table
 from onceward.testing.conformance.stage import LEASE, id_of, wanting
 from onceward.worlds.aio import EventLoop
 from onceward.worlds.threads import Threads
@@ -368,6 +369,21 @@ def test_a_fresh_call_is_two_round_trips(store: PostgresStore, proxy: Proxy, sch
         for number in range(5):
             once.run(f"k{number}", lambda: None)
         assert proxy.exchanges - before == 10
+
+
+def test_after_many_replays_a_key_is_looked_up_first_which_costs_a_fresh_one_a_round_trip_once(
+    store: PostgresStore, proxy: Proxy, schema: str
+) -> None:
+    with Once(f"postgresql://postgres@127.0.0.1:{proxy.port}/postgres?schema={schema}", lease="60s") as once:
+        for _ in range(Table.often + 3):
+            once.run("known", lambda: "done")
+        before, position = proxy.exchanges, written()
+        for _ in range(5):
+            assert once.run("known", lambda: "again") == "done"
+        assert (proxy.exchanges - before, written() - position) == (5, 0)
+        before = proxy.exchanges
+        assert [once.run(key, lambda: "fresh") for key in ("a", "b")] == ["fresh", "fresh"]
+        assert proxy.exchanges - before == 1 + 2 + 2, "one look, two claims, two completions"
 
 
 def written() -> int:

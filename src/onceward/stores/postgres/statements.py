@@ -21,7 +21,7 @@ NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 BINARY: Final = 1
 _PARAMETER = re.compile(r"\$(\d+)::(\w+(?:\[\])?)")
 _NAMES: Final = ("claim", "claim_one", "complete", "complete_one",
-                 "renew", "read", "lock", "write", "delete", "purgeable", "counts", "sign",
+                 "renew", "read", "look", "look_one", "lock", "write", "delete", "purgeable", "counts", "sign",
                  "count_more", "purge_audit", "advise", "create_one", "notify",
                  "newest", "newest_look", "newest_hold", "newest_move", "newest_mark",
                  "newest_expire", "newest_entities", "newest_known", "counters", "counters_keep",
@@ -60,6 +60,8 @@ class Statements:
     complete_one: Statement
     renew: Statement
     read: Statement
+    look: Statement
+    look_one: Statement
     lock: Statement
     write: Statement
     delete: Statement

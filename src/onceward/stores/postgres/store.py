@@ -130,8 +130,8 @@ class PostgresStore(PostgresNewest, PostgresCounts, Grouping, Watchers):
             await self._tell([one.id for one in requests if not isinstance(one, ClaimRequest | Renewal)], deadline)
         return answers
 
-    async def _apply(self, turn: Turn, requests: Sequence[AnyRequest]) -> list[Answer]:
-        return await self._table.apply(turn.wire, requests, turn.now, turn.deadline)
+    def _apply(self, turn: Turn, requests: Sequence[AnyRequest]) -> Awaitable[list[Answer]]:
+        return self._table.apply(turn.wire, requests, turn.now, turn.deadline)
 
     async def settle(
         self, settlements: Sequence[AnySettlement], *, timeout: float, signed: Signature | None = None

@@ -9,7 +9,7 @@ What lost such a race asks again, with the record as it is by then.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Sequence
 from operator import attrgetter
 from struct import Struct
 from typing import Any, NamedTuple
@@ -17,21 +17,18 @@ from typing import Any, NamedTuple
 from onceward.errors import ConfigurationError, StoreUnavailable
 from onceward.model import transitions
 from onceward.model.cells import acquire_afresh
-from onceward.model.record import Answer, ClaimRequest, Complete, Record, Renewal, State, Validity, Verdict
+from onceward.model.record import Answer, ClaimRequest, Complete, Record, Renewal, State, Verdict
 from onceward.ports import AnyRequest
 from onceward.stores.sql import record_of
 
+from .batches import FITS, claim_values, complete_values, fits, renew_values, sorted_by_kind
 from .reading import Rows
 from .rows import columns_of, text_of
 from .statements import Statements
-from .values import LARGEST
 from .wire import Call, Wire
 
 OK = Verdict.OK
 FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.05  # seconds before what lost a race asks again
-FITS = LARGEST // 2
-"""A duration that can be added to any time without overflow."""
-
 Answers = dict[bytes, Answer]
 
 
@@ -60,6 +57,10 @@ def ids_of(requests: Sequence[AnyRequest]) -> list[bytes]:
 class Table:
     """The records in one schema. `now` is None where the server's clock decides."""
 
+    often = 32
+    """After so many claims in a row that only had to be looked up, the next ones are looked up first. A guess that
+    is wrong costs one look more, and is not made again before as many others were so."""
+
     def __init__(self, statements: Statements, salt: int) -> None:
         self.statements = statements
         self._salt = salt
@@ -71,12 +72,16 @@ class Table:
 
     async def apply(self, wire: Wire, requests: Sequence[AnyRequest], now: int | None, deadline: float) -> list[Answer]:
         """Claims, renewals and settlements, each for another key."""
+        answers: Answers = {}
+        if wire.met >= self.often:
+            await self._meet(wire, requests, answers, now, deadline)
+            if len(answers) == len(requests):
+                return [answers[request.id] for request in requests]
         if len(requests) == 1:
             answer = await self._alone(wire, requests[0], now, deadline)
             if answer is not None:
                 return [answer]
-        left = sorted(requests, key=_by_id)
-        answers: Answers = {}
+        left = sorted([request for request in requests if request.id not in answers], key=_by_id)
         pause = FIRST_PAUSE
         while True:
             sights = await self._look(wire, left, answers, now, deadline)
@@ -90,22 +95,39 @@ class Table:
             await wire.world.sleep(pause * (0.5 + wire.world.jitter() / 2))
             pause = min(pause * 2, LONGEST_PAUSE)
 
+    # ── where most of what is asked has been done before ────────────────────────────────────────────────────────
+
+    async def _meet(
+        self, wire: Wire, requests: Sequence[AnyRequest], answers: Answers, now: int | None, deadline: float
+    ) -> None:
+        """Answer what needs nothing but its record, by a statement that can only read: it costs half of a claim."""
+        claims = {request.id: request for request in requests if type(request) is ClaimRequest}
+        if len(claims) < len(requests):
+            wire.met = 0
+            return
+        if len(claims) == 1:
+            rows = await wire.rows(deadline, self.statements.look_one, now, requests[0].id)
+        else:
+            rows = await wire.rows(deadline, self.statements.look, now, list(claims))
+        for row in rows:
+            record = record_of(row[1:])
+            after, verdict = transitions.claim(record, claims[record.id], row[0])
+            if after is record:
+                answers[record.id] = Answer(verdict, record, row[0])
+        if len(answers) < len(requests):
+            wire.met = 0
+
     # ── what comes alone ────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _alone(self, wire: Wire, request: AnyRequest, now: int | None, deadline: float) -> Answer | None:
+    def _alone(
+        self, wire: Wire, request: AnyRequest, now: int | None, deadline: float
+    ) -> Coroutine[Any, Any, Answer | None]:
         """The answer, if a statement of the plainest kind can give it: most calls are such ones."""
         if type(request) is ClaimRequest and (request.lease is None or request.lease < FITS):
-            return await self._claim_alone(wire, request, now, deadline)
-        if type(request) is Complete and not request.note and _fits(request.validity):
-            validity = request.validity
-            rows = await wire.rows(
-                deadline, self.statements.complete_one, now, request.id, request.token, request.nonce, request.result,
-                request.digest, request.stored, validity.lasting, validity.until, validity.slide,
-            )  # fmt: skip
-            if rows:
-                [row] = rows
-                return Answer(OK, record_of(row[1:], request.result), row[0])
-        return None
+            return self._claim_alone(wire, request, now, deadline)
+        if type(request) is Complete and not request.note and fits(request.validity):
+            return self._complete_alone(wire, request, now, deadline)
+        return _nothing()
 
     async def _claim_alone(self, wire: Wire, request: ClaimRequest, now: int | None, deadline: float) -> Answer | None:
         [row] = await wire.rows(
@@ -115,13 +137,28 @@ class Table:
         )  # fmt: skip
         time_there, made, version = row[:3]
         if made:
+            wire.met = 0
             record, verdict = acquire_afresh(None, request, time_there)
             return Answer(verdict, record, time_there)
         if version is None:
             return None
         before = record_of(row[3:])
         record, verdict = transitions.claim(before, request, time_there)
-        return Answer(verdict, record, time_there) if record is before else None
+        if record is not before:
+            return None
+        wire.met += 1
+        return Answer(verdict, record, time_there)
+
+    async def _complete_alone(self, wire: Wire, request: Complete, now: int | None, deadline: float) -> Answer | None:
+        validity = request.validity
+        rows = await wire.rows(
+            deadline, self.statements.complete_one, now, request.id, request.token, request.nonce, request.result,
+            request.digest, request.stored, validity.lasting, validity.until, validity.slide,
+        )  # fmt: skip
+        if not rows:
+            return None
+        [row] = rows
+        return Answer(OK, record_of(row[1:], request.result), row[0])
 
     # ── one statement for each kind ─────────────────────────────────────────────────────────────────────────────
 
@@ -129,43 +166,27 @@ class Table:
         self, wire: Wire, requests: Sequence[AnyRequest], answers: Answers, now: int | None, deadline: float
     ) -> Sights:
         """Do what one statement can do, and see the records of the others."""
-        claims, completions, renewals, others = _sorted_by_kind(requests)
+        claims, completions, renewals, others = sorted_by_kind(requests)
         calls: list[Call] = []
         if claims:
-            calls.append((self.statements.claim, self._claim_values(claims, now)))
+            calls.append((self.statements.claim, claim_values(claims, now, [self.lock_of(one.id) for one in claims])))
         if completions:
-            calls.append((self.statements.complete, _complete_values(completions, now)))
+            calls.append((self.statements.complete, complete_values(completions, now)))
         if renewals:
-            calls.append((self.statements.renew, _renew_values(renewals, now)))
+            calls.append((self.statements.renew, renew_values(renewals, now)))
         if others:
             calls.append((self.statements.read, (now, [request.id for request in others])))
         replies = iter(await wire.run(deadline, *calls))
         sights: Sights = {}
         if claims:
-            _read_claims({request.id: request for request in claims}, next(replies), answers, sights)
+            met = _read_claims({request.id: request for request in claims}, next(replies), answers, sights)
+            wire.met = wire.met + met if met == len(claims) else 0
         for owners in (completions, renewals):
             if owners:
                 _read_owners({request.id: request for request in owners}, next(replies), answers, sights)
         if others:
             sights.update(seen(next(replies)))
         return sights
-
-    def _claim_values(self, claims: Sequence[ClaimRequest], now: int | None) -> list[Any]:
-        return [
-            now,
-            [one.id for one in claims],
-            [one.scope for one in claims],
-            [one.key for one in claims],
-            [one.nonce for one in claims],
-            [one.lease for one in claims],
-            [one.fingerprint for one in claims],
-            [text_of(one.arguments) for one in claims],
-            [one.after_crash._value_ for one in claims],
-            [one.max_attempts for one in claims],
-            [one.owner for one in claims],
-            [text_of(one.note) for one in claims],
-            [self.lock_of(one.id) for one in claims],
-        ]
 
     # ── and the rest of the table ───────────────────────────────────────────────────────────────────────────────
 
@@ -213,55 +234,13 @@ _RESULT = Record.__struct_fields__.index("result")
 _FIRST = Struct(">q").unpack_from  # 8 bytes of an id as a number
 
 
-def _sorted_by_kind(
-    requests: Iterable[AnyRequest],
-) -> tuple[list[ClaimRequest], list[Complete], list[Renewal], list[AnyRequest]]:
-    claims: list[ClaimRequest] = []
-    completions: list[Complete] = []
-    renewals: list[Renewal] = []
-    others: list[AnyRequest] = []
-    for request in requests:
-        if type(request) is ClaimRequest and (request.lease is None or request.lease < FITS):
-            claims.append(request)
-        elif type(request) is Complete and not request.note and _fits(request.validity):
-            completions.append(request)
-        elif type(request) is Renewal and not request.note and request.lease < FITS:
-            renewals.append(request)
-        else:
-            others.append(request)
-    return claims, completions, renewals, others
+async def _nothing() -> None:
+    """No statement of that kind."""
 
 
-def _fits(validity: Validity) -> bool:
-    return validity.lasting is None or validity.lasting < FITS
-
-
-def _complete_values(completions: Sequence[Complete], now: int | None) -> list[Any]:
-    return [
-        now,
-        [one.id for one in completions],
-        [one.token for one in completions],
-        [one.nonce for one in completions],
-        [one.result for one in completions],
-        [one.digest for one in completions],
-        [one.stored for one in completions],
-        [one.validity.lasting for one in completions],
-        [one.validity.until for one in completions],
-        [one.validity.slide for one in completions],
-    ]
-
-
-def _renew_values(renewals: Sequence[Renewal], now: int | None) -> list[Any]:
-    return [
-        now,
-        [one.id for one in renewals],
-        [one.token for one in renewals],
-        [one.nonce for one in renewals],
-        [one.lease for one in renewals],
-    ]
-
-
-def _read_claims(requests: dict[bytes, ClaimRequest], rows: Rows, answers: Answers, sights: Sights) -> None:
+def _read_claims(requests: dict[bytes, ClaimRequest], rows: Rows, answers: Answers, sights: Sights) -> int:
+    """How many of them were there, and stay as they are."""
+    met = 0
     for row in rows:
         now, id, made, free, version = row[:5]
         request = requests[id]
@@ -273,10 +252,12 @@ def _read_claims(requests: dict[bytes, ClaimRequest], rows: Rows, answers: Answe
             record, verdict = transitions.claim(before, request, now)
             if record is before:
                 answers[id] = Answer(verdict, record, now)
+                met += 1
             else:  # the rest of the table
                 sights[id] = Sight(before, version, now)
         elif not free:
             answers[id] = Answer(Verdict.RUNNING, elsewhere(request), now)
+    return met
 
 
 def _read_owners(requests: dict[bytes, Any], rows: Rows, answers: Answers, sights: Sights) -> None:
