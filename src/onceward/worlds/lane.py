@@ -63,15 +63,16 @@ class Queue(Generic[W]):
 
     def first(self) -> W | None:
         """Whose turn it is; None if nobody waits."""
-        while True:
+        while self._waiting:
             try:
                 one = self._waiting[0]
-            except IndexError:
-                return None
+            except IndexError:  # somebody else took it
+                break
             if not one.left:
                 return one
             with suppress(ValueError):  # not `popleft`: if somebody else took it, that would drop the next one
                 self._waiting.remove(one)
+        return None
 
     def take(self, most: int = MOST, taker: Waiting | None = None) -> list[W]:
         """What goes with the next call. A request that is too large for any batch goes alone.

@@ -149,8 +149,10 @@ class ThreadLane:
                 heir.wake()
                 return
             self._holder = 0
-            with suppress(RuntimeError):  # it was handed on already
+            try:  # noqa: SIM105 (a context of its own for everybody who comes by here would be felt)
                 self._baton.release()
+            except RuntimeError:  # it was handed on already
+                pass
             if self._queue.first() is None or not self._baton.acquire(blocking=False):
                 return  # else somebody came between the look and the release
 

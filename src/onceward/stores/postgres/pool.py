@@ -30,7 +30,7 @@ SINCE_14 = 140_000
 
 
 class Slot:
-    """One of the connections that there may be. Whoever has it is counted for as long as it lives."""
+    """One of the connections that there may be. It is counted for as long as it lives, whoever has it."""
 
     __slots__ = ("__weakref__",)
 
@@ -53,21 +53,22 @@ class Pool:
     def forget(self) -> None:
         """In the child of a fork: the connections belong to the parent, and libpq is not to say goodbye on them."""
         self._idle: list[Wire] = []
-        self._lent: weakref.WeakSet[Slot] = weakref.WeakSet()
+        self._slots: weakref.WeakSet[Slot] = weakref.WeakSet()
         self._waiting: deque[Gate] = deque()
         self._lock = threading.RLock()  # a signal handler may come back in; what it finds is never half done
 
     async def lend(self, world: World, deadline: float) -> Wire:
         while True:
+            slot = gate = None
             with self._lock:
                 if self._closed:
                     raise StoreUnavailable(f"{self._name} is not open", hint="open the store first, and close it last")
                 wire = self._idle.pop() if self._idle else None
-                slot = Slot()
-                gate = world.gate() if wire is None and len(self._lent) >= self._size else None
-                if gate is None:
-                    self._lent.add(slot)
-                else:
+                if wire is None and len(self._slots) < self._size:
+                    slot = Slot()
+                    self._slots.add(slot)
+                elif wire is None:
+                    gate = world.gate()
                     self._waiting.append(gate)
             if gate is not None:
                 await self._queue(gate, deadline)
@@ -78,10 +79,11 @@ class Pool:
                 except BaseException:
                     self._free(slot)
                     raise
+                wire.slot = slot
             elif not wire.is_sound():
-                self._lost(wire, slot)
+                self._lost(wire)
                 continue
-            wire.world, wire.slot = world, slot
+            wire.world = world
             return wire
 
     async def _queue(self, gate: Gate, deadline: float) -> None:
@@ -106,13 +108,20 @@ class Pool:
             if wire.pgconn.status != OK:
                 self._tell(StoreUnavailable(wire.pgconn.get_error_message().strip()))
             wire.close()
-        self._free(wire.slot)
+            self._free(wire.slot)
+        elif self._waiting:
+            self._call_next()
 
     def _free(self, slot: object) -> None:
-        """Somebody else may have a connection now."""
+        """A connection less."""
         with self._lock:
             if isinstance(slot, Slot):
-                self._lent.discard(slot)
+                self._slots.discard(slot)
+        self._call_next()
+
+    def _call_next(self) -> None:
+        """Somebody else may have a connection now."""
+        with self._lock:
             next_one = self._waiting.popleft() if self._waiting else None
         if next_one is not None:
             next_one.open()
@@ -166,10 +175,10 @@ class Pool:
                 with suppress(Refused):
                     await wire.command(NOTICES_CLOSING, deadline)
 
-    def _lost(self, wire: Wire, slot: Slot) -> None:
-        self._lent.discard(slot)
+    def _lost(self, wire: Wire) -> None:
         self._tell(StoreUnavailable(wire.pgconn.get_error_message().strip()))
         wire.close()
+        self._free(wire.slot)
 
     def _tell(self, error: Exception) -> None:
         """Once an outage."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+from operator import itemgetter
 from typing import Any, Final
 
 from psycopg import pq
@@ -42,7 +44,7 @@ _ADAPTERS: Final = _adapters()
 class Reader:
     """Reads the rows of one statement on one connection."""
 
-    __slots__ = ("_load", "_texts", "width")
+    __slots__ = ("_load", "_texts", "_texts_of", "width")
 
     def __init__(self, result: PGresult) -> None:
         types = [result.ftype(column) for column in range(result.nfields)]
@@ -54,14 +56,17 @@ class Reader:
         self._load = Transformer(_ADAPTERS)
         self._load.set_loader_types(types, pq.Format.BINARY)
         self._texts = [column for column, kind in enumerate(types) if kind == OIDS["text"]]
+        alone = [slice(column, column + 1) for column in self._texts]  # of one column, too, a tuple is what is got
+        self._texts_of = itemgetter(*(self._texts if len(self._texts) > 1 else alone)) if alone else None
 
     def rows(self, result: PGresult) -> Rows:
         load = self._load
         load.set_pgresult(result, set_loaders=False)
         rows: Rows = load.load_rows(0, result.ntuples, tuple)
         load.set_pgresult(None, set_loaders=False)  # it may be large
-        for column in self._texts:
-            if not "".join([row[column] or "" for row in rows]).isascii():
+        if self._texts_of is not None:
+            texts = chain.from_iterable(map(self._texts_of, rows))
+            if not "".join(filter(None, texts)).isascii():
                 return [self._unescaped(row) for row in rows]
         return rows
 

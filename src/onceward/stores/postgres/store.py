@@ -123,7 +123,8 @@ class PostgresStore(PostgresNewest, PostgresCounts, Grouping, Watchers):
 
     async def send(self, requests: Sequence[AnyRequest], timeout: float) -> list[Answer]:
         """Claims, renewals and settlements, in one transaction."""
-        ids_of(requests)
+        if len(requests) > 1:
+            ids_of(requests)
         deadline = time.monotonic() + timeout
         answers = await self._with(deadline, self._apply, requests)
         if self._waiting or self._listener is not None:

@@ -39,7 +39,7 @@ class Wire:
     """False behind a pooler that hands each transaction to another server connection."""
 
     slot: object = None
-    """What counts it, while it is lent."""
+    """What counts it."""
 
     met = 0
     """How many claims in a row found a record that answered them. A guess about the next, and no more than that."""
