@@ -5,6 +5,7 @@ Nothing is imported here: whoever hands over such an object has its library load
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from onceward.errors import ConfigurationError
@@ -12,6 +13,9 @@ from onceward.ports import World
 
 TO_BEGIN = "SELECT 1"
 """Wrappers begin a transaction with the first statement that they see."""
+
+
+OVER, ANEW = "the transaction that was joined here is over", "open a block of within() in each transaction"
 
 
 def is_async_wrapper(connection: Any) -> bool:
@@ -36,14 +40,26 @@ def driver_connection(connection: Any, world: World) -> Any:
     return connection
 
 
-async def awaited_driver_connection(connection: Any) -> Any:
-    """As above, for SQLAlchemy's async wrappers."""
+def still_lent(connection: Any) -> Callable[[], bool]:
+    """Asks whether the wrapper still has what it was joined with: after its end a pool lends that to somebody else."""
+    if _of(connection, "sqlalchemy."):
+        theirs = connection.connection() if hasattr(connection, "get_bind") else connection
+        return lambda: not (theirs.closed or theirs.invalidated)
+    if _of(connection, "django."):
+        own = connection.connection
+        return lambda: connection.connection is own
+    return lambda: True
+
+
+async def awaited_driver_connection(connection: Any) -> tuple[Any, Callable[[], bool]]:
+    """As the two above, for SQLAlchemy's async wrappers."""
     if hasattr(connection, "get_raw_connection"):
         theirs = connection
     else:
         theirs = await connection.connection()
     await theirs.exec_driver_sql(TO_BEGIN)
-    return (await theirs.get_raw_connection()).driver_connection
+    own = (await theirs.get_raw_connection()).driver_connection
+    return own, still_lent(theirs)
 
 
 def block_of(connection: Any) -> str:
