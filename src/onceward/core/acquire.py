@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from onceward.errors import ClaimError, Reentrant, StoreError, VersionSkew
+from onceward.errors import ClaimError, Reentrant, ResultError, StoreError, VersionSkew
 from onceward.model.cells import used_up
 from onceward.model.fingerprint import differing
 from onceward.model.outcome import Failed, Mismatch, Outcome, Parked, Running
@@ -183,7 +183,10 @@ async def _outcome(engine: Engine, job: Job, answer: Answer, *, waited: bool) ->
         case Verdict.REPLAY:
             value = None
             if record.result is not None and job.policy.store_result:
-                value = await engine.decode(job.codec, record.result, record.id)
+                try:
+                    value = await engine.decode(job.codec, record.result, record.id)
+                except ResultError as error:
+                    raise error.of(text) from error.__cause__
             outcome = replayed(job, record, value)
             return outcome if outcome.stored else replace(outcome, unstored=why(record.note))
         case Verdict.RUNNING:
