@@ -12,6 +12,7 @@ from types import FrameType
 from msgspec import json
 from msgspec.structs import replace
 
+from onceward.cli.settings import masked
 from onceward.client import Once
 from onceward.errors import ConfigurationError, OncewardError, StoreUnavailable
 
@@ -55,7 +56,8 @@ def main(system: str, arguments: Sequence[str] = (), plan: Plan | None = None) -
         print("\ninterrupted: nothing was audited", file=sys.stderr)
         return INTERRUPTED
     if as_json:
-        print(json.encode(run).decode())
+        shown = replace(run, plan=replace(run.plan, store=masked(run.plan.store)))
+        print(json.encode(shown).decode())
     else:
         board.finish(found.name, run)
         print()
