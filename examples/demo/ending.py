@@ -51,7 +51,7 @@ def _guarded(runs: Sequence[Run], took: float) -> list[str]:
     return [
         f"In {took:.0f} s: {events} events, {total('delivered')} deliveries, {effects} effects: none twice, none lost.",
         f"Workers killed: {total('killed')}, {total('redelivered')} of them in the middle of a delivery.",
-        f"Workers paused for longer than their lease, so that others took over before they came back: {total('paused')}.",
+        f"Workers paused until others could take over, and then continued: {total('paused')}.",
         f"Work finished by whoever took over: {total('taken_over')}.",
         "What is counted and not promised, nobody can have once: a worker may die or sleep between the",
         "call and the note of it. Which promise holds where: docs/explain/promises.md.",

@@ -1,4 +1,4 @@
-"""The documents in a storm: delivered twice and more, renamed each time, by workers that are killed or paused; then counted."""
+"""The documents in a storm: delivered twice and more, renamed each time, to workers that die or sleep; then counted."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Outreach in a storm: `python -m examples.outreach storm [--seconds 20] [--store URL] [--unguarded]`.
 
-Prospects, replies, invoices and runs of cron arrive several times and out of order, at workers that are killed or paused. Then
+Prospects, replies, invoices and runs of cron arrive several times and out of order, at workers that die or sleep. Then
 what the mail server, the bank and the pager have really got is counted, and the rows.
 """
 

@@ -96,7 +96,7 @@ def test_a_terminal_gets_one_table_that_is_drawn_over(monkeypatch: pytest.Monkey
     monkeypatch.delenv("NO_COLOR", raising=False)
     said = drawn(monkeypatch)
     first, second = said.split("\x1b[4F")
-    assert "delivered executed replayed stale taken over killed effects duplicates lost" in first
+    assert "delivered executed replayed stale taken over killed paused effects duplicates lost" in first
     assert "▶\x1b[0m \x1b[1morders" in first
     assert "█" in first
     assert first.count("\n") == second.count("\n") == 4
