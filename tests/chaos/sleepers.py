@@ -11,13 +11,20 @@ import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
 
 from onceward import AlreadyDone, AlreadyRunning, Claim, LeaseLost, Once
+from onceward.core.held import Held
+from onceward.model import transitions
+from onceward.model.record import Record, Verdict
 from onceward.testing.storm import Answer, Event, Setting
 from tests.chaos.orders import BUSY, WAIT, Orders, database
 
 FIRST = "order-1"
 LOOK = 0.01
+BEGUN = "begun"  # a file: somebody is in the middle of it
 
 
 def is_charged(path: Path) -> bool:
@@ -40,6 +47,7 @@ class Fenced(Orders):
             try:
                 with once.claim(event.id, name="charge", payload=event.body) as claim:
                     while event.id == FIRST and claim.attempt == 1 and not is_charged(path):
+                        path.with_name(BEGUN).touch()
                         time.sleep(LOOK)
                     with connection:
                         connection.execute("BEGIN IMMEDIATE")
@@ -67,4 +75,30 @@ class Unfenced(Fenced):
             claim.complete_in(connection, "charged")
 
 
-FENCED, UNFENCED = Fenced(), Unfenced()
+class Unaware(Fenced):
+    """Its own clock does not tell it, as if it had been stopped right behind its last look: only the token is left."""
+
+    name = "unaware"
+
+    def worker(self, setting: Setting) -> Callable[[Event], Answer]:
+        Held.check = lambda self: None  # type: ignore[method-assign]  # in this process, which is a worker's
+        return super().worker(setting)
+
+
+class Tokenless(Unaware):
+    """Broken: its store completes for anybody, whatever the token."""
+
+    name = "tokenless"
+
+    def worker(self, setting: Setting) -> Callable[[Event], Answer]:
+        settle = transitions.settle
+
+        def for_anybody(record: Record | None, request: Any, now: int) -> tuple[Record | None, Verdict]:
+            owned = replace(request, token=record.token, nonce=record.nonce) if record else request
+            return settle(record, owned, now)
+
+        transitions.settle = for_anybody
+        return super().worker(setting)
+
+
+FENCED, UNFENCED, UNAWARE, TOKENLESS = Fenced(), Unfenced(), Unaware(), Tokenless()

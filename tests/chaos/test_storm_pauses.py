@@ -15,7 +15,7 @@ from onceward.testing.storm import Audit, Plan, Run, storm
 from onceward.testing.storm.plan import BEYOND, LATEST_PAUSE, Kill, Pause, planned_kills, planned_pauses
 from onceward.testing.storm.process import Worker
 from tests.chaos.processes import await_that, family, is_alive, state_of
-from tests.chaos.sleepers import is_charged
+from tests.chaos.sleepers import BEGUN, is_charged
 
 ROOT = Path(__file__).resolve().parents[2]
 TOO_LONG = 60.0
@@ -46,38 +46,46 @@ def struck(
 ) -> Run:
     """The first worker is hit in the middle of the first order; a paused one goes on when somebody else is through."""
     kills, pauses = ([Kill(0.1, 0, THE_FIRST)], []) if kill else ([], [Pause(0.1, 0, THE_FIRST, 0.1)])
-    time_is_over = Worker.is_over
+    time_is_over, can_be_hit = Worker.is_over, vars(Worker)["can_be_hit"].fget
 
     def taken_over(worker: Worker, now: float) -> bool:
         return time_is_over(worker, now) and is_charged(folder / "orders.db")
 
+    def has_begun(worker: Worker) -> bool:
+        return can_be_hit(worker) and (folder / BEGUN).exists()
+
     monkeypatch.setattr("onceward.testing.storm.strikes.planned_kills", lambda _plan: kills)
     monkeypatch.setattr("onceward.testing.storm.strikes.planned_pauses", lambda _plan: pauses)
+    monkeypatch.setattr(Worker, "can_be_hit", property(has_begun))
     monkeypatch.setattr(Worker, "is_over", is_over or taken_over)
     plan = Plan(deliveries=30, workers=2, duplicates=0, reorder=0, folder=str(folder))
     return storm(f"tests.chaos.sleepers:{name}", plan)
 
 
 @pytest.mark.fault("F31", "F71")
+@pytest.mark.parametrize(("name", "told"), [("FENCED", ("LeaseLost", "LeaseOverdue")), ("UNAWARE", "LeaseLost")])
 def test_whoever_was_replaced_while_it_was_paused_writes_nothing_more(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, told: str | tuple[str, ...]
 ) -> None:
-    run = struck(monkeypatch, tmp_path, "FENCED")
+    """Its own clock tells it, or the store does, by its token."""
+    run = struck(monkeypatch, tmp_path, name)
     assert run.audit == Audit(expected=30, effects=30, duplicates=[], lost=[], wrong=[])
     assert (run.score.paused, run.score.killed, run.score.taken_over, run.score.acknowledged) == (1, 0, 1, 30)
     assert run.score.failed == 1, "the late one was told so"
-    assert run.score.complaint.startswith(("LeaseLost", "LeaseOverdue")), "by the store, or by its own clock"
+    assert run.score.complaint.startswith(told)
 
 
+@pytest.mark.parametrize("name", ["UNFENCED", "TOKENLESS"])
 def test_a_row_that_is_not_fenced_is_there_twice_and_the_audit_names_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
 ) -> None:
-    run = struck(monkeypatch, tmp_path, "UNFENCED")
+    run = struck(monkeypatch, tmp_path, name)
     assert list(run.audit.duplicates) == ["order-1"], run
 
 
-def test_kills_alone_would_not_have_shown_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    run = struck(monkeypatch, tmp_path, "UNFENCED", kill=True)
+@pytest.mark.parametrize("name", ["UNFENCED", "TOKENLESS"])
+def test_kills_alone_would_not_have_shown_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
+    run = struck(monkeypatch, tmp_path, name, kill=True)
     assert run.audit.passed, run
     assert (run.score.killed, run.score.taken_over) == (1, 1)
 
