@@ -160,5 +160,9 @@ def test_nobody_stays_paused_when_the_storm_is_interrupted_or_killed(
     begun = family(supervisor.pid)
     assert len(begun) == 3
     supervisor.send_signal(number)
-    supervisor.communicate(timeout=TOO_LONG)
-    await_that(lambda: not any(map(is_alive, begun)), "nobody outlives the supervisor")
+    try:
+        supervisor.communicate(timeout=TOO_LONG)
+        await_that(lambda: not any(map(is_alive, begun)), "nobody outlives the supervisor")
+    finally:
+        for left in filter(is_alive, begun):
+            os.kill(left, signal.SIGKILL)
