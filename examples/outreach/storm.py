@@ -1,6 +1,6 @@
 """Outreach in a storm: `python -m examples.outreach storm [--seconds 20] [--store URL] [--unguarded]`.
 
-Prospects, replies, invoices and runs of cron arrive several times and out of order, at workers that are killed. Then
+Prospects, replies, invoices and runs of cron arrive several times and out of order, at workers that die or sleep. Then
 what the mail server, the bank and the pager have really got is counted, and the rows.
 """
 
@@ -131,7 +131,7 @@ class Storm:
         found = data.rows("SELECT count(*) FROM enrichments WHERE found IS NOT NULL")[0][0]
         counted = {
             "look-ups": looked_up,
-            "look-ups wasted by kills": looked_up - found,
+            "look-ups wasted by kills and pauses": looked_up - found,
             "requests to the bank and the pager": requests,
             "rows of replies without a Message-ID": data.rows(NAMELESS)[0][0],
         }

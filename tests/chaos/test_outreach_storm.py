@@ -15,10 +15,10 @@ SYSTEM = "examples.outreach.storm:SYSTEM"
 @pytest.mark.mission("C1", "C3", "C4", "C6", "C8", "C10")
 @pytest.mark.fault("F30", "F31")
 def test_every_mail_reply_charge_and_run_happens_once_although_workers_are_killed() -> None:
-    run = storm(SYSTEM, Plan(deliveries=80, workers=3, kills=3))
+    run = storm(SYSTEM, Plan(deliveries=80, workers=3, kills=3, pauses=1))
     assert run.audit.passed, run.audit
     assert run.audit.effects == run.audit.expected > 30
-    assert run.score.killed == 3
+    assert (run.score.killed, run.score.paused) == (3, 1)
 
 
 @pytest.mark.mission("C1", "C3", "C4", "C6", "C8", "C10")
