@@ -128,9 +128,9 @@ def test_a_handler_that_closes_the_connection_is_told_so(
             raise ValueError
         return "value"
 
-    with pytest.raises(ClaimError, match="was ended inside the handler") as caught:
-        with within(sqlite_face, connection) as tx:
-            tx.run("k", closes)
+    told = pytest.raises(ClaimError, match="was ended inside the handler")
+    with told as caught, within(sqlite_face, connection) as tx:
+        tx.run("k", closes)
     assert isinstance(caught.value.__cause__, ValueError) is (then == "raises")
     assert rows(sqlite_face) == (["written"] if then == "committed" else [])
     if then == "committed":

@@ -7,7 +7,7 @@ import pytest
 from onceward import ConfigurationError, Once
 from onceward.stores.postgres import url as postgres_url
 
-SECRET = "SE%ZZCRET"  # noqa: S105 (made up)
+SECRET = "SE%ZZCRET"
 
 
 @pytest.mark.parametrize(

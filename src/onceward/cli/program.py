@@ -151,6 +151,8 @@ APP = flag("--app", metavar="APP", help="The app that the key belongs to.  [defa
 TENANT = flag("--tenant", metavar="TENANT", help="Whose key it is, where tenants share a store.")
 SCOPE = flag("--scope", metavar="SCOPE", help="Only this scope: app/operation or app/operation@tenant.")
 
+HOW_MANY = click.IntRange(1, 1_000_000_000)  # more than that no store can count to
+
 PEOPLE = click.option(
     "--people",
     "--into",

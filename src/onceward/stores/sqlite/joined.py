@@ -112,7 +112,7 @@ class SQLiteJoined:
     number: str | None = None  # SQLite remembers no transactions: what is in the file was committed
 
     def __init__(
-        self, connection: Connection, world: World, clock: Clock, name: str, block: str, lent: Callable[[], bool]
+        self, connection: Connection, world: World, clock: Clock, name: str, *, block: str, lent: Callable[[], bool]
     ) -> None:
         self._connection = connection
         self._lent = lent

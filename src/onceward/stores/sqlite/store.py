@@ -178,7 +178,8 @@ class SQLiteStore(SQLiteNewest, SQLiteCounts, Grouping, Watchers):
             )
         own = driver_connection(connection, world)
         check_connection(own, self._link.file, self.name)
-        return SQLiteJoined(own, world, self._clock, self.name, block_of(connection), still_lent(connection))
+        block, lent = block_of(connection), still_lent(connection)
+        return SQLiteJoined(own, world, self._clock, self.name, block=block, lent=lent)
 
     # ── the same, blocking, with the connection in hand ─────────────────────────────────────────────────────────
 
