@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy
 from django.conf import settings
 from django.db import connections, transaction
-from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy.orm import Session, registry, sessionmaker
 from sqlalchemy.pool import NullPool, QueuePool
 
 from onceward import AsyncOnce, ClaimError, ConfigurationError, Once, State
@@ -272,3 +272,54 @@ def test_a_block_whose_session_was_given_back_touches_nothing_more(
                 tx.run("k", effect_of(session, table, "mine"))
             assert not is_in_transaction(other)
     assert once.read("k") is None
+
+
+# ── what a Session has in hand and has not sent ──
+
+
+@pytest.mark.mission("A1")
+def test_rows_that_a_session_had_not_sent_yet_share_the_fate_of_the_job_that_added_them(
+    one_for_all: tuple[Once, sqlalchemy.Engine, str],
+) -> None:
+    once, made, table = one_for_all
+    word_of = mapped(table)
+
+    def fails(session: Session) -> None:
+        session.add(word_of(word="of the job that failed"))
+        raise Stop
+
+    with sessionmaker(made).begin() as session, once.using(fingerprint="none").within(session) as tx:
+        session.add(word_of(word="before"))
+        assert tx.outcome("fails", fails, session).kind == "failed"
+        assert tx.outcome("works", lambda: session.add(word_of(word="of the job that worked"))).kind == "executed"
+    with made.connect() as connection:
+        found = connection.execute(sqlalchemy.text(f"SELECT word FROM {table} ORDER BY word"))
+        assert [row.word for row in found] == ["before", "of the job that worked"]
+
+
+@pytest.mark.mission("A1")
+def test_a_row_that_the_database_refuses_fails_the_job_that_added_it_and_not_the_commit(
+    one_for_all: tuple[Once, sqlalchemy.Engine, str],
+) -> None:
+    once, made, table = one_for_all
+    word_of = mapped(table)
+    with made.begin() as connection:
+        connection.execute(sqlalchemy.text(f"CREATE UNIQUE INDEX once_each ON {table} (word)"))
+    with sessionmaker(made).begin() as session, once.within(session) as tx:
+        session.add(word_of(word="taken"))
+        assert tx.outcome("k", lambda: session.add(word_of(word="taken"))).kind == "failed"
+    assert once.read("k") is None
+
+
+def mapped(table: str) -> Any:
+    """A class of the user's own on that table."""
+    schema, _, name = table.replace('"', "").rpartition(".")
+    columns = sqlalchemy.Column("word", sqlalchemy.Text, primary_key=True)
+    one = sqlalchemy.Table(name, sqlalchemy.MetaData(), columns, schema=schema or None)
+
+    class Word:
+        def __init__(self, word: str) -> None:
+            self.word = word
+
+    registry().map_imperatively(Word, one)
+    return Word

@@ -51,6 +51,51 @@ def still_lent(connection: Any) -> Callable[[], bool]:
     return lambda: True
 
 
+class Unsent:
+    """What a Session of SQLAlchemy has in hand and not yet sent: a savepoint that it knows nothing of misses that.
+
+    So the caller's rows are sent before our savepoint, and the handler's are kept or undone with a nested transaction.
+    """
+
+    def __init__(self, connection: Any) -> None:
+        self._session = connection if hasattr(connection, "begin_nested") and hasattr(connection, "flush") else None
+        self._awaits = is_async_wrapper(connection)
+        self._nested: list[Any] = []
+
+    async def send(self) -> None:
+        if self._session is not None:
+            await self._done(self._session.flush())
+
+    async def begin(self) -> None:
+        if self._session is not None:
+            nested = self._session.begin_nested()
+            await self._done(nested)
+            self._nested.append(nested)
+
+    async def keep(self) -> None:
+        """If it fails, it can still be undone."""
+        if self._nested:
+            if self._nested[-1].is_active:
+                await self._done(self._nested[-1].commit())
+            self._nested.pop()
+
+    async def undo(self) -> None:
+        if self._nested and self._stands(nested := self._nested.pop()):
+            await self._done(nested.rollback())
+
+    def _stands(self, nested: Any) -> bool:
+        """A flush that failed leaves it inactive, but in place; a Session that has ended its transaction does not."""
+        session, one = (
+            getattr(self._session, "sync_session", self._session),
+            getattr(nested, "sync_transaction", nested),
+        )
+        return one is not None and (one.is_active or session.get_nested_transaction() is one)
+
+    async def _done(self, call: Any) -> None:
+        if self._awaits:
+            await call
+
+
 async def awaited_driver_connection(connection: Any) -> tuple[Any, Callable[[], bool]]:
     """As the two above, for SQLAlchemy's async wrappers."""
     if hasattr(connection, "get_raw_connection"):

@@ -20,6 +20,7 @@ from onceward.ports import AnyRequest, AnySettlement, World
 from onceward.stores.callers import (
     ANEW,
     OVER,
+    Unsent,
     awaited_driver_connection,
     block_of,
     driver_connection,
@@ -70,6 +71,7 @@ class PostgresJoined:
         self, connection: Any, world: World, table: Table, home: tuple[Any, ...], now: Callable[[], int | None]
     ) -> None:
         self._given = connection
+        self._unsent = Unsent(connection)
         self.block = block_of(connection)
         self._world = world
         self._table = table
@@ -109,10 +111,12 @@ class PostgresJoined:
 
         async def work() -> None:
             await self._enter_same(deadline)
+            await self._unsent.send()
             await (await self._connected()).command(f"SAVEPOINT {point}", deadline)
+            self._points.append(point)
+            await self._unsent.begin()
 
         await self._explained(work())
-        self._points.append(point)
 
     async def keep(self) -> bool:
         """If it fails, the point is still there to return to."""
@@ -120,6 +124,7 @@ class PostgresJoined:
         if not await self._is_same():
             self._points.pop()
             return False
+        await self._unsent.keep()
         there = await self._explained(self._end(f"RELEASE SAVEPOINT {point}"))
         self._points.pop()
         return there
@@ -128,6 +133,7 @@ class PostgresJoined:
         point = self._points.pop()
         if not await self._is_same(spoilt=True):
             return False
+        await self._unsent.undo()
         back = f"ROLLBACK TO SAVEPOINT {point}"
         return await self._explained(self._end(back)) and await self._explained(self._end(f"RELEASE SAVEPOINT {point}"))
 

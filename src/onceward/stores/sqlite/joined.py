@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -15,7 +15,7 @@ from onceward.model import transitions
 from onceward.model.newest import Delivery, Keep, Ruled, Standing
 from onceward.model.record import Answer, ClaimRequest, Renewal
 from onceward.ports import AnySettlement, Clock, World
-from onceward.stores.callers import ANEW, OVER
+from onceward.stores.callers import ANEW, OVER, Unsent, still_lent
 
 from . import faults, newest
 from .table import THEIRS, Change, Request, ids_of, judge, write
@@ -112,10 +112,11 @@ class SQLiteJoined:
     number: str | None = None  # SQLite remembers no transactions: what is in the file was committed
 
     def __init__(
-        self, connection: Connection, world: World, clock: Clock, name: str, *, block: str, lent: Callable[[], bool]
+        self, connection: Connection, world: World, clock: Clock, name: str, *, block: str, given: Any
     ) -> None:
         self._connection = connection
-        self._lent = lent
+        self._lent = still_lent(given)
+        self._unsent = Unsent(given)
         self.block = block
         self._world = world
         self._clock = clock
@@ -169,19 +170,25 @@ class SQLiteJoined:
 
     async def begin(self, *, timeout: float) -> None:
         await self._take_write_lock(timeout)  # a savepoint outside of a transaction would commit when it ends
+        await self._unsent.send()
         point = f"onceward_{next(_savepoints)}"
         self._execute(f"SAVEPOINT {point}")
         self._points.append(point)
+        await self._unsent.begin()
 
     async def keep(self) -> bool:
         """If it fails, the point is still there to return to."""
         point = self._points[-1]
+        if self._in_transaction():
+            await self._unsent.keep()
         there = self._end(point, f"RELEASE {point}")
         self._points.pop()
         return there
 
     async def undo(self) -> bool:
         point = self._points.pop()
+        if self._in_transaction():
+            await self._unsent.undo()
         return self._end(point, f"ROLLBACK TO {point}", f"RELEASE {point}")
 
     async def abandon(self) -> bool:

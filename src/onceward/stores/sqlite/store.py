@@ -17,7 +17,7 @@ from onceward.model import transitions
 from onceward.model.audit import AuditEntry, AuditFilter, Signature, purge_entry
 from onceward.model.record import Answer, ClaimRequest, Done, Record, Renewal, Seen, State, Verdict
 from onceward.ports import AnyRequest, AnySettlement, Clock, Filter, Order, Page, Schema, World
-from onceward.stores.callers import block_of, driver_connection, still_lent
+from onceward.stores.callers import block_of, driver_connection
 from onceward.stores.clock import WallClock
 from onceward.stores.grouping import Grouping
 from onceward.stores.watchers import Watchers
@@ -178,8 +178,7 @@ class SQLiteStore(SQLiteNewest, SQLiteCounts, Grouping, Watchers):
             )
         own = driver_connection(connection, world)
         check_connection(own, self._link.file, self.name)
-        block, lent = block_of(connection), still_lent(connection)
-        return SQLiteJoined(own, world, self._clock, self.name, block=block, lent=lent)
+        return SQLiteJoined(own, world, self._clock, self.name, block=block_of(connection), given=connection)
 
     # ── the same, blocking, with the connection in hand ─────────────────────────────────────────────────────────
 
