@@ -34,7 +34,7 @@ from onceward.worlds import counters as writing
 from tests.faces import Face
 from tests.faulty import FaultyStore, Wire
 from tests.integration.joined_block import users_connection, within
-from tests.integration.test_faults_process import in_a_forked_child
+from tests.integration.processes import in_a_forked_child
 
 
 def counted(face: Face) -> dict[str, int]:
