@@ -41,7 +41,7 @@ async def test_an_event_loop_that_is_blocked_for_longer_than_the_lease_keeps_its
             thread.join()
             return "done"
 
-        blocking.__qualname__ = work.__qualname__
+        blocking.__module__, blocking.__qualname__ = work.__module__, work.__qualname__
         outcome = await once.outcome("order 7", blocking)
         assert set(seen) == {"running"}
         assert (outcome.kind, outcome.attempt) == ("executed", 1)
