@@ -15,7 +15,7 @@ from onceward import deleted as gone
 from onceward.stores.postgres import PostgresStore
 from onceward.stores.postgres.newest import Batch
 from tests.integration.postgres_connections import ASYNC, BLOCKING, LEVELS, effects, with_psycopg, write, write_async
-from tests.integration.test_state import at
+from tests.integration.trucks import at
 from tests.integration.trucks_on_postgres import WEEK, Stop, _quiet, count, once, store, trucks
 from tests.servers.postgres import URL, execute
 

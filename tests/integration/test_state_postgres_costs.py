@@ -17,7 +17,7 @@ from onceward.stores.postgres.statements import statements
 from onceward.stores.postgres.wire import Wire
 from onceward.testing import FakeClock
 from tests.integration.postgres_connections import make_effects, with_psycopg
-from tests.integration.test_state import at
+from tests.integration.trucks import at
 from tests.integration.trucks_on_postgres import _quiet, another, count, once, store, trucks
 from tests.servers.postgres import URL, execute
 

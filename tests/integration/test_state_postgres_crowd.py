@@ -19,8 +19,8 @@ from onceward import Failed, Once, Ordering, VersionSkew
 from onceward.stores.postgres import newest
 from onceward.stores.postgres import store as postgres_store
 from onceward.stores.postgres.newest import Batch
-from tests.integration.test_state import HISTORY, at, current
 from tests.integration.test_state_postgres_costs import END, sent
+from tests.integration.trucks import HISTORY, at, current
 from tests.integration.trucks_on_postgres import _quiet, another, count, once, store, trucks
 from tests.servers.postgres import URL, execute
 
