@@ -137,6 +137,14 @@ def _visibly(connect: Callable[..., Any]) -> Callable[..., Any]:
         def cursor(self, _: Any = None) -> Any:
             return sqlite3.Connection.cursor(self, Cursor)
 
+        def __exit__(self, *raised: Any) -> Any:
+            """Of a block, which commits or rolls back without a statement."""
+            writing = self.in_transaction
+            done = super().__exit__(*raised)
+            if writing:
+                lock.release()
+            return done
+
     return functools.partial(connect, factory=Connection)
 
 
