@@ -85,10 +85,8 @@ class Unsent:
 
     def _stands(self, nested: Any) -> bool:
         """A flush that failed leaves it inactive, but in place; a Session that has ended its transaction does not."""
-        session, one = (
-            getattr(self._session, "sync_session", self._session),
-            getattr(nested, "sync_transaction", nested),
-        )
+        session: Any = getattr(self._session, "sync_session", self._session)
+        one = getattr(nested, "sync_transaction", nested)
         return one is not None and (one.is_active or session.get_nested_transaction() is one)
 
     async def _done(self, call: Any) -> None:
