@@ -122,6 +122,9 @@ class ThreadLane:
                 raise StoreBroken(f"{len(batch)} requests got {len(answers)} answers")  # noqa: TRY301 (asked one by one)
             for one, answer in zip(batch, answers, strict=True):
                 one.answer = answer
+            me.leads = False
+            self._hand_on()  # first the next call: those who wake up now would all be before it
+            for one in batch:
                 one.wake()
         except BaseException as error:
             for one in batch:
@@ -130,9 +133,6 @@ class ThreadLane:
             if batch == [me] or not isinstance(error, OncewardError):  # a signal's is for this thread alone
                 raise
             return
-        if me.answer is None:  # there was too much for one call
-            me.leads = False
-            self._hand_on()
 
     def _leave(self, me: Sleeper) -> None:
         """Not to be sent any more. If it is under way, wait for that: whoever cleans up has to see what came of it."""
