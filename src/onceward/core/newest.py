@@ -299,14 +299,14 @@ def _batches(made: Made) -> Iterator[list[Delivery]]:
 
 
 def _told(engine: Engine, newest: Newest, made: Made, answers: Sequence[Ruled]) -> list[Outcome[Any]]:
-    outcomes: list[Outcome[Any]] = []
-    for one, value, ruled in zip(made.deliveries, made.values, answers, strict=True):
-        if ruled is APPLIED:  # what nearly all are: this or the next
-            outcomes.append(Executed(key=one.entity, value=value, reason="applied"))
-        elif ruled is STALE:
-            outcomes.append(Stale(key=one.entity, reason="stale_event_ignored"))
-        else:
-            outcomes.append(_outcome(newest, one, value, ruled))
+    outcomes: list[Outcome[Any]] = [
+        Executed(key=one.entity, value=value, reason="applied")
+        if ruled is APPLIED  # what nearly all are: this or the next
+        else Stale(key=one.entity, reason="stale_event_ignored")
+        if ruled is STALE
+        else _outcome(newest, one, value, ruled)
+        for one, value, ruled in zip(made.deliveries, made.values, answers, strict=True)
+    ]
     _emit(engine, made.deliveries, answers, outcomes)
     for position, error in made.troubles.items():  # in rising order, so that each comes to stand where it belongs
         outcomes.insert(position, _failed("", error))
