@@ -1,4 +1,4 @@
-"""The learning records in a storm: statements in any spelling, in any order, several times, and workers that die.
+"""The learning records in a storm: statements in any spelling and order, several times; workers that die or sleep.
 
 On files, the workers speak HTTP to one server, as DuckDB belongs to one process; and that server is killed as well,
 again and again, and started anew. On PostgreSQL every worker merges by itself.
