@@ -6,9 +6,15 @@ import os
 import time
 from typing import Any
 
+import psycopg
 import pytest
+from psycopg.abc import Buffer
+from psycopg.adapt import Loader
+from psycopg.pq import Format
+from psycopg.types.string import TextBinaryLoader
 
 from onceward.bridge import run
+from onceward.stores.postgres.values import LARGEST
 from onceward.stores.postgres.wire import Wire
 from onceward.worlds.threads import Threads
 from tests.servers.postgres import URL
@@ -28,15 +34,15 @@ SOME: dict[str, tuple[str, list[Any]]] = {
     "one number": ("bigint", [7]),
     "numbers that are missing": ("bigint", [None, 1]),
     "all numbers missing": ("bigint", [None, None]),
+    "one number again and again": ("bigint", [7, 7, 7]),
+    "one text again and again": ("text", ["\0ä", "\0ä"]),
+    "the same bytes again and again": ("bytea", [b"ab", b"ab"]),
+    "flags": ("boolean", [True, False, None]),
 }
 
 
-@pytest.mark.usefixtures("postgres")
-@pytest.mark.parametrize("what", SOME)
-def test_an_array_comes_back_as_it_was(what: str) -> None:
-    kind, values = SOME[what]
-
-    async def there_and_back() -> list[Any]:
+def there_and_back(kind: str, values: list[Any]) -> list[Any]:
+    async def exchange() -> list[Any]:
         deadline = time.monotonic() + 30
         wire = await Wire.connect(os.environ[URL].encode(), Threads(), "the server", deadline)
         try:
@@ -45,4 +51,32 @@ def test_an_array_comes_back_as_it_was(what: str) -> None:
             wire.close()
         return [value for (value,) in rows]
 
-    assert run(there_and_back()) == values
+    return run(exchange())
+
+
+@pytest.mark.usefixtures("postgres")
+@pytest.mark.parametrize("what", SOME)
+def test_an_array_comes_back_as_it_was(what: str) -> None:
+    kind, values = SOME[what]
+    assert there_and_back(kind, values) == values
+
+
+@pytest.mark.usefixtures("postgres")
+def test_a_time_beyond_the_largest_is_as_good_as_never() -> None:
+    assert there_and_back("bigint", [1, 2**70]) == [1, LARGEST]
+
+
+class Shouting(Loader):
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> str:
+        return bytes(data).decode().upper()
+
+
+@pytest.mark.usefixtures("postgres")
+def test_what_the_user_has_made_psycopg_read_otherwise_is_for_their_rows_and_not_for_ours() -> None:
+    psycopg.adapters.register_loader("text", Shouting)
+    try:
+        assert there_and_back("text", ["quiet", "still"]) == ["quiet", "still"]
+    finally:
+        psycopg.adapters.register_loader("text", TextBinaryLoader)
