@@ -25,6 +25,7 @@ from .body import Body
 from .contract import Contract
 from .semantics import HttpAnswer
 from .settling import NoAnswer, Unsettled, settle
+from .watched import Watched
 
 # Each framework has its own types for these, which do not fit each other.
 Scope = Any
@@ -34,7 +35,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[..., Awaitable[None]]
 
 
-_apart: set[asyncio.Future[None]] = set()
+_apart: set[asyncio.Task[Any] | None] = set()
 """What is being worked on, whether anybody waits for it or not. A loop itself refers to its tasks weakly."""
 
 
@@ -68,8 +69,8 @@ class Exchange:
     _settled = False
     _start: Message | None = None
     _last: Message | None = None  # of an answer in one part: it waits for the application to return
-    _soon: asyncio.Handle | None = None  # but not longer than a turn of the loop
-    _beside: asyncio.Task[None] | None = None  # then it is settled and sent there
+    _beside: asyncio.Task[None] | None = None  # if that does more behind its answer, settled and sent there
+    _concluding = False
     _size = 0
     _length: int | None = None
 
@@ -90,9 +91,7 @@ class Exchange:
         self.started = True
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[Outcome[Any]] = loop.create_future()
-        task = loop.create_task(_told(work, outcome))
-        _apart.add(task)
-        task.add_done_callback(_apart.discard)
+        loop.create_task(_told(work, outcome))  # noqa: RUF006 (it sees to that itself)
         return outcome
 
     def abandon(self) -> None:
@@ -110,7 +109,7 @@ class Exchange:
         held = current()
         self._held = held = held if held is not None and held.job is self.job else None
         try:
-            await self._app(self._scope, self.receive, self.send)
+            await Watched(self._app(self._scope, self.receive, self.send), self._look)
             if not self._settled:
                 raise NoAnswer("the application returned without completing its answer")
             if self._last is not None:
@@ -182,7 +181,6 @@ class Exchange:
                 if self._held is not None:
                     self._held.end(None)  # what comes behind the answer is not the key's any more
                 self._last = message
-                self._soon = asyncio.get_running_loop().call_soon(self._go_beside)
                 return
             if not more or self._is_whole():
                 self._settled = True
@@ -199,21 +197,20 @@ class Exchange:
         if not more:
             self._end()
 
+    def _look(self) -> None:
+        """The application waits for something. Its answer, if there is one, does not wait for it."""
+        if self._last is not None and self._beside is None:
+            self._beside = asyncio.get_running_loop().create_task(self._conclude())
+
     def _rest(self) -> Awaitable[object]:
         """The application has returned. What is left to do for its answer, to be awaited."""
-        if self._soon is not None:
-            self._soon.cancel()
-            self._soon = None
-            return self._conclude()
-        beside, self._beside = self._beside, None
-        return _NOTHING if beside is None else _seen_through(self._contract.engine.world, beside)
-
-    def _go_beside(self) -> None:
-        self._soon = None
-        self._beside = asyncio.ensure_future(self._conclude())
+        if self._beside is not None:
+            return _seen_through(self._contract.engine.world, self._beside)
+        return _NOTHING if self._concluding else self._conclude()
 
     async def _conclude(self) -> None:
         """The whole answer is there: record it, and then send it."""
+        self._concluding = True
         start, last = self._start, self._last
         trouble = await self._settle(start)
         if trouble is not None:
@@ -301,6 +298,8 @@ async def _seen_through(world: World, beside: asyncio.Task[None]) -> None:
 
 async def _told(work: Coroutine[Any, Any, Outcome[Any]], outcome: asyncio.Future[Outcome[Any]]) -> None:
     """What became of the work, to whoever still waits: in the very turn in which it ends."""
+    task = asyncio.current_task()
+    _apart.add(task)
     try:
         found = await work
     except asyncio.CancelledError:
@@ -312,3 +311,5 @@ async def _told(work: Coroutine[Any, Any, Outcome[Any]], outcome: asyncio.Future
     else:
         if not outcome.done():
             outcome.set_result(found)
+    finally:
+        _apart.discard(task)
