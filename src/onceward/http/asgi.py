@@ -63,7 +63,9 @@ class IdempotencyMiddleware:
                     return
         await self.app(scope, receive, send)
 
-    async def _asked(self, scope: Scope, receive: Receive, send: Send, keys: list[bytes]) -> tuple[Exchange, Job] | None:
+    async def _asked(
+        self, scope: Scope, receive: Receive, send: Send, keys: list[bytes]
+    ) -> tuple[Exchange, Job] | None:
         """Who it is, which key, which body. None: that was answered, or nobody waits for an answer any more."""
         contract = self.contract
         found = contract.principal(scope)

@@ -70,7 +70,6 @@ class Exchange:
     _start: Message | None = None
     _last: Message | None = None  # of an answer in one part: it waits for the application to return
     _beside: asyncio.Task[None] | None = None  # if that does more behind its answer, settled and sent there
-    _concluding = False
     _size = 0
     _length: int | None = None
 
@@ -109,15 +108,16 @@ class Exchange:
         held = current()
         self._held = held = held if held is not None and held.job is self.job else None
         try:
-            await Watched(self._app(self._scope, self.receive, self.send), self._look)
-            if not self._settled:
-                raise NoAnswer("the application returned without completing its answer")
+            try:
+                await Watched(self._app(self._scope, self.receive, self.send), self._look)
+            except BaseException as error:
+                if self._last is not None and not isinstance(error, GeneratorExit):  # then nothing can be waited for
+                    await self._rest()
+                raise
             if self._last is not None:
                 await self._rest()
-        except BaseException as error:
-            if self._last is not None and not isinstance(error, GeneratorExit):  # whatever it did behind its answer
-                await self._rest()
-            raise
+            elif not self._settled:
+                raise NoAnswer("the application returned without completing its answer")
         finally:
             self._leave()
         if held is not None and held.unconfirmed:
@@ -206,11 +206,10 @@ class Exchange:
         """The application has returned. What is left to do for its answer, to be awaited."""
         if self._beside is not None:
             return _seen_through(self._contract.engine.world, self._beside)
-        return _NOTHING if self._concluding else self._conclude()
+        return self._conclude()
 
     async def _conclude(self) -> None:
         """The whole answer is there: record it, and then send it."""
-        self._concluding = True
         start, last = self._start, self._last
         trouble = await self._settle(start)
         if trouble is not None:

@@ -144,9 +144,7 @@ class EventLoop:
             return Finishing(work, hurry)
         return Landed(work, hurry) if type(work) is Landing else self._finish(work, hurry)
 
-    async def _finish(
-        self, work: Awaitable[T], hurry: Callable[[], None] | None
-    ) -> tuple[T, BaseException | None]:
+    async def _finish(self, work: Awaitable[T], hurry: Callable[[], None] | None) -> tuple[T, BaseException | None]:
         task = asyncio.ensure_future(work)
         cancelled: BaseException | None = None
         while True:
