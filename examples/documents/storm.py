@@ -117,7 +117,7 @@ class Storm:
         ids = {content_key(pdf(event.body)): event.id for event in events}
         files = {path.name: content_key(path) for path in Path(setting.folder, "bucket").glob("*.pdf")}
         table = Place(setting).table
-        rows = Place(setting).query(f"SELECT hash, file, id, date, cents FROM {table}")  # noqa: S608 (our own name)
+        rows = Place(setting).query(f"SELECT hash, file, id, date, cents FROM {table}")
         late = left_behind(setting, files)
         effects = [f"{ids.get(content)}: file" for name, content in files.items() if name not in late]
         effects += [f"{ids.get(content)}: row" for content, *_ in rows]
@@ -203,7 +203,7 @@ def by_hand(setting: Setting) -> Callable[[Path], Answer]:
         if invoice.company == BLOCKED:
             return Answer("rejected")
         row = (content_key(path), invoice.id, invoice.company, invoice.date, invoice.cents, file.name)
-        place.query(f"INSERT INTO {place.table} VALUES (?, ?, ?, ?, ?, ?)", row)  # noqa: S608 (as above)
+        place.query(f"INSERT INTO {place.table} VALUES (?, ?, ?, ?, ?, ?)", row)
         return Answer("executed")
 
     return handle
