@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from onceward.http.watched import Watched
-
-from .test_asgi import ask, guarded, messages_of, scope_of
+from tests.http.asgi_calls import ask, guarded, messages_of, scope_of
 
 Behind = Callable[[Any, Any], Coroutine[Any, Any, None]]
 
