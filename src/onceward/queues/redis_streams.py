@@ -131,7 +131,13 @@ class RedisStreamQueue:
         fresh = await self._fresh(most - len(found), max(1, int(block * 1000)) if block > 0 else None)
         if self._due and min(self._due.values()) <= time.monotonic():
             self._look_at = 0.0
-        return found + [self._delivery(id, dict(zip(pairs[::2], pairs[1::2], strict=True)), 1) for id, pairs in fresh]
+        return found + [self._first_delivery(id, pairs) for id, pairs in fresh]
+
+    def _first_delivery(self, id: bytes, pairs: list[bytes]) -> Delivery:
+        """Most entries have a body and nothing else, and nothing was put off that nobody had before."""
+        if len(pairs) == 2 and pairs[0] == b"body":  # noqa: PLR2004 (a name and its value)
+            return Delivery(Message(pairs[1], f"{self._stream}/{id.decode()}"), id)
+        return self._delivery(id, dict(zip(pairs[::2], pairs[1::2], strict=True)), 1)
 
     async def _fresh(self, most: int, block: int | None) -> Sequence[tuple[bytes, list[bytes]]]:
         """Entries that nobody was given yet: their ids, and their fields, name by name and value by value."""
