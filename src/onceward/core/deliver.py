@@ -104,7 +104,7 @@ def may_go_together(held: Held) -> bool:
 
 def begin_apart(held: Held) -> Any:
     """As `perform` begins, in a task of its own. What the handler gives is to be awaited there, if it can be."""
-    held.__enter__()  # left with the task, whose context this is
+    held.enter_task()
     held.begun = True
     job = held.job
     return job.call(*job.args, **job.kwargs)
