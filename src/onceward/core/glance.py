@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from onceward.errors import StoreError
+from onceward.errors import ResultError, StoreError
 from onceward.model.codec import unpacked_size
 from onceward.model.outcome import Outcome, Replayed
 from onceward.model.record import Done
@@ -34,7 +34,10 @@ def glance(engine: Engine, job: Job) -> Outcome[Any] | None:
     elif engine.world.cancels and unpacked_size(data) > LIGHT_BYTES:
         return None
     else:
-        value = job.codec.decode(data, key.id)
+        try:
+            value = job.codec.decode(data, key.id)
+        except ResultError as error:
+            raise error.of(key.text) from error.__cause__
     outcome = replayed(job, done, value)
     if engine.wants("skipped"):
         engine.emit("skipped", key, done, reason=outcome.reason)

@@ -417,8 +417,9 @@ class Held(Lease):
 
 
 def _name_attributes() -> None:
-    """Python lays objects of a class out alike by the names that the first few of them have. A batch makes a hundred
-    before any of them gets further than its question: without this, each would need a dict of its own.
+    """Python lays objects of a class out alike, by the names that the first few of them have.
+
+    A batch makes a hundred before any gets further than its question: then each would need a dict of its own.
     """
     one: Any = Held.__new__(Held)
     for name in (

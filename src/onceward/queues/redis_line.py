@@ -1,6 +1,6 @@
-"""A connection of the adapter's own, for the two calls that every batch makes: redis-py's parser costs as much as all
-the rest of a message.
+"""A connection of the adapter's own, for the two calls that every batch makes.
 
+redis-py's parser costs as much as all the rest that is done for a message.
 redis-py connects (TLS, credentials, database); after that we speak as the store does.
 """
 
@@ -40,8 +40,9 @@ class QueueLine:
         self._closed = False
 
     async def call(self, *parts: bytes) -> Any:
-        """The server's reply. Asked once more if the connection had ended while it lay idle: nothing comes of that
-        but that what nobody got stays pending, and is taken over later.
+        """The server's reply. Asked once more if the connection had ended while it lay idle.
+
+        Both calls may be made twice: what was read for nobody stays pending, and is taken over later.
         """
         payload = command(parts)
         try:
@@ -70,12 +71,13 @@ class QueueLine:
         connection = self._make(**self._settings)
         try:
             await connection.connect()
-            if self._closed:  # before, or meanwhile
-                raise Disconnected(f"{self._name} was closed")
         except BaseException:
             await connection.disconnect(nowait=True)
             raise
-        return Line(self._name, connection)
+        line = Line(self._name, connection)
+        if self._closed:  # before, or meanwhile
+            line.close("the queue was closed")
+        return line
 
     def close(self) -> None:
         self._closed = True

@@ -66,6 +66,7 @@ class Results:
 
     async def _record(self) -> None:
         while self._ready:
+            await asyncio.sleep(0)  # what came with the same look at the sockets is a few steps behind
             ready, self._ready = self._ready, []
             outcomes = await record_together(self._engine, [one for _, one in ready])
             for (delivery, _), outcome in zip(ready, outcomes, strict=True):
