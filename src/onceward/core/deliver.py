@@ -111,7 +111,7 @@ def begin_apart(held: Held) -> Any:
 
 
 def plain_result(held: Held, value: Any) -> Unrecorded | None:
-    """What was begun apart has returned. A plain result is left to be recorded with those of others; None: it is not."""
+    """What was begun apart has returned. A plain result is left to be recorded with others; None: this is none."""
     if held.settled is not None or held.joined is not None or not is_light(value):
         return None
     held.result = value

@@ -52,7 +52,7 @@ class Results:
                 outcome = await after_error(held, error)
             else:
                 outcome = plain_result(held, value) or await after_value(held, value)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 (raised on, if it ends this task)
             await recover(self._engine, [held], error)
             outcome = _as_value(error)
         if not isinstance(outcome, Unrecorded):
