@@ -59,6 +59,8 @@ class QueueLine:
         return reply
 
     async def _exchange(self, payload: bytes) -> Any:
+        if self._closed:
+            raise Disconnected(f"{self._name} was closed")
         line = self._line
         if line is None or not line.is_open:
             line = self._line = await self._dial()
@@ -75,7 +77,7 @@ class QueueLine:
             await connection.disconnect(nowait=True)
             raise
         line = Line(self._name, connection)
-        if self._closed:  # before, or meanwhile
+        if self._closed:  # meanwhile
             line.close("the queue was closed")
         return line
 
