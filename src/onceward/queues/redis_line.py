@@ -23,7 +23,7 @@ OURS: Final = {"protocol": 2}
 
 OF_A_POOL: Final = frozenset({"max_connections", "timeout", "maint_notifications_config"})
 
-_parse_url: Callable[[str], dict[str, Any]] = parse_url  # it has no types of its own
+_parse_url: Callable[[str], Mapping[str, Any]] = parse_url
 
 
 class QueueLine:
