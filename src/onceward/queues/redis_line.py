@@ -6,6 +6,7 @@ redis-py connects (TLS, credentials, database); after that we speak as the store
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -27,7 +28,7 @@ _parse_url: Callable[[str], Mapping[str, Any]] = parse_url
 
 
 class QueueLine:
-    """Connects with the first call, and anew with the next one after it was lost. One call at a time."""
+    """Connects with the first call, and anew with the next one after it was lost."""
 
     def __init__(self, url: str, options: Mapping[str, Any], name: str, seconds: float) -> None:
         """`options` are those of a pool of redis-py; as there, what the URL says counts more."""
@@ -37,6 +38,7 @@ class QueueLine:
         self._name = name
         self._seconds = seconds
         self._line: Line | None = None
+        self._dialling = asyncio.Lock()
         self._closed = False
 
     async def call(self, *parts: bytes) -> Any:
@@ -63,11 +65,18 @@ class QueueLine:
             raise Disconnected(f"{self._name} was closed")
         line = self._line
         if line is None or not line.is_open:
-            line = self._line = await self._dial()
+            line = await self._dialled()
         try:
             return await line.exchange(payload, self._seconds)
         except StoreError as error:  # it is late; that it is no store is known to us only
             raise Disconnected(f"{self._name}: no answer within {self._seconds:.3g} s") from error
+
+    async def _dialled(self) -> Line:
+        """Dead letters are acknowledged side by side: one of them connects, for all."""
+        async with self._dialling:
+            if self._line is None or not self._line.is_open:
+                self._line = await self._dial()
+            return self._line
 
     async def _dial(self) -> Line:
         connection = self._make(**self._settings)
