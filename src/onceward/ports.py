@@ -147,9 +147,9 @@ class World(Protocol):
         """Run a call that computes for long where it blocks nobody else, and no call to the store either."""
         ...
 
-    async def finish(
+    def finish(
         self, work: Awaitable[T], hurry: Callable[[], None] | None = None
-    ) -> tuple[T, BaseException | None]:
+    ) -> Awaitable[tuple[T, BaseException | None]]:
         """Run to the end even if the caller is cancelled meanwhile; the cancellation comes back beside the result.
 
         `hurry` is called at the first cancellation.

@@ -17,7 +17,7 @@ from onceward.model.key import make_key
 from onceward.model.ordering import place_of
 from onceward.model.record import READER
 from onceward.stores.sqlite import schema
-from tests.integration.test_state import at
+from tests.integration.trucks import at
 
 BEFORE = schema.MIGRATIONS.index(schema.STATES)
 """The last version in which a state was in the row of its entity."""

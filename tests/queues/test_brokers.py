@@ -15,6 +15,7 @@ import redis
 from onceward import AsyncOnce, ConfigurationError, MemoryStore
 from onceward.queues import Consumer, Message, Queue
 from onceward.queues.nats import NatsQueue
+from onceward.queues.redis_streams import RedisStreamQueue
 from onceward.testing.queues import QueueConformance, Seen, noting, until
 from tests.queues.brokers import Broker, OnNats, OnRabbit, OnRedisStreams
 from tests.servers import nats, rabbitmq
@@ -171,6 +172,25 @@ class TestRedisStreams(OnBroker):
         self.test_what_is_done_is_acknowledged()
         with redis.Redis.from_url(self.broker.url) as client:
             assert client.xinfo_consumers(self.broker.name, "shop") == []
+
+    def test_a_url_may_ask_for_the_newer_protocol_and_entries_may_have_more_fields(self) -> None:
+        async def story() -> None:
+            with redis.Redis.from_url(self.broker.url) as client:
+                client.xadd(self.broker.name, {"body": b"1", "id": "m1", "colour": "red"})
+                client.xadd(self.broker.name, {"body": b"2\r\n"})
+            queue = RedisStreamQueue(f"{self.broker.url}?protocol=3", stream=self.broker.name, group="shop")
+            await queue.open()
+            first, second = await queue.receive(10, 1.0)
+            assert (first.message, first.message.id, first.message.headers["colour"]) == (b"1", "m1", "red")
+            assert (second.message, dict(second.message.headers)) == (b"2\r\n", {})
+            assert second.message.id == f"{self.broker.name}/{second.handle.decode()}"
+            await queue.ack([first, second])
+            await queue.close()
+            with pytest.raises(redis.ConnectionError, match="closed"):
+                await queue.ack([first])
+            await self.until_empty()
+
+        asyncio.run(story())
 
     def test_a_stream_that_was_deleted_is_made_again(self) -> None:
         async def delete(client: Any) -> None:

@@ -151,7 +151,7 @@ async def test_results_that_nobody_came_to_record_are_recorded_on_the_way_out(tm
     book = noting(once, Seen())
     (held,) = await claim_together(once.engine, [book.job(({"id": "a"},), {})])
     assert isinstance(held, Held)
-    results = Results(once.engine, NeverStarts.settle)
+    results = Results(once.engine, NeverStarts.settle, NeverStarts.acknowledge)
     await asyncio.create_task(results.of(Delivery(Message(b"")), held, NeverStarts()))
     await results.recover(asyncio.CancelledError())
     entry = await once.read(book.key({"id": "a"}))
@@ -166,4 +166,8 @@ class NeverStarts(asyncio.TaskGroup):
 
     @staticmethod
     async def settle(delivery: Delivery, outcome: object) -> None:
+        raise AssertionError("nothing was recorded")
+
+    @staticmethod
+    def acknowledge(delivery: Delivery) -> None:
         raise AssertionError("nothing was recorded")

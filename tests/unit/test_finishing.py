@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from onceward.errors import StoreUnavailable
+from onceward.worlds.aio import EventLoop
 from onceward.worlds.finishing import Finishing, Landing
 from tests.moved_time import TOO_LONG
 
@@ -73,3 +74,44 @@ async def test_what_it_raises_itself_is_raised(futures: Any) -> None:
 
 async def finished(futures: Futures) -> tuple[str, BaseException | None]:
     return await Finishing(tried_twice(futures), None)
+
+
+async def landed(future: asyncio.Future[str]) -> tuple[str, BaseException | None]:
+    return await EventLoop().finish(future)
+
+
+@pytest.mark.fault("F28")
+async def test_a_future_that_is_awaited_as_it_is_comes_with_the_cancellation_beside_it(futures: Any) -> None:
+    one = futures()
+    task = asyncio.ensure_future(landed(one))
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.sleep(0)
+    one.set_result("granted")
+    value, cancelled = await asyncio.wait_for(task, TOO_LONG)
+    assert value == "granted"
+    assert isinstance(cancelled, asyncio.CancelledError)
+
+
+async def test_a_future_that_is_done_or_that_fails_is_awaited_likewise(futures: Any) -> None:
+    one, two = futures(), futures()
+    one.set_result("granted")
+    assert await landed(one) == ("granted", None)
+    task = asyncio.ensure_future(landed(two))
+    await asyncio.sleep(0)
+    two.set_exception(StoreUnavailable("no answer"))
+    with pytest.raises(StoreUnavailable):
+        await asyncio.wait_for(task, TOO_LONG)
+
+
+@pytest.mark.fault("F28")
+async def test_a_cancelled_task_whose_future_fails_is_cancelled_for_that_reason(futures: Any) -> None:
+    one = futures()
+    task = asyncio.ensure_future(landed(one))
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.sleep(0)
+    one.set_exception(StoreUnavailable("no answer"))
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await asyncio.wait_for(task, TOO_LONG)
+    assert isinstance(caught.value.__cause__, StoreUnavailable)

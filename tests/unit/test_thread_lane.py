@@ -291,7 +291,7 @@ def test_each_call_has_a_deadline_of_its_own_while_others_send_it() -> None:
         sleeper = lane._queue._waiting[1]
         send.go(0)
         send.reached()  # the second call has both aboard
-        sleeper._deadline = 0.0
+        sleeper.deadline = 0.0
         with pytest.raises(StoreUnavailable, match="busy for too long"):
             hurried[0].result(TOO_LONG)
         assert not patient[0].done(), "the flight goes on"

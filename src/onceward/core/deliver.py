@@ -15,9 +15,9 @@ from onceward.model.weight import is_light
 
 from . import switch
 from .acquire import FIRST_PAUSE, TRIES_LEFT, acquire, outcome_of, take
-from .ending import after_error, after_value, recorded, unconfirmed
+from .ending import recorded, unconfirmed
 from .engine import Engine
-from .execute import awaited, execute, perform, unprotected
+from .execute import execute, perform, unprotected
 from .held import Held, message_of
 from .interrupted import recover
 from .job import NO_KEY, Job
@@ -50,7 +50,13 @@ async def _claim(engine: Engine, asked: Sequence[Held]) -> list[Found]:
         one.answered(answer)
     if cancelled is not None:
         raise cancelled
-    return [await _found(one, answer, since) for one, answer in zip(asked, answers, strict=True)]
+    found: list[Found] = []
+    for one, answer in zip(asked, answers, strict=True):
+        try:
+            found.append(take(one, since) if one.granted else await _otherwise(one, answer))
+        except TROUBLE_OF_ONE as error:
+            found.append(error)
+    return found
 
 
 async def _ask(engine: Engine, asked: Sequence[Held]) -> tuple[list[Answer], BaseException | None]:
@@ -65,15 +71,10 @@ async def _ask(engine: Engine, asked: Sequence[Held]) -> tuple[list[Answer], Bas
     return await engine.finish(engine.store.claim(requests, timeout=timeout))
 
 
-async def _found(one: Held, answer: Answer, since: float) -> Found:
-    try:
-        if one.granted:
-            return take(one, since)
-        if answer.verdict is Verdict.SETTLED:  # granted into the void, and settled by somebody since: ask anew
-            return await acquire(one)
-        return await outcome_of(one.engine, one.job, answer)
-    except TROUBLE_OF_ONE as error:
-        return error
+async def _otherwise(one: Held, answer: Answer) -> Held | Outcome[Any]:
+    if answer.verdict is Verdict.SETTLED:  # granted into the void, and settled by somebody since: ask anew
+        return await acquire(one)
+    return await outcome_of(one.engine, one.job, answer)
 
 
 def needs_no_claim(job: Job) -> bool:
@@ -101,23 +102,20 @@ def may_go_together(held: Held) -> bool:
     return held.engine.answer is None and not held.record.ask_first and held.job.policy.on_lost != "cancel"
 
 
-async def run_apart(held: Held) -> Unrecorded | Outcome[Any]:
-    """As `perform`, in a task of its own, but a plain result is left to be recorded with those of others."""
-    held.__enter__()  # left with the task, whose context this is
+def begin_apart(held: Held) -> Any:
+    """As `perform` begins, in a task of its own. What the handler gives is to be awaited there, if it can be."""
+    held.enter_task()
     held.begun = True
     job = held.job
-    try:
-        try:
-            value = await awaited(job, job.call(*job.args, **job.kwargs))
-        except BaseException as error:  # noqa: BLE001 (whatever was raised, the claim must end)
-            return await after_error(held, error)
-        if held.settled is None and held.joined is None and is_light(value):
-            held.result = value
-            return Unrecorded(held, held.lightly(value), value)
-        return await after_value(held, value)
-    except BaseException as error:
-        await recover(held.engine, [held], error)
-        raise
+    return job.call(*job.args, **job.kwargs)
+
+
+def plain_result(held: Held, value: Any) -> Unrecorded | None:
+    """What was begun apart has returned. A plain result is left to be recorded with others; None: this is none."""
+    if held.settled is not None or held.joined is not None or not is_light(value):
+        return None
+    held.result = value
+    return Unrecorded(held, held.lightly(value), value)
 
 
 class Unrecorded(NamedTuple):

@@ -84,13 +84,13 @@ class Engine:
             await self.store.open(self.world)
             self.opened = True
 
-    async def finish(
+    def finish(
         self, work: Awaitable[T], hurry: Callable[[], None] | None = None
-    ) -> tuple[T, BaseException | None]:
+    ) -> Awaitable[tuple[T, BaseException | None]]:
         """Run to the end even if the caller is cancelled. A store that never waits cannot be interrupted anyway."""
         if self.store.inline:  # nothing in it can wait, so nobody can be cancelled there
-            return await work, None
-        return await self.world.finish(work, hurry)
+            return _undisturbed(work)
+        return self.world.finish(work, hurry)
 
     async def encode(self, codec: Codec, value: Any, id: bytes) -> Encoded:
         """The result as bytes. A large one is no reason to block whoever shares our thread."""
@@ -146,3 +146,7 @@ class Engine:
         if self.bus.wants("slow_transaction"):
             reason = f"a joined transaction took {took:.2f} s; the shortest lease held here is {shortest:.2f} s"
             self.bus.emit(Event(name="slow_transaction", key="", scope=self.store.name, reason=reason))
+
+
+async def _undisturbed(work: Awaitable[T]) -> tuple[T, None]:
+    return await work, None

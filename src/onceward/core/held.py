@@ -133,6 +133,11 @@ class Held(Lease):
         self._variable = _current.set(self)
         return self
 
+    def enter_task(self) -> None:
+        """As `__enter__`, in a task of its own: it is left with the task, whose context that is."""
+        self.outer = current()
+        _current.set(self)
+
     def __exit__(self, *_: object) -> None:
         if not self.over:
             self.engine.keeper.drop(self)  # however it ended, nobody is left to settle it: let it lapse
@@ -409,6 +414,22 @@ class Held(Lease):
                 )
             case _:
                 raise LeaseLost("somebody else owns this key now; nothing was changed", key=self.key.text)
+
+
+def _name_attributes() -> None:
+    """Python lays objects of a class out alike, by the names that the first few of them have.
+
+    A batch makes a hundred before any gets further than its question: then each would need a dict of its own.
+    """
+    one: Any = Held.__new__(Held)
+    for name in (
+        *("engine", "job", "key", "lease", "nonce", "record", "granted", "renew_at", "ends"),
+        *("outer", "_variable", "begun", "result", "settling", "settled", "over"),
+    ):
+        setattr(one, name, None)
+
+
+_name_attributes()
 
 
 def words_of(error: BaseException) -> str:

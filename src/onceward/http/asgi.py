@@ -57,40 +57,45 @@ class IdempotencyMiddleware:
             if required is not None:
                 keys = [value for name, value in scope["headers"] if name == KEY_HEADER]
                 if keys or required:
-                    await self._answer(scope, receive, send, keys)
+                    asked = await self._asked(scope, receive, send, keys)
+                    if asked is not None:
+                        await self._work(*asked)
                     return
         await self.app(scope, receive, send)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send, keys: list[bytes]) -> None:
-        """Who it is, which key, which body; then the work, or why not."""
+    async def _asked(
+        self, scope: Scope, receive: Receive, send: Send, keys: list[bytes]
+    ) -> tuple[Exchange, Job] | None:
+        """Who it is, which key, which body. None: that was answered, or nobody waits for an answer any more."""
         contract = self.contract
         found = contract.principal(scope)
         principal = contract.checked_principal(await found if hasattr(found, "__await__") else found)
         if principal is None:
             await say(send, contract.no_principal())
-            return
+            return None
         try:
             key = contract.key(keys)
         except InvalidKey as error:
             await say(send, contract.of_error(error))
-            return
+            return None
         content_type, length = _described(scope["headers"])
         try:
             body, digest = await read(receive, length, contract.max_body, contract.engine.world)
         except BodyTooLarge:
             await say(send, contract.problem(BODY_TOO_LARGE))
-            return
+            return None
         if body is None:  # the client has left before it had asked: nothing is begun
-            return
+            return None
         path = scope.get("raw_path") or scope["path"].encode("utf-8", "surrogatepass")
         request = Request(principal, scope["method"], path, scope.get("query_string", b""), content_type)
         scope["onceward.key"] = key
         _hide_ways_around(scope)
         exchange = Exchange(self.app, scope, send, contract, body)
         exchange.job = job = contract.job(key, request, digest, exchange.work)
-        await self._work(exchange, job)
+        return exchange, job
 
     async def _work(self, exchange: Exchange, job: Job) -> None:
+        """Once, or say why not."""
         contract = self.contract
         try:
             outcome = await execute_apart(contract.engine, job, exchange.start)

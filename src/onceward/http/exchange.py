@@ -3,23 +3,29 @@
 It reads the body that was read before, and is never told that the client has left. Its answer goes out as it comes, but
 for the last part, which waits until the claim is settled: who has the whole answer can rely on it. Background tasks
 that run behind the answer are not part of the claim any more.
+
+An answer in one part, as most are, is settled and sent when the application has returned: what that has made for the
+request is gone by then, instead of lying about while the store is asked. If the application does not return at once,
+but does more behind its answer, that is done beside it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any
 
 from onceward.core.held import Held, current
 from onceward.core.job import Job
 from onceward.model.outcome import Outcome
+from onceward.ports import World
 from onceward.worlds.aio import shielded
 
 from .body import Body
 from .contract import Contract
 from .semantics import HttpAnswer
 from .settling import NoAnswer, Unsettled, settle
+from .watched import Watched
 
 # Each framework has its own types for these, which do not fit each other.
 Scope = Any
@@ -29,8 +35,19 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[..., Awaitable[None]]
 
 
-_apart: set[asyncio.Future[None]] = set()
+_apart: set[asyncio.Task[Any] | None] = set()
 """What is being worked on, whether anybody waits for it or not. A loop itself refers to its tasks weakly."""
+
+
+class _Nothing:
+    """To be awaited where there is nothing to wait for."""
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return
+        yield
+
+
+_NOTHING = _Nothing()
 
 
 class Exchange:
@@ -51,6 +68,8 @@ class Exchange:
     _held: Held | None = None
     _settled = False
     _start: Message | None = None
+    _last: Message | None = None  # of an answer in one part: it waits for the application to return
+    _beside: asyncio.Task[None] | None = None  # if that does more behind its answer, settled and sent there
     _size = 0
     _length: int | None = None
 
@@ -69,10 +88,9 @@ class Exchange:
     def start(self, work: Coroutine[Any, Any, Outcome[Any]]) -> Awaitable[Outcome[Any]]:
         """The work in a task of its own, and what waits for it: to stop waiting does not stop the work."""
         self.started = True
-        outcome: asyncio.Future[Outcome[Any]] = asyncio.get_running_loop().create_future()
-        task = asyncio.ensure_future(_told(work, outcome))
-        _apart.add(task)
-        task.add_done_callback(_apart.discard)
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[Outcome[Any]] = loop.create_future()
+        loop.create_task(_told(work, outcome))  # noqa: RUF006 (it sees to that itself)
         return outcome
 
     def abandon(self) -> None:
@@ -90,8 +108,15 @@ class Exchange:
         held = current()
         self._held = held = held if held is not None and held.job is self.job else None
         try:
-            await self._app(self._scope, self.receive, self.send)
-            if not self._settled:
+            try:
+                await Watched(self._app(self._scope, self.receive, self.send), self._look)
+            except BaseException as error:
+                if self._last is not None and not isinstance(error, GeneratorExit):  # then nothing can be waited for
+                    await self._rest()
+                raise
+            if self._last is not None:
+                await self._rest()
+            elif not self._settled:
                 raise NoAnswer("the application returned without completing its answer")
         finally:
             self._leave()
@@ -151,17 +176,51 @@ class Exchange:
         more = message.get("more_body", False)
         if not self._settled:
             self._keep(message.get("body", b""))
+            if not (more or self.begun):
+                self._settled = True
+                if self._held is not None:
+                    self._held.end(None)  # what comes behind the answer is not the key's any more
+                self._last = message
+                return
             if not more or self._is_whole():
                 self._settled = True
-                await self._settle()
-        if self.over:
+                trouble = await self._settle(start)
+                if trouble is not None:
+                    await self._break_off(trouble)
+        if self.over or self._last is not None:
             return
-        if not self.begun:
+        if self.begun:
+            await self._forward(message)
+        else:
             self.begun = True
-            await self._forward({**start, "headers": [*start["headers"], self._contract.window]})
-        await self._forward(message)
+            await self._forward(self._headed(start), message)
         if not more:
             self._end()
+
+    def _look(self) -> None:
+        """The application waits for something. Its answer, if there is one, does not wait for it."""
+        if self._last is not None and self._beside is None:
+            self._beside = asyncio.get_running_loop().create_task(self._conclude())
+
+    def _rest(self) -> Awaitable[object]:
+        """The application has returned. What is left to do for its answer, to be awaited."""
+        if self._beside is not None:
+            return _seen_through(self._contract.engine.world, self._beside)
+        return self._conclude()
+
+    async def _conclude(self) -> None:
+        """The whole answer is there: record it, and then send it."""
+        start, last = self._start, self._last
+        trouble = await self._settle(start)
+        if trouble is not None:
+            await self._break_off(trouble)
+        else:
+            self.begun = True
+            await self._forward(self._headed(start), last)
+            self._end()
+
+    def _headed(self, start: Message) -> Message:
+        return {**start, "headers": [*start["headers"], self._contract.window]}
 
     def _end(self) -> None:
         self.over = True
@@ -183,13 +242,12 @@ class Exchange:
             self._length = int(found[0]) if found and found[0].isdigit() else -1
         return 0 <= self._length <= self._size
 
-    async def _settle(self) -> None:
-        held, start = self._held, self._start
-        if held is None or start is None:
-            return
-        trouble = await settle(held, start["status"], start["headers"], self._parts)
-        if trouble is None:
-            return
+    def _settle(self, start: Message) -> Awaitable[Outcome[Any] | None]:
+        held = self._held
+        return _NOTHING if held is None else settle(held, start["status"], start["headers"], self._parts)
+
+    async def _break_off(self, trouble: Outcome[Any]) -> None:
+        """Nobody may rely on the answer."""
         if self.begun:
             self.broken = True
         else:
@@ -204,19 +262,23 @@ class Exchange:
     async def _say(self, answer: HttpAnswer) -> None:
         self.begun = True
         status, headers, body = answer
-        await self._forward({"type": "http.response.start", "status": status, "headers": headers})
-        await self._forward({"type": "http.response.body", "body": body})
+        await self._forward(
+            {"type": "http.response.start", "status": status, "headers": headers},
+            {"type": "http.response.body", "body": body},
+        )
 
-    async def _forward(self, message: Message) -> None:
+    async def _forward(self, *messages: Message) -> None:
         """To the server. A client that has left, or stalls, is no reason to stop."""
         if self.trouble is None:
             self._sending = task = asyncio.current_task()
             try:
                 if self._held is None or self._settled:
-                    await self._send(message)
-                else:  # a client that takes nothing, and does not leave, must not keep the key
-                    async with asyncio.timeout(self._contract.stall_timeout):
+                    for message in messages:
                         await self._send(message)
+                else:  # a client that takes nothing, and does not leave, must not keep the key
+                    for message in messages:
+                        async with asyncio.timeout(self._contract.stall_timeout):
+                            await self._send(message)
             except asyncio.CancelledError:
                 if self._sending is not None or task is None or task.uncancel():
                     raise  # it was not `abandon`: somebody means the work
@@ -226,8 +288,17 @@ class Exchange:
                 self._sending = None
 
 
+async def _seen_through(world: World, beside: asyncio.Task[None]) -> None:
+    """It runs to its end, whoever cancels us meanwhile."""
+    _, cancelled = await world.finish(beside)
+    if cancelled is not None:
+        raise cancelled
+
+
 async def _told(work: Coroutine[Any, Any, Outcome[Any]], outcome: asyncio.Future[Outcome[Any]]) -> None:
     """What became of the work, to whoever still waits: in the very turn in which it ends."""
+    task = asyncio.current_task()
+    _apart.add(task)
     try:
         found = await work
     except asyncio.CancelledError:
@@ -239,3 +310,5 @@ async def _told(work: Coroutine[Any, Any, Outcome[Any]], outcome: asyncio.Future
     else:
         if not outcome.done():
             outcome.set_result(found)
+    finally:
+        _apart.discard(task)

@@ -54,7 +54,7 @@ class Scope(msgspec.Struct, frozen=True, dict=True):
         return hashlib.sha256(b"onceward/key/1\0" + canonical(parts, root="scope"))
 
 
-class Key(msgspec.Struct, frozen=True):
+class Key(msgspec.Struct, frozen=True, gc=False):
     """What makes two deliveries the same work, inside its scope."""
 
     scope: Scope

@@ -190,10 +190,11 @@ class Consumer:
         """Do what the rule says. What cannot be said to the broker now is said at the next delivery."""
         ruled = rule(outcome, delivery.message.deliveries, self.pace)
         ruling = await self._set_aside(delivery, ruled) if isinstance(ruled, Aside) else ruled
-        hand.drop(delivery)
         if isinstance(ruling, Ack):
-            hand.ack(delivery)
-        elif isinstance(ruling, Later):
+            hand.done(delivery)
+            return
+        hand.drop(delivery)
+        if isinstance(ruling, Later):
             self._tell("delivered_later", delivery, f"{ruling.reason}: in {ruling.seconds:.1f} s")
             try:
                 await self._broker.later(delivery, ruling.seconds)

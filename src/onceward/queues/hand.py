@@ -53,6 +53,11 @@ class Hand:
         if self._acking is None:
             self._acking = asyncio.create_task(self._keep_acking())
 
+    def done(self, delivery: Delivery) -> None:
+        """It is settled by being acknowledged."""
+        self.drop(delivery)
+        self.ack(delivery)
+
     async def _keep_acking(self) -> None:
         while self._done:
             done, self._done = self._done, []

@@ -36,8 +36,11 @@ class Message(bytes):
         return f"<Message {self.id or 'without id'}, {len(self)} bytes, delivery {self.deliveries}>"
 
 
-class Delivery(Struct, frozen=True, eq=False):
-    """A message in our hand. `handle` is whatever the adapter needs to say what becomes of this very delivery."""
+class Delivery(Struct, frozen=True, eq=False, gc=False):
+    """A message in our hand. `handle` is whatever the adapter needs to say what becomes of this very delivery.
+
+    (Neither leads back to it, so the garbage collector need not look.)
+    """
 
     message: Message
     handle: Any = None

@@ -12,11 +12,14 @@ import os
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onceward.errors import ConfigurationError, MissingExtra
 
 from .message import Delivery, Message
+
+if TYPE_CHECKING:
+    from .redis_line import QueueLine
 
 BEGIN = b"0-0"
 BODY, ID, REASON = "body", "id", "reason"
@@ -65,6 +68,9 @@ class RedisStreamQueue:
         self._dead_letter = dead_letter
         self._options = options
         self._client: Any = None
+        self._reading: QueueLine | None = None
+        self._acking: QueueLine | None = None  # apart: who waits for messages keeps a connection busy
+        self._named = stream.encode(), group.encode(), self._consumer.encode()
         self._cursor = BEGIN
         self._look_at = 0.0
         self._due: dict[bytes, float] = {}  # what we put off ourselves: we look again when it is due
@@ -74,6 +80,8 @@ class RedisStreamQueue:
             import redis.asyncio as client
         except ImportError as error:
             raise MissingExtra("Redis needs redis-py", hint='pip install "onceward[redis]"') from error
+        from .redis_line import QueueLine
+
         options = {
             "decode_responses": False,
             "socket_timeout": ANSWER,
@@ -82,6 +90,8 @@ class RedisStreamQueue:
             **self._options,
         }
         self._client = client.Redis.from_pool(client.BlockingConnectionPool.from_url(self._url, **options))
+        seconds = options["socket_timeout"] or ANSWER
+        self._reading, self._acking = (QueueLine(self._url, options, self.name, seconds) for _ in range(2))
         await self._make_group()
 
     async def _make_group(self) -> None:
@@ -95,11 +105,13 @@ class RedisStreamQueue:
 
     async def close(self) -> None:
         """Leaves the group, unless something is pending under our name: with the name, the group would forget it."""
-        if self._client is None:
+        if self._client is None or self._reading is None or self._acking is None:
             return
+        self._reading.close()  # first: what it gets after we have left would be nobody's
         try:
             await self._client.eval(LEAVE, 1, self._stream, self._group, self._consumer)
         finally:
+            self._acking.close()
             await self._client.aclose()
 
     async def receive(self, most: int, wait: float) -> list[Delivery]:
@@ -116,17 +128,27 @@ class RedisStreamQueue:
             return found
         until = min([self._look_at, *self._due.values()]) - time.monotonic()
         block = 0.0 if found else min(wait, until)
-        fresh: Any = await self._client.xreadgroup(
-            self._group,
-            self._consumer,
-            {self._stream: ">"},
-            count=most - len(found),
-            block=max(1, int(block * 1000)) if block > 0 else None,
-        )
+        fresh = await self._fresh(most - len(found), max(1, int(block * 1000)) if block > 0 else None)
         if self._due and min(self._due.values()) <= time.monotonic():
             self._look_at = 0.0
-        new = [] if not fresh else fresh[0][1] if isinstance(fresh, list) else next(iter(fresh.values()))[0]
-        return found + [self._delivery(id, fields, 1) for id, fields in new]
+        return found + [self._first_delivery(id, pairs) for id, pairs in fresh]
+
+    def _first_delivery(self, id: bytes, pairs: list[bytes]) -> Delivery:
+        """Most entries have a body and nothing else, and nothing was put off that nobody had before."""
+        if len(pairs) == 2 and pairs[0] == b"body":  # noqa: PLR2004 (a name and its value)
+            return Delivery(Message(pairs[1], f"{self._stream}/{id.decode()}"), id)
+        return self._delivery(id, dict(zip(pairs[::2], pairs[1::2], strict=True)), 1)
+
+    async def _fresh(self, most: int, block: int | None) -> Sequence[tuple[bytes, list[bytes]]]:
+        """Entries that nobody was given yet: their ids, and their fields, name by name and value by value."""
+        if self._reading is None:
+            raise ConfigurationError(f"{self.name} is not open")
+        stream, group, consumer = self._named
+        waiting = () if block is None else (b"BLOCK", b"%d" % block)
+        reply = await self._reading.call(
+            b"XREADGROUP", b"GROUP", group, consumer, b"COUNT", b"%d" % most, *waiting, b"STREAMS", stream, b">"
+        )
+        return reply[0][1] if reply else ()
 
     async def _left_behind(self, most: int) -> list[Delivery]:
         """What was delivered to somebody, and has been idle for too long; or was put off, and is due."""
@@ -164,7 +186,10 @@ class RedisStreamQueue:
         return Delivery(Message(body, own, headers, count), id)
 
     async def ack(self, deliveries: Sequence[Delivery]) -> None:
-        await self._client.xack(self._stream, self._group, *(delivery.handle for delivery in deliveries))
+        if self._acking is None:
+            raise ConfigurationError(f"{self.name} is not open")
+        stream, group, _ = self._named
+        await self._acking.call(b"XACK", stream, group, *(delivery.handle for delivery in deliveries))
 
     async def later(self, delivery: Delivery, seconds: float) -> None:
         """At the latest after the ack deadline: no entry can have been idle since the future."""

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from onceward.core.deliver import Unrecorded, record_together, run_apart
+from onceward.core.deliver import Unrecorded, begin_apart, plain_result, record_together
+from onceward.core.ending import after_error, after_value
 from onceward.core.engine import Engine
 from onceward.core.held import Held
 from onceward.core.interrupted import recover
@@ -14,7 +15,7 @@ from onceward.model.outcome import Outcome
 
 from .broker import is_cancelled
 from .message import Delivery
-from .rule import Result
+from .rule import Result, is_done
 
 Settle = Callable[[Delivery, Result], Coroutine[Any, Any, None]]
 """Told what a delivery led to; says to the broker what becomes of it."""
@@ -23,26 +24,37 @@ CANCELLED_ITSELF = "the work ended in a cancellation that nobody here asked for"
 
 
 class Results:
-    """Of one batch. What is ready while others are being recorded goes together, in the next call."""
+    """Of one batch. What is ready while others are being recorded goes together, in the next call.
 
-    def __init__(self, engine: Engine, settle: Settle) -> None:
+    `acknowledge` does at once what `settle` would do with a delivery that is done, as nearly all are.
+    """
+
+    def __init__(self, engine: Engine, settle: Settle, acknowledge: Callable[[Delivery], None]) -> None:
         self._engine = engine
         self._settle = settle
+        self._acknowledge = acknowledge
         self._ready: list[tuple[Delivery, Unrecorded]] = []
         self._done: list[Held] = []  # all whose work has returned
         self._recording = False
 
     async def of(self, delivery: Delivery, held: Held, group: asyncio.TaskGroup) -> None:
-        """Run it, and see that its result is recorded."""
+        """Run it, and see that its result is recorded.
+
+        The handler's coroutine is awaited right here: with a hundred under way, one more around each is felt.
+        """
         outcome: Unrecorded | Outcome[Any] | Exception
         try:
-            outcome = await run_apart(held)
-        except Exception as error:  # noqa: BLE001 (of the store, or of ours; what the handler raises is an outcome)
-            outcome = error
-        except asyncio.CancelledError:
-            if is_cancelled():
-                raise
-            outcome = RuntimeError(CANCELLED_ITSELF)
+            try:
+                value = begin_apart(held)
+                if hasattr(value, "__await__"):
+                    value = await value
+            except BaseException as error:  # noqa: BLE001 (whatever was raised, the claim must end)
+                outcome = await after_error(held, error)
+            else:
+                outcome = plain_result(held, value) or await after_value(held, value)
+        except BaseException as error:  # noqa: BLE001 (raised on, if it ends this task)
+            await recover(self._engine, [held], error)
+            outcome = _as_value(error)
         if not isinstance(outcome, Unrecorded):
             await self._settle(delivery, outcome)
             return
@@ -54,12 +66,25 @@ class Results:
 
     async def _record(self) -> None:
         while self._ready:
+            await asyncio.sleep(0)  # what came with the same look at the sockets is a few steps behind
             ready, self._ready = self._ready, []
             outcomes = await record_together(self._engine, [one for _, one in ready])
             for (delivery, _), outcome in zip(ready, outcomes, strict=True):
-                await self._settle(delivery, outcome)
+                if is_done(outcome):
+                    self._acknowledge(delivery)
+                else:
+                    await self._settle(delivery, outcome)
         self._recording = False
 
     async def recover(self, error: BaseException) -> None:
         """We are leaving before all was recorded: what has returned is recorded now, quickly, or lapses."""
         await recover(self._engine, self._done, error)
+
+
+def _as_value(error: BaseException) -> Exception:
+    """Trouble of the store, or of ours; what the handler raises is an outcome. What ends this task is raised on."""
+    if isinstance(error, asyncio.CancelledError) and not is_cancelled():
+        return RuntimeError(CANCELLED_ITSELF)
+    if not isinstance(error, Exception):
+        raise error
+    return error

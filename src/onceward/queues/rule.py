@@ -73,11 +73,16 @@ Result = Outcome[Any] | Unreadable | Exception
 """What a delivery led to. An exception is trouble of ours, of the store or of the machine: not of the message."""
 
 
+def is_done(outcome: Result) -> bool:
+    """Whether there is nothing left to do but to acknowledge it."""
+    return isinstance(outcome, Executed | Replayed | Stale)
+
+
 def rule(outcome: Result, deliveries: int, pace: Pace) -> Ruling:
     """What becomes of a delivery, by its outcome or what kept it from having one."""
+    if is_done(outcome):
+        return Ack()
     match outcome:
-        case Executed() | Replayed() | Stale():
-            return Ack()
         case Running():
             left = pace.longest if outcome.retry_after is None else outcome.retry_after
             return Later(max(AT_LEAST, min(left, pace.after(deliveries))), outcome.reason)

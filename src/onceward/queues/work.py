@@ -68,7 +68,7 @@ class FunctionWork:
 
     async def do(self, deliveries: Sequence[Delivery], hand: Hand, settle: Settle) -> None:
         """A batch: one claim for all. A key that comes twice in it is done, then told to have been done."""
-        results = Results(self.engine, settle)
+        results = Results(self.engine, settle, hand.done)
         try:
             async with asyncio.TaskGroup() as group:
                 await self._begin(deliveries, hand, settle, results, group)

@@ -17,7 +17,7 @@ from onceward.errors import WrongWorld
 from onceward.model.pace import share
 from onceward.ports import Send
 
-from .finishing import Finishing
+from .finishing import Finishing, Landed, Landing
 from .loop_lane import LoopLane
 from .nonce import nonce
 from .threads import GLANCE
@@ -137,11 +137,14 @@ class EventLoop:
             raise error
         return value
 
-    async def finish(
+    def finish(
         self, work: Awaitable[T], hurry: Callable[[], None] | None = None
-    ) -> tuple[T, BaseException | None]:
+    ) -> Awaitable[tuple[T, BaseException | None]]:
         if type(work) is CoroutineType:
-            return await Finishing(work, hurry)
+            return Finishing(work, hurry)
+        return Landed(work, hurry) if type(work) is Landing else self._finish(work, hurry)
+
+    async def _finish(self, work: Awaitable[T], hurry: Callable[[], None] | None) -> tuple[T, BaseException | None]:
         task = asyncio.ensure_future(work)
         cancelled: BaseException | None = None
         while True:

@@ -22,18 +22,18 @@ OVERHEAD = 500  # bytes of a request without its result: names, marks, a note
 class Waiting:
     """A request with somebody who waits for its answer. Marked `taken` first and then asked whether it has `left`."""
 
-    __slots__ = ("_deadline", "left", "request", "taken", "taker")
+    __slots__ = ("deadline", "left", "request", "taken", "taker")
 
     def __init__(self, request: AnyRequest, deadline: float) -> None:
         self.request = request
-        self._deadline = deadline
+        self.deadline = deadline  # on our own clock
         self.left = False  # nobody waits any more: it is not to be sent
         self.taken = False  # it is being sent
         self.taker: Waiting | None = None  # by whose hand; one that has left sends nothing any more
 
     def remaining(self) -> float:
         """Seconds until its time is over."""
-        return max(0.0, self._deadline - time.monotonic())
+        return max(0.0, self.deadline - time.monotonic())
 
     def leave(self) -> None:
         """Its time is over, and it was not sent."""
@@ -89,6 +89,7 @@ class Queue(Generic[W]):
 
     def _take(self, most: int, taker: Waiting | None, later: list[W]) -> list[W]:
         taken: list[W] = []
+        now = time.monotonic()
         ids: set[bytes] = set()
         size = 0
         while len(taken) < most:
@@ -106,7 +107,7 @@ class Queue(Generic[W]):
                 break
             if one.left:
                 continue
-            if not one.remaining():
+            if one.deadline <= now:
                 one.leave()
                 continue
             ids.add(one.request.id)

@@ -68,6 +68,7 @@ class Runway:
         self._flights = 0
         self._boarding = False  # a flight was called, and has not taken its passengers yet
         self._alarm: TimerHandle | None = None
+        self._rings_for = 0.0  # the deadline
 
     def board(self, one: Passenger) -> Future[list[Answer]]:
         self._queue.add(one)
@@ -128,7 +129,8 @@ class Runway:
     async def _carry(self, batch: list[Passenger]) -> bool:
         """One call; False if it failed for several, and has to be repeated for each."""
         try:
-            answers = await self._send([one.request for one in batch], min(one.remaining() for one in batch))
+            seconds = min([one.deadline for one in batch]) - time.monotonic()
+            answers = await self._send([one.request for one in batch], max(0.0, seconds))
             for one, answer in zip(batch, answers, strict=True):
                 if not one.future.done():
                     one.future.set_result([answer])
@@ -142,11 +144,10 @@ class Runway:
     # ── one alarm for all who wait: most have the same patience, so the first of them sets it ───────────────────
 
     def _mind(self, one: Passenger) -> None:
-        loop = one.future.get_loop()
-        at = loop.time() + one.remaining()
-        if self._alarm is None or at < self._alarm.when():
+        if self._alarm is None or one.deadline < self._rings_for:
             self._silence()
-            self._alarm = loop.call_at(at, self._ring)
+            self._rings_for = one.deadline
+            self._alarm = one.future.get_loop().call_later(one.remaining(), self._ring)
 
     def _ring(self) -> None:
         self._alarm = None

@@ -100,7 +100,7 @@ class Calls(Grouping, Watchers):
             encoded = [records.request(one) for one in requests]
         except struct.error as error:
             raise ConfigurationError(f"a request holds a number or a text that is too large ({error})") from error
-        if signed is None and all(map(records.is_usual, requests)):
+        if signed is None and records.are_usual(requests):
             answers = await self._asked(ids, requests, encoded, timeout, again=again)
         else:
             answers = await self._applied(ids, requests, encoded, timeout, again=again, signed=signed)

@@ -50,8 +50,8 @@ class Pending(Future[Reply]):
 class Line(asyncio.Protocol):
     """One connection."""
 
-    def __init__(self, place: Place, connection: Any) -> None:
-        self._name = place.name
+    def __init__(self, name: str, connection: Any) -> None:
+        self._name = name
         self._connection = connection  # kept alive: its writer closes the transport when it goes
         self._transport: Transport = connection._writer.transport  # noqa: SLF001 (there is no other way to it)
         self._waiting: deque[Pending] = deque()
@@ -186,7 +186,7 @@ class LoopWire:
                 raise faults.unreachable(error, self._place.name, seconds) from error
             raise
         self._trouble.back()
-        return Line(self._place, connection)
+        return Line(self._place.name, connection)
 
     def drop(self) -> None:
         """Close the line of this loop: the next call connects anew."""

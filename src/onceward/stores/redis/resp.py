@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 Reply = Any
-"""bytes, int, None, a list of them, or a Refusal."""
+"""bytes, int, None, a list of replies, or a Refusal."""
 
 END = b"\r\n"
+TEXT, LIST, REFUSAL, STATUS, NUMBER = b"$*-+:"
 
 
 class Refusal:
@@ -45,52 +46,58 @@ def one_text(data: bytes) -> bytes | None:
     return data[end + 2 : -2]
 
 
-class _Unfinished(Exception):
-    """More bytes are needed."""
-
-
 class Replies:
-    """Bytes go in as they come, replies come out as they are complete."""
+    """Bytes go in as they come, replies come out as they are complete. What was read once is not read again."""
 
     def __init__(self) -> None:
         self._buffer = b""
+        self._complete: list[Reply] = []
+        self._items, self._left = self._complete, -1  # where the next item belongs, and how many are left to come there
+        self._around: list[tuple[list[Reply], int]] = []  # the lists that it is in, outermost first
 
     def feed(self, data: bytes) -> list[Reply]:
         """The replies that are complete now. Most often all of it is one, in one piece."""
         buffer = self._buffer + data if self._buffer else data
-        replies, at = [], 0
-        try:
-            while at < len(buffer):
-                reply, at = _parse(buffer, at)
-                replies.append(reply)
-        except _Unfinished:
-            pass
-        self._buffer = buffer[at:]
-        return replies
+        items, left, around = self._items, self._left, self._around
+        at, size = 0, len(buffer)
+        item: Reply
+        while (line_end := buffer.find(END, at)) >= 0:
+            kind, after = buffer[at], line_end + 2
+            if kind == TEXT:
+                end = after + int(buffer[at + 1 : line_end])
+                if end < after:
+                    item, at = None, after
+                elif size < end + 2:
+                    break
+                else:
+                    item, at = buffer[after:end], end + 2
+            elif kind == LIST:
+                number, at = int(buffer[at + 1 : line_end]), after
+                if number > 0:
+                    around.append((items, left))
+                    items, left = [], number
+                    continue
+                item = None if number else []
+            else:
+                item, at = _line(kind, buffer[at + 1 : line_end]), after
+            items.append(item)
+            left -= 1
+            while not left:  # a list is complete, and perhaps the one that it is in
+                item = items
+                items, left = around.pop()
+                items.append(item)
+                left -= 1
+        self._buffer, self._items, self._left = buffer[at:], items, left
+        complete = self._complete[:]
+        self._complete.clear()
+        return complete
 
 
-def _parse(buffer: bytes, at: int) -> tuple[Reply, int]:
-    line_end = buffer.find(END, at)
-    if line_end < 0:
-        raise _Unfinished
-    kind, line, after = buffer[at : at + 1], buffer[at + 1 : line_end], line_end + 2
-    if kind == b"$":
-        end = after + int(line)
-        if end < after:
-            return None, after
-        if len(buffer) < end + 2:
-            raise _Unfinished
-        return buffer[after:end], end + 2
-    if kind == b"-":
-        return Refusal(line.decode("utf-8", "replace")), after
-    if kind == b"+":
-        return line, after
-    if kind == b":":
-        return int(line), after
-    if kind != b"*":
-        raise Garbage(f"not a reply of Redis: {buffer[at : at + 40]!r}")
-    items = []
-    for _ in range(int(line)):
-        item, after = _parse(buffer, after)
-        items.append(item)
-    return items, after
+def _line(kind: int, line: bytes) -> Reply:
+    if kind == REFUSAL:
+        return Refusal(line.decode("utf-8", "replace"))
+    if kind == STATUS:
+        return line
+    if kind == NUMBER:
+        return int(line)
+    raise Garbage(f"not a reply of Redis: {bytes((kind,)) + line[:40]!r}")
