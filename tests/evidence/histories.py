@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from onceward.testing.history import check
+from onceward.testing.history.search import BUDGET
 from tests.evidence.planted import (
     SEEN,
     Hunt,
@@ -62,7 +63,7 @@ def repeated(name: str, run: Run, *, seed: int, seconds: float, size: float, int
             recorded = run(folder, seed, size)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-        report = check(recorded.operations)
+        report = check(recorded.operations, budget=10 * BUDGET)  # many without an answer leave many orders
         row.figures.update(
             {
                 "histories": 1,
