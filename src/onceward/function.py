@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any, Concatenate, Protocol, overload
 
 from .bridge import run
 from .core import inspect as records
+from .core.ending import executed
 from .core.engine import Engine
-from .core.execute import at_a_glance, unseen
+from .core.execute import done_before, unseen
+from .core.glance import replayed
+from .core.held import Held
 from .core.job import Job
 from .decorator import Guarded, P, Rest, T, answer_of
 from .model.outcome import Outcome
-from .model.policy import Finding, applied
+from .model.policy import Finding, Policy, applied
 from .model.view import Entry
 
 if TYPE_CHECKING:
@@ -21,15 +24,27 @@ if TYPE_CHECKING:
 
 def do(engine: Engine, job: Job) -> Outcome[Any]:
     """`execute`, driven by the bridge from where it might wait."""
-    done = at_a_glance(engine, job)
-    return run(unseen(engine, job)) if done is None else done
+    seen = done_before(engine, job)
+    if seen is not None:
+        return replayed(job, *seen)
+    found = run(unseen(engine, job))
+    return executed(found) if isinstance(found, Held) else found
+
+
+def answer(engine: Engine, job: Job, policy: Policy) -> Any:
+    """What the plain call returns or raises. An outcome is made only where there is more to say than the value."""
+    seen = done_before(engine, job)
+    if seen is not None:
+        return seen[1] if policy.on_done == "replay" else answer_of(replayed(job, *seen), policy)
+    found = run(unseen(engine, job))
+    return found.result if isinstance(found, Held) else answer_of(found, policy)
 
 
 class Function(Guarded[P, T]):
     """A plain function that is done once per key."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        value: T = answer_of(do(self.engine, self.job(args, kwargs)), self.operation.policy)
+        value: T = answer(self.engine, self.job(args, kwargs), self.operation.policy)
         return value
 
     def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:

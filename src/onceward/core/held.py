@@ -76,7 +76,7 @@ class Held(Lease):
     act: Act | None = None  # which part of the work is being done
     patience = math.inf  # until when, on our own clock, a settlement is repeated
     at_end: dict[str, str] = {}  # noqa: RUF012 (never changed in place) what is noted on completion, if not what the job says
-    _canceller: Canceller | None = None
+    canceller: Canceller | None = None  # of work that may still be cancelled, and has to be told when it is over
 
     def __init__(self, engine: Engine, job: Job) -> None:
         self.engine = engine
@@ -159,11 +159,11 @@ class Held(Lease):
             self.cancel_if_lost()
 
     def cancel_if_lost(self) -> None:
-        self._canceller = self.on_lost = self.engine.world.canceller()
+        self.canceller = self.on_lost = self.engine.world.canceller()
 
     def end(self, error: BaseException | None) -> bool:
         """The work is over; True if it was cancelled because the key was lost."""
-        return self._canceller is not None and self._canceller.over(error)
+        return self.canceller is not None and self.canceller.over(error)
 
     # ── verbs ──
 
