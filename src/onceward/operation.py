@@ -56,6 +56,7 @@ class Operation:
         self.name = name or name_of(fn)
         self.binding = Binding(fn)
         self._of_class = self.binding.receiver == "cls" and _is_in_class(fn)
+        self._is_plain = self.binding.receiver is None  # no method of anything
         self.source = source_for(key)
         self._check_source()
         self._tenant = _tenant_source(tenant)
@@ -102,7 +103,7 @@ class Operation:
         return self._key(self.arguments(args, kwargs))
 
     def job(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Job:
-        arguments = self.arguments(args, kwargs)
+        arguments = self.binding.bind(*args, **kwargs) if self._is_plain else self.arguments(args, kwargs)
         try:
             key = self._key(arguments)
         except MissingKey:

@@ -45,7 +45,7 @@ async def acquire(held: Held) -> Held | Outcome[object]:
 
 
 def acquire_at_once(held: Held, answer_to: Callable[[AnyRequest], Answer]) -> Answer | None:
-    """As `acquire`, where no reply can be lost on the way. None: it is ours; else the answer that it was not granted."""
+    """As `acquire`, where no reply can be lost on the way. None: it is ours; else the answer that says no."""
     engine = held.engine
     if current() is not None:
         refuse_reentry(engine, held.job)

@@ -46,7 +46,7 @@ async def execute(engine: Engine, job: Job) -> Outcome[Any]:
 
 
 def done_before(engine: Engine, job: Job) -> tuple[Done, Any] | None:
-    """What a look alone can tell: that it is done, with this value. Plain, because most calls of a busy key end here."""
+    """What a look alone can tell: it is done, with this value. Plain, because most calls of a busy key end here."""
     if switch.off or job.key is NO_KEY or not engine.is_ready():
         return None
     return glance(engine, job)
@@ -59,8 +59,10 @@ def at_a_glance(engine: Engine, job: Job) -> Outcome[Any] | None:
 
 
 async def unseen(engine: Engine, job: Job) -> Held | Outcome[Any]:
-    """The rest of `execute`, for a job that was not answered at a glance. The claim, if it was run and recorded:
-    its value is in `result`, and whoever wants no more than that needs no outcome."""
+    """The rest of `execute`, for a job that was not answered at a glance.
+
+    The claim itself, if it was run and recorded: who wants no more than its `result` needs no outcome.
+    """
     if switch.off:
         return await disabled(engine, job)
     if job.key is NO_KEY:
