@@ -13,7 +13,7 @@ from .core.execute import done_before, unseen
 from .core.glance import replayed
 from .core.held import Held
 from .core.job import Job
-from .decorator import Guarded, P, Rest, T, answer_of
+from .decorator import Guarded, P, Rest, T, value_before, value_now
 from .model.outcome import Outcome
 from .model.policy import Finding, Policy, applied
 from .model.view import Entry
@@ -32,12 +32,9 @@ def do(engine: Engine, job: Job) -> Outcome[Any]:
 
 
 def answer(engine: Engine, job: Job, policy: Policy) -> Any:
-    """What the plain call returns or raises. An outcome is made only where there is more to say than the value."""
+    """What the plain call returns or raises."""
     seen = done_before(engine, job)
-    if seen is not None:
-        return seen[1] if policy.on_done == "replay" else answer_of(replayed(job, *seen), policy)
-    found = run(unseen(engine, job))
-    return found.result if isinstance(found, Held) else answer_of(found, policy)
+    return value_now(run(unseen(engine, job)), policy) if seen is None else value_before(job, seen, policy)
 
 
 class Function(Guarded[P, T]):

@@ -20,7 +20,7 @@ from .model.policy import Policy
 from .model.results import ResultType
 from .model.sources import Call, Content, JsonKey, Payload, Source, source_for
 from .model.template import FirstOf, Template
-from .model.weight import is_light
+from .model.weight import are_light
 
 if TYPE_CHECKING:
     from .model.stored_input import InputCodec
@@ -128,7 +128,7 @@ class Operation:
 
     def is_quick(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         """Whether the job of this call is evidently made in no time: little to hash, and no file to read."""
-        return not isinstance(self.source, Content) and is_light((args, kwargs))
+        return not isinstance(self.source, Content) and are_light(args, kwargs)
 
     def _key(self, arguments: Mapping[str, Any]) -> Key:
         scope = self.scope

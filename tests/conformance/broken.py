@@ -50,8 +50,11 @@ class Altered(MemoryStore):
         if record is None:
             self._records.pop(request.id, None)
         else:
-            self._put(record)
+            self._exchange(self._records.get(record.id), record)
         return Answer(verdict, record, now)
+
+    def answer(self, request: Any) -> Answer:
+        return self._one(request)
 
 
 def lapsed(record: Record | None, now: int) -> Record | None:

@@ -6,7 +6,8 @@ import heapq
 import os
 import weakref
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import count
 from typing import NoReturn
 
@@ -25,6 +26,7 @@ from .watchers import Watchers
 
 FREE = State.FREE
 VERBS, CLAIM, replays = transitions.VERBS, transitions.claim, transitions.replays
+Change = Callable[[Record | None, int], tuple[Record | None, Verdict]]
 SWEEP = 2  # records purged by the way a claim: twice what a claim can add, so that the store never only grows
 SLACK = 64  # entries of the past that a small store may keep, so that it does not compact all the time
 
@@ -46,7 +48,7 @@ class MemoryStore(MemoryNewest, MemoryCounts, Watchers):
         super().__init_subclass__()
         changed = any(getattr(cls, verb) is not getattr(MemoryStore, verb) for verb in ("claim", "renew", "settle"))
         if changed and cls.answer is MemoryStore.answer:
-            cls.answer = None  # type: ignore[method-assign,assignment]  # as classes say that they lack a method
+            cls.answer = None  # type: ignore[assignment]  # as classes say that they lack a method
 
     def __init__(self, *, max_records: int | None = None, clock: Clock | None = None) -> None:
         super().__init__()
@@ -81,8 +83,7 @@ class MemoryStore(MemoryNewest, MemoryCounts, Watchers):
             return record
         return None
 
-    def _one(self, request: AnyRequest, was: dict[bytes, Record | None] | None = None) -> Answer:
-        """What it was before is told to whoever asks."""
+    def _one(self, request: AnyRequest) -> Answer:
         verb, id = VERBS[type(request)], request.id
         while True:
             now, before = self._now(), self._records.get(id)
@@ -91,8 +92,6 @@ class MemoryStore(MemoryNewest, MemoryCounts, Watchers):
             record, verdict = verb(before, request, now)
             if record is before or self._exchange(before, record):
                 break
-        if was is not None:
-            was[id] = before
         if self._waiting:
             self.wake((id,))
         return Answer(verdict, record, now)
@@ -112,9 +111,11 @@ class MemoryStore(MemoryNewest, MemoryCounts, Watchers):
         timeout: float,  # noqa: ARG002 (never waits)
         signed: Signature | None = None,
     ) -> list[Answer]:
-        if signed is not None:
-            return self._alone(self._settle_signed, signed, settlements)
-        return [self._one(settlement) for settlement in settlements]
+        if signed is None:
+            return [self._one(settlement) for settlement in settlements]
+        answers = self._alone(self._settle_signed, signed, settlements)
+        self.wake(one.id for one in settlements)
+        return answers
 
     async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:  # noqa: ARG002 (never waits)
         now = self._now()
@@ -152,10 +153,8 @@ class MemoryStore(MemoryNewest, MemoryCounts, Watchers):
     # ── the same, alone ──
 
     def _settle_signed(self, signed: Signature, settlements: Sequence[AnySettlement]) -> list[Answer]:
-        before: dict[bytes, Record | None] = {}
-        answers = [self._one(one, before) for one in settlements]
-        self._trail.add(entries_of(signed, before.get, answers))
-        return answers
+        steps = {one.id: self._step(one.id, partial(_settle, one)) for one in settlements}
+        return self._told(steps, signed)
 
     def _forget(
         self,
@@ -164,17 +163,23 @@ class MemoryStore(MemoryNewest, MemoryCounts, Watchers):
         seen: Mapping[bytes, Seen],
         signed: Signature | None,
     ) -> list[Answer]:
-        before: dict[bytes, Record | None] = {}
-        answers = []
-        for id in ids:
-            while True:
-                now, before[id] = self._clock.now(), self._records.get(id)
-                record, verdict = transitions.forget(before[id], now, force=force, seen=seen.get(id))
-                if record is before[id] or (record is not None and self._exchange(before[id], record)):
-                    break
-            answers.append(Answer(verdict, record, now))
+        freed = partial(transitions.forget, force=force)
+        steps = {id: self._step(id, partial(freed, seen=seen.get(id))) for id in ids}
+        return self._told(steps, signed)
+
+    def _step(self, id: bytes, change: Change) -> tuple[Record | None, Answer]:
+        """Apply it; also what was there before."""
+        while True:
+            now, before = self._clock.now(), self._records.get(id)
+            record, verdict = change(before, now)
+            if record is before or (record is not None and self._exchange(before, record)):
+                return before, Answer(verdict, record, now)
+
+    def _told(self, steps: Mapping[bytes, tuple[Record | None, Answer]], signed: Signature | None) -> list[Answer]:
+        """The answers; what was changed by hand enters the trail."""
+        answers = [answer for _, answer in steps.values()]
         if signed is not None:
-            self._trail.add(entries_of(signed, before.get, answers))
+            self._trail.add(entries_of(signed, lambda id: steps[id][0], answers))
         return answers
 
     def _scan(self, wanted: Filter, cursor: bytes | None, limit: int) -> Page:
@@ -298,6 +303,10 @@ class MemoryStore(MemoryNewest, MemoryCounts, Watchers):
             f"the memory store holds {self._max} records, and each still answers for its key",
             hint="raise max_records, shorten the windows, or use a store on disk",
         )
+
+
+def _settle(settlement: AnySettlement, record: Record | None, now: int) -> tuple[Record | None, Verdict]:
+    return transitions.settle(record, settlement, now)
 
 
 def _end_of(record: Record) -> int | None:
