@@ -117,6 +117,7 @@ class PurgesByAnEarlierLife(MemoryStore):
     """Remembers when a key is over, and does not look again whether it came back."""
 
     def _purge(self, limit: int, signed: Signature | None) -> int:
+        self._sort_in()
         gone = {
             id
             for end, _, id in self._ending

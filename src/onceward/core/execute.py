@@ -79,13 +79,18 @@ async def unseen(engine: Engine, job: Job) -> Held | Outcome[Any]:
             found = held if answer is None else await otherwise(held, answer)
         return await performed(held) if found is held else found
     except BaseException as error:
-        await recover(engine, [held], error)
-        if held.granted or not isinstance(error, StoreError) or isinstance(error, NOT_DOWN):
+        reason = await torn(held, error)
+        if reason is None:
             raise
-        if job.policy.on_store_down != "run":
-            raise
-        reason = f"store down: {message_of(error)}"
     return await unprotected(engine, job, reason)
+
+
+async def torn(held: Held, error: BaseException) -> str | None:
+    """Leave no key locked. Why it may run all the same, if that was declared for a store that is down."""
+    await recover(held.engine, [held], error)
+    if held.granted or not isinstance(error, StoreError) or isinstance(error, NOT_DOWN):
+        return None
+    return f"store down: {message_of(error)}" if held.job.policy.on_store_down == "run" else None
 
 
 async def perform(held: Held) -> Outcome[Any]:
