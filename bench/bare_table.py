@@ -19,7 +19,7 @@ from onceward.stores.sqlite.rows import CLAIMED, GLIMPSE
 LEASE = 600_000_000  # µs
 
 CLAIM = (
-    f"INSERT INTO onceward_records ({', '.join(FIELDS[:CLAIMED])}) VALUES ({', '.join('?' * CLAIMED)})"  # noqa: S608 (names of fields)
+    f"INSERT INTO onceward_records ({', '.join(FIELDS[:CLAIMED])}) VALUES ({', '.join('?' * CLAIMED)})"
     " ON CONFLICT (id) DO NOTHING"
 )
 COMPLETE = (

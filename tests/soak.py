@@ -66,7 +66,7 @@ COUNTERS = ("tests/chaos/test_counters.py",)
 ON_POSTGRESQL = ("-k", "random_histories or crew", "tests/conformance/test_postgres.py", "tests/chaos")
 
 
-SCORED = ("delivered", "acknowledged", "executed", "replayed", "stale", "killed", "redelivered", "taken_over")
+SCORED = ("delivered", "acknowledged", "executed", "replayed", "stale", "killed", "redelivered", "paused", "taken_over")
 
 
 class Section(NamedTuple):

@@ -1,7 +1,8 @@
 """The demo: `python -m examples.demo [--quick] [--unguarded] [--system fleet] [--seconds 20] [--store URL]`.
 
 Every system of the mission in a storm, one after the other: each event is delivered about two and a half times, out of
-order, to several worker processes, which are killed with SIGKILL wherever they happen to be. Then the audits.
+order, to several worker processes, which are killed with SIGKILL, or stopped for longer than their lease, wherever they
+happen to be. Then the audits.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def parse(arguments: list[str]) -> Chosen:
     parser.add_argument("--system", action="append", choices=names, default=[], help="only this one (may be repeated)")
     parser.add_argument("--seconds", type=float, help="of new events, for each system")
     parser.add_argument("--store", default="", help="URL of a store; default: embedded ones")
-    parser.add_argument("--seed", type=int, default=1, help="of the traffic and the kills, default 1")
+    parser.add_argument("--seed", type=int, default=1, help="of the traffic, the kills and the pauses, default 1")
     return parser.parse_args(arguments, Chosen())
 
 

@@ -17,7 +17,7 @@ def opening(systems: Sequence[Listed], plan: Plan, paint: Paint) -> str:
     where = SECRET.sub("", plan.store) or "embedded stores"
     how = f"guarded by Onceward, on {where}" if plan.guarded else "WITHOUT Onceward: written as it often is by hand"
     names = max(len(listed.name) for listed in systems)
-    shape = f"{plan.workers} processes, SIGKILL at random instants; {plan.seconds:.3g} s of events a system"
+    shape = f"{plan.workers} processes, SIGKILL and pauses at random; {plan.seconds:.3g} s of events a system"
     return "\n".join(
         [
             paint("Work that is delivered at least once, to workers that die in the middle of it.", BOLD),
@@ -51,9 +51,10 @@ def _guarded(runs: Sequence[Run], took: float) -> list[str]:
     return [
         f"In {took:.0f} s: {events} events, {total('delivered')} deliveries, {effects} effects: none twice, none lost.",
         f"Workers killed: {total('killed')}, {total('redelivered')} of them in the middle of a delivery.",
+        f"Workers paused until others could take over, and then continued: {total('paused')}.",
         f"Work finished by whoever took over: {total('taken_over')}.",
-        "What is counted and not promised, nobody can have once: a worker may die between the call",
-        "and the note of it. Which promise holds where: docs/explain/promises.md.",
+        "What is counted and not promised, nobody can have once: a worker may die or sleep between the",
+        "call and the note of it. Which promise holds where: docs/explain/promises.md.",
         "",
         "Next: make demo ARGS=--unguarded                the same events without Onceward",
         "      make demo ARGS=--seed=2                   other kills",

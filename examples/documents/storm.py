@@ -1,4 +1,4 @@
-"""The documents in a storm: delivered twice and more, renamed each time, by workers that are killed; then counted."""
+"""The documents in a storm: delivered twice and more, renamed each time, to workers that die or sleep; then counted."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import random
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from itertools import count
 from pathlib import Path
@@ -35,6 +35,8 @@ class Place:
         self._schema = f"storm_{setting.run}"
         own = f"{self._server}{'&' if '?' in self._server else '?'}schema={self._schema}"
         self._file = Path(setting.folder, "house.db")
+        self._own_records = Path(setting.folder, "once.db")
+        self._is_guarded = setting.guarded
         self.table = f"{self._schema}.documents" if self._server else "documents"
         self.records = f"{own}&migrate=1" if self._server else setting.store or f"sqlite:///{setting.folder}/once.db"
         self.warehouse = own if self._server else f"sqlite:///{self._file}"
@@ -59,8 +61,19 @@ class Place:
             with psycopg.connect(self._server) as server:
                 cursor = server.execute(statement.replace("?", "%s").encode(), values)
                 return cursor.fetchall() if cursor.description else []
-        with closing(sqlite3.connect(self._file, timeout=60)) as connection, connection:
-            return connection.execute(statement, values).fetchall()
+        return _queried(self._file, statement, values)
+
+    def given_up(self) -> dict[str, int]:
+        """When it was settled that a document is not stored, in µs. Only told by records that SQL can read."""
+        told = "SELECT key, updated_at FROM {}onceward_records WHERE state = 'FAILED'"
+        if self._server and self._is_guarded:
+            return dict(self.query(told.format(f"{self._schema}.")))
+        return dict(_queried(self._own_records, told.format(""))) if self._own_records.exists() else {}
+
+
+def _queried(file: Path, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+    with closing(sqlite3.connect(file, timeout=60)) as connection, connection:
+        return connection.execute(statement, values).fetchall()
 
 
 class Storm:
@@ -70,7 +83,7 @@ class Storm:
     effects: Sequence[Effect] = (
         Effect("file in the object store", "once: created under its content, never overwritten"),
         Effect("row in the warehouse", "once: merged under the document's hash"),
-        Effect("model call", "at least once: counted"),
+        Effect("model call, file of a replaced owner that was refused meanwhile", "at least once: counted"),
     )
 
     @contextmanager
@@ -104,8 +117,9 @@ class Storm:
         ids = {content_key(pdf(event.body)): event.id for event in events}
         files = {path.name: content_key(path) for path in Path(setting.folder, "bucket").glob("*.pdf")}
         table = Place(setting).table
-        rows = Place(setting).query(f"SELECT hash, file, id, date, cents FROM {table}")  # noqa: S608 (our own name)
-        effects = [f"{ids.get(content)}: file" for content in files.values()]
+        rows = Place(setting).query(f"SELECT hash, file, id, date, cents FROM {table}")
+        late = left_behind(setting, files)
+        effects = [f"{ids.get(content)}: file" for name, content in files.items() if name not in late]
         effects += [f"{ids.get(content)}: row" for content, *_ in rows]
         wrong = [
             f"{ids.get(content)}: the row names {name}" for content, name, *_ in rows if files.get(name) != content
@@ -120,10 +134,26 @@ class Storm:
             "calls of the strong model among them": sum(model == STRONG for _, model, _ in asked.elements()),
             "model calls wasted": asked.total() - len(asked),  # asked before: the answer died with a worker
             "refusals (429) of the models' API": len(calls) - asked.total(),
+            "files of owners that had been replaced": len(late),
         }
         meant = [event for event in events if f"Company {BLOCKED}" not in event.body and "Company" not in event.body]
         wanted = [Event(f"{event.id}: {effect}") for event in meant for effect in ("file", "row")]
         return Audit.of(wanted, effects, wrong=wrong, counted=counted)
+
+
+def left_behind(setting: Setting, files: Mapping[str, str]) -> set[str]:
+    """Files that came after it was settled that there is none.
+
+    Whoever is stopped right before its `put`, for longer than its lease, while another one publishes the document, is
+    refused its row and takes everything back, cannot be kept from that: an object store knows nothing of tokens.
+    """
+    given_up = Place(setting).given_up()
+    bucket = Path(setting.folder, "bucket")
+    return {
+        name
+        for name, content in files.items()
+        if content in given_up and (bucket / name).stat().st_ctime_ns > 1_000 * given_up[content]
+    }
 
 
 def said_by(body: list[str]) -> tuple[str, str, int] | None:
@@ -173,7 +203,7 @@ def by_hand(setting: Setting) -> Callable[[Path], Answer]:
         if invoice.company == BLOCKED:
             return Answer("rejected")
         row = (content_key(path), invoice.id, invoice.company, invoice.date, invoice.cents, file.name)
-        place.query(f"INSERT INTO {place.table} VALUES (?, ?, ?, ?, ?, ?)", row)  # noqa: S608 (as above)
+        place.query(f"INSERT INTO {place.table} VALUES (?, ?, ?, ?, ?, ?)", row)
         return Answer("executed")
 
     return handle

@@ -17,7 +17,7 @@ def main(arguments: list[str]) -> int:
         return storm.main("examples.fleet.storm:SYSTEM", arguments[1:])
     parser = argparse.ArgumentParser(prog="python -m examples.fleet", description=__doc__)
     commands = parser.add_subparsers(required=True)
-    commands.add_parser("storm", help="duplicates, disorder and kills, then an audit", add_help=False)
+    commands.add_parser("storm", help="duplicates, disorder, kills and pauses, then an audit", add_help=False)
     serve = commands.add_parser("serve", help="POST /pubsub/push, and a page that shows what is true now")
     serve.add_argument("--store", default="sqlite:///fleet.db", help="URL, default %(default)s")
     serve.add_argument("--port", type=int, default=8080)

@@ -1,4 +1,4 @@
-"""The fleet in a storm: pushes to the endpoint in worker processes that are killed. Then the tables are read.
+"""The fleet in a storm: pushes to the endpoint in worker processes that are killed or paused. Then the tables are read.
 
 The audit asks nothing of Onceward: which event should be the last one is worked out from the events, and which it is,
 and how often each was written, from what the database noted. `--unguarded` is the usual first version: whatever arrives

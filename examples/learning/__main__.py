@@ -20,6 +20,7 @@ from msgspec import json
 from examples.learning.consumer import read, stored
 from examples.learning.place import opened
 from examples.learning.tables import ENRICHED
+from onceward.cli.settings import masked
 from onceward.errors import OncewardError
 from onceward.queues import Message
 
@@ -77,7 +78,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     consume.add_argument("--size", type=int, required=True, help="how many there are in all, for the bar")
     consume.add_argument("--largest", type=int, default=2_000, help="statements in one merge, default %(default)s")
     consume.add_argument("--ack-deadline", type=float, default=30.0, help="seconds, default %(default)s")
-    words.add_parser("storm", help="duplicates, disorder and kills, then an audit", add_help=False)
+    words.add_parser("storm", help="duplicates, disorder, kills and pauses, then an audit", add_help=False)
     bring = words.add_parser("import", help="a CSV file of users")
     bring.add_argument("file", type=Path)
     for one in (serve, consume, bring):
@@ -85,6 +86,28 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     for one in (serve, bring):
         one.add_argument("--warehouse", default="", metavar="URL", help="postgresql://… or bigquery://…")
     return parser.parse_args(arguments)
+
+
+def consume(chosen: argparse.Namespace) -> int:
+    try:
+        import redis
+
+        from examples.learning.backlog import Source, drain
+    except ModuleNotFoundError:
+        return told("consume needs a client of Redis: pip install redis")
+    source = Source(chosen.queue, chosen.stream, chosen.size, chosen.largest, chosen.ack_deadline)
+    try:
+        print(json.encode(drain(chosen.folder, source, lambda line: print(line, flush=True))).decode())
+    except redis.ConnectionError as error:
+        return told(f"there is no Redis at {masked(chosen.queue)}: {error}")
+    except (redis.RedisError, ValueError) as error:
+        return told(f"{chosen.stream} at {masked(chosen.queue)} cannot be consumed: {error}")
+    return 0
+
+
+def told(why: str) -> int:
+    print(f"python -m examples.learning: {why}", file=sys.stderr)
+    return 1
 
 
 def end_with_input() -> None:
@@ -106,10 +129,7 @@ def main(arguments: Sequence[str]) -> int:
         users = dict([chosen.user.split(":", 1)])
         serve(chosen.folder, chosen.warehouse, chosen.port, users, guarded=not chosen.unguarded)
     elif chosen.word == "consume":
-        from examples.learning.backlog import Source, drain
-
-        source = Source(chosen.queue, chosen.stream, chosen.size, chosen.largest, chosen.ack_deadline)
-        print(json.encode(drain(chosen.folder, source, lambda line: print(line, flush=True))).decode())
+        return consume(chosen)
     elif chosen.word == "import":
         with opened(chosen.folder, chosen.warehouse) as place:
             print(place.learning.import_users(chosen.file))

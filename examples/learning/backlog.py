@@ -95,14 +95,19 @@ class Source(Struct, frozen=True):
 
 def drain(folder: Path, source: Source, tell: Callable[[str], None]) -> Drained:
     """Consume until nothing is left, in this process; what a run before has left half done is among it."""
-    return asyncio.run(_drain(folder, source, tell))
+    return asyncio.run(_connected(folder, source, tell))
 
 
-async def _drain(folder: Path, source: Source, tell: Callable[[str], None]) -> Drained:
+async def _connected(folder: Path, source: Source, tell: Callable[[str], None]) -> Drained:
     import redis.asyncio
 
+    async with redis.asyncio.Redis.from_url(source.url) as client:
+        await client.ping()  # if nobody is there it is said before any file is made
+        return await _drain(folder, source, tell, client)
+
+
+async def _drain(folder: Path, source: Source, tell: Callable[[str], None], client: Any) -> Drained:
     queue = RedisStreamQueue(source.url, stream=source.stream, group=GROUP, ack_deadline=source.ack_deadline)
-    client = redis.asyncio.Redis.from_url(source.url)
     size, started, peaks = source.size, time.monotonic(), dict[int, int]()
     with opened(folder) as place:
         app = consumer(place.learning, queue, place.once, largest=source.largest)
@@ -122,7 +127,6 @@ async def _drain(folder: Path, source: Source, tell: Callable[[str], None]) -> D
             await asyncio.sleep(BETWEEN)
         await consuming
         counted = place.learning.house.query("SELECT count(*) FROM statements")[0][0]
-    await client.aclose()
     messages, parked = size - (begun or 0), place.once.counts.get("parked", 0)
     return Drained(counted, parked, messages, time.monotonic() - started, [peaks[one] for one in sorted(peaks)])
 

@@ -51,7 +51,7 @@ class Search(Struct, frozen=True):
         order = "ASC" if self.ascending else "DESC"
         where = " AND ".join((f"NOT {VOIDED}", *self.where))
         rows = house.query(
-            f"SELECT s.statement FROM statements s WHERE {where}"  # noqa: S608 (conditions of ours)
+            f"SELECT s.statement FROM statements s WHERE {where}"
             f" ORDER BY s.stored_us {order}, s.statement_id {order} LIMIT {self.limit + 1}",
             self.values,
         )

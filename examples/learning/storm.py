@@ -1,4 +1,4 @@
-"""The learning records in a storm: statements in any spelling, in any order, several times, and workers that die.
+"""The learning records in a storm: statements in any spelling and order, several times; workers that die or sleep.
 
 On files, the workers speak HTTP to one server, as DuckDB belongs to one process; and that server is killed as well,
 again and again, and started anew. On PostgreSQL every worker merges by itself.
@@ -247,7 +247,7 @@ def _in_files(setting: Setting) -> tuple[list[tuple[str, str]], int]:
     import duckdb
 
     with duckdb.connect(f"{setting.folder}/house.duckdb") as house:
-        rows = house.execute(f"SELECT {SAYS} FROM {_table(setting)}").fetchall()  # noqa: S608 (names of ours)
+        rows = house.execute(f"SELECT {SAYS} FROM {_table(setting)}").fetchall()
     with closing(sqlite3.connect(f"{setting.folder}/people.db")) as people:
         users = people.execute(f"SELECT {ALIVE}").fetchone()[0] if setting.guarded else 0
     return rows, users
@@ -257,7 +257,7 @@ def _in_postgres(setting: Setting) -> tuple[list[tuple[str, str]], int]:
     import psycopg
 
     with psycopg.connect(setting.store, options=f"-c search_path={_schema(setting)}") as server:
-        rows = server.execute(f"SELECT {SAYS} FROM {_table(setting)}".encode()).fetchall()  # noqa: S608 (names of ours)
+        rows = server.execute(f"SELECT {SAYS} FROM {_table(setting)}".encode()).fetchall()
         users = server.execute(f"SELECT {ALIVE}".encode()).fetchone()
     return rows, users[0] if users else 0
 

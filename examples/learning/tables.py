@@ -83,4 +83,4 @@ WHERE k.user_id <> u.user_id AND k.user_id <> coalesce(u.merged_into, '')
 VOIDED: Final = "(s.voids IS NULL AND EXISTS (SELECT 1 FROM statements v WHERE v.voids = s.statement_id))"
 """By a statement that may have come before or after it. What voids another cannot be voided itself."""
 
-ONE: Final = f"SELECT s.statement FROM statements s WHERE s.statement_id = ? AND {VOIDED} = ?"  # noqa: S608
+ONE: Final = f"SELECT s.statement FROM statements s WHERE s.statement_id = ? AND {VOIDED} = ?"

@@ -237,7 +237,7 @@ def repeats_change_nothing(data: Data) -> Iterator[str]:
     """The system's own writes once more, with what is there."""
     for table, write in WRITES.items():
         with data.trial() as run:
-            everything = f"SELECT * FROM {table} ORDER BY {NATURAL[table]}"  # noqa: S608 (names of ours)
+            everything = f"SELECT * FROM {table} ORDER BY {NATURAL[table]}"
             before = run(everything)
             width = write.count("?")
             try:
@@ -257,7 +257,7 @@ def one_alert_a_reply(data: Data) -> Iterator[str]:
 
 
 def twice(data: Data, table: str, columns: str) -> Iterator[str]:
-    statement = f"SELECT {columns}, count(*) FROM {table} GROUP BY {columns} HAVING count(*) > 1"  # noqa: S608 (names of ours)
+    statement = f"SELECT {columns}, count(*) FROM {table} GROUP BY {columns} HAVING count(*) > 1"
     for *key, number in data.rows(statement):
         if None not in key:
             yield f"{table} has {number} rows of {' '.join(map(str, key))}"

@@ -6,12 +6,14 @@ document has one of each, every refused one has neither.
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -22,7 +24,9 @@ DIES = {3: "uploaded", 4: "inserted"}
 """Behind which effect the worker of a document is killed."""
 
 
-def main() -> int:
+def main(arguments: Sequence[str] = ()) -> int:
+    told = argparse.RawDescriptionHelpFormatter
+    argparse.ArgumentParser("python -m examples.saga", description=__doc__, formatter_class=told).parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="onceward-saga-") as folder:
         (Path(folder) / "bucket").mkdir()
         os.environ["SAGA_FOLDER"] = folder
@@ -70,4 +74,4 @@ def listed() -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import sqlite3
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -16,7 +18,8 @@ from pathlib import Path
 RUNNERS = 3
 
 
-def main() -> int:
+def main(arguments: Sequence[str] = ()) -> int:
+    argparse.ArgumentParser("python -m examples.schedule", description=__doc__).parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "schedule.db"
         runners = [start(file) for _ in range(RUNNERS)]
@@ -70,4 +73,4 @@ def audit(ran: list[datetime]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

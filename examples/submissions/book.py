@@ -28,9 +28,9 @@ class Book:
         self._keyed = not self.joined and joined is None
         self._name = name
         mark = "%s" if self._postgres else "?"
-        self._look = f"SELECT 1 FROM {name} WHERE risk = {mark}"  # noqa: S608 (a name of ours)
+        self._look = f"SELECT 1 FROM {name} WHERE risk = {mark}"
         values = ", ".join([mark] * (5 if self._keyed else 4))
-        self._insert = f"INSERT INTO {name} VALUES ({values}){' ON CONFLICT DO NOTHING' * self._keyed}"  # noqa: S608
+        self._insert = f"INSERT INTO {name} VALUES ({values}){' ON CONFLICT DO NOTHING' * self._keyed}"
 
     def create(self) -> None:
         unique = ", attempted TEXT PRIMARY KEY" if self._keyed else ""
@@ -43,7 +43,7 @@ class Book:
 
     def rows(self) -> list[tuple[str, str, str, str]]:
         with self._transaction() as connection:
-            return list(connection.execute(f"SELECT risk, decision, premium, charge FROM {self._name}"))  # noqa: S608
+            return list(connection.execute(f"SELECT risk, decision, premium, charge FROM {self._name}"))
 
     def knows(self, submission: Submission) -> bool:
         """As one looks who does not have Onceward."""

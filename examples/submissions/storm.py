@@ -1,4 +1,4 @@
-"""The storm: submissions over HTTP and from a queue, the bureau loses answers, and workers die anywhere.
+"""The storm: submissions over HTTP and from a queue, the bureau loses answers, and workers die anywhere, or sleep.
 
 The audit counts rows in the table of quotes, and charges in the bureau's own ledger.
 """

@@ -40,7 +40,7 @@ Each class has a stable `code` (for logs and problem documents) and an `http_sta
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 
 class OncewardError(Exception):
@@ -226,6 +226,14 @@ class ResultError(OncewardError):
     """About a stored result."""
 
     code = "result_error"
+
+    def of(self, key: str) -> Self:
+        """The same, with the key that it concerns: whoever decodes knows only bytes."""
+        if self.key is None:
+            self.key = key
+            hint = f" → {self.hint}" if self.hint else ""
+            self.args = (f"{str(self).removesuffix(hint)} [key {key}]{hint}",)
+        return self
 
 
 class ResultNotStored(ResultError):

@@ -61,7 +61,7 @@ class Operation:
         self._check_source()
         self._tenant = _tenant_source(tenant)
         if self._tenant is not None:
-            self._tenant.check(self.binding.names, self.binding.has_var_keywords)
+            self._tenant.check(self.binding.names, has_var_keywords=self.binding.has_var_keywords)
         self.scope = Scope(app, versioned(self.name, version), fixed_tenant)
         self.codec = codec_for(policy, ResultType(result_annotation(fn)), cipher, accept_plain=accept_plain)
         self._fields = _fingerprint_fields(self.source, policy, explicit=explicit_fingerprint)
@@ -177,7 +177,7 @@ class Operation:
 
     def _check_source(self) -> None:
         try:
-            self.source.check(self.binding.names, self.binding.has_var_keywords)
+            self.source.check(self.binding.names, has_var_keywords=self.binding.has_var_keywords)
         except ConfigurationError as error:
             raise ConfigurationError(f"{self.name}: {error}") from None
 

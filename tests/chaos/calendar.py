@@ -78,6 +78,16 @@ def complaints(plan: Plan, result: Result) -> list[str]:
 YEAR = Plan(deaths=(3, 500, 2085, 2088, 4000, 7130, 7131, 8000))
 """Some die near 29 March (2089 h) and 25 October (7129 h)."""
 
+WEEKS = {
+    "spring": Plan(
+        since=datetime(2026, 3, 20, tzinfo=UTC), until=datetime(2026, 4, 6, tzinfo=UTC), deaths=(3, 213, 216, 300)
+    ),
+    "autumn": Plan(
+        since=datetime(2026, 10, 16, tzinfo=UTC), until=datetime(2026, 11, 2, tzinfo=UTC), deaths=(100, 218, 219, 350)
+    ),
+}
+"""Seventeen days around each change of the clocks (after 217 h): small forms of the year, which the soak has."""
+
 AUTUMN = Plan(
     since=datetime(2026, 10, 24, 0, tzinfo=UTC), until=datetime(2026, 10, 27, 0, tzinfo=UTC), deaths=(5, 26), awake=10
 )

@@ -15,6 +15,7 @@ import json
 import os
 import sqlite3
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -270,7 +271,14 @@ def obey(place: Place, order: Order) -> None:
     os._exit(0)
 
 
+def warm_up() -> None:
+    """Import once what every process needs, instead of in each of them."""
+    with tempfile.TemporaryDirectory() as folder:
+        plain(Place(Path(folder)), 0)
+
+
 def serve(place: Place) -> None:
+    warm_up()
     for line in sys.stdin:
         order = Order(*json.loads(line))
         child = os.fork()

@@ -38,7 +38,7 @@ def test_the_demo_tells_what_it_counted_and_what_it_did_not_promise(capfd: pytes
 def test_without_onceward_it_fails_on_purpose_and_names_the_duplicates(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    certain = Plan(deliveries=80, seconds=60, workers=4, kills=0, duplicates=3, together=1.0, guarded=False)
+    certain = Plan(deliveries=80, seconds=60, workers=4, kills=0, pauses=0, duplicates=3, together=1.0, guarded=False)
     monkeypatch.setattr(demo, "planned", lambda *_: certain)
     assert demo.main([*ONE, "--unguarded"]) == 1
     said = capfd.readouterr().out
@@ -96,7 +96,7 @@ def test_a_terminal_gets_one_table_that_is_drawn_over(monkeypatch: pytest.Monkey
     monkeypatch.delenv("NO_COLOR", raising=False)
     said = drawn(monkeypatch)
     first, second = said.split("\x1b[4F")
-    assert "delivered executed replayed stale taken over killed effects duplicates lost" in first
+    assert "delivered executed replayed stale taken over killed paused effects duplicates lost" in first
     assert "▶\x1b[0m \x1b[1morders" in first
     assert "█" in first
     assert first.count("\n") == second.count("\n") == 4

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
-from onceward.testing.storm import Plan, storm
+from examples.outreach.storm import delivered
+from onceward.testing.storm import Event, Plan, storm
+from tests.integration.outreach_world import ANNA, opened
 from tests.servers.postgres import Postgres, new_database
 
 SYSTEM = "examples.outreach.storm:SYSTEM"
@@ -15,10 +18,10 @@ SYSTEM = "examples.outreach.storm:SYSTEM"
 @pytest.mark.mission("C1", "C3", "C4", "C6", "C8", "C10")
 @pytest.mark.fault("F30", "F31")
 def test_every_mail_reply_charge_and_run_happens_once_although_workers_are_killed() -> None:
-    run = storm(SYSTEM, Plan(deliveries=80, workers=3, kills=3))
+    run = storm(SYSTEM, Plan(deliveries=80, workers=3, kills=3, pauses=1))
     assert run.audit.passed, run.audit
     assert run.audit.effects == run.audit.expected > 30
-    assert run.score.killed == 3
+    assert (run.score.killed, run.score.paused) == (3, 1)
 
 
 @pytest.mark.mission("C1", "C3", "C4", "C6", "C8", "C10")
@@ -37,3 +40,20 @@ def test_without_onceward_the_same_storm_sends_and_charges_twice_although_everyb
     assert not run.audit.passed
     for kind in ("mail of contact-", "charge-"):
         assert [one for one in run.audit.duplicates if one.startswith(kind)], run.audit
+
+
+@pytest.mark.mission("C3")
+def test_a_run_of_cron_whose_only_mail_was_not_taken_is_done_when_it_is_delivered_again(tmp_path: Path) -> None:
+    """Else a storm would wait for it for ever: a slot that failed is run again only if somebody asks for it."""
+    with opened(tmp_path) as world:
+        outreach = world.worker()
+        outreach.import_prospect(**ANNA)
+        world.clock.advance("8h5m")
+        run = Event("cron-2026-01-01 08:05", "2026-01-01T08:05:00+00:00")
+        world.outside.refuses_mail = True
+        with pytest.raises(OSError, match="450"):
+            delivered(outreach, run)
+        world.outside.refuses_mail = False
+        assert delivered(outreach, run) == {"done": True}
+        assert delivered(outreach, run) == {"duplicate": True}
+        assert len(world.kept("SELECT 1 FROM mails")) == 1

@@ -7,12 +7,12 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice, pairwise
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from onceward import Executed, Failed, Mismatch, Parked, Replayed, Running, Stale, Unknown
@@ -21,6 +21,7 @@ from onceward.testing.storm.contract import ACKNOWLEDGED
 from onceward.testing.storm.plan import planned_kills
 from onceward.testing.storm.traffic import Delivery, Traffic
 from tests.chaos.orders import SYSTEM
+from tests.chaos.processes import await_that, family, is_alive
 
 ORDERS = "tests.chaos.orders:SYSTEM"
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,10 +84,10 @@ def test_traffic_that_is_stopped_delivers_nothing_more_and_knows_what_it_has_del
 @pytest.mark.mission("A7", "B2")
 @pytest.mark.fault("F31", "F71")
 def test_workers_killed_at_random_charge_each_order_once() -> None:
-    run = storm(ORDERS, Plan(deliveries=500, workers=3, kills=6))
+    run = storm(ORDERS, Plan(deliveries=500, workers=3, kills=6, pauses=1))
     assert run.audit == Audit(expected=run.events, effects=run.events, duplicates=[], lost=[], wrong=[]), run
     assert run.audit.passed
-    assert run.score.killed == 6
+    assert (run.score.killed, run.score.paused) == (6, 1)
     assert run.score.redelivered > 0
     assert run.score.delivered >= 500 + run.score.redelivered
     assert run.score.acknowledged == 500
@@ -94,7 +95,7 @@ def test_workers_killed_at_random_charge_each_order_once() -> None:
 
 
 def test_the_same_traffic_without_onceward_fails_the_audit_which_names_the_duplicates() -> None:
-    run = storm(ORDERS, Plan(deliveries=400, workers=4, kills=0, together=1.0, guarded=False))
+    run = storm(ORDERS, Plan(deliveries=400, workers=4, kills=0, pauses=0, together=1.0, guarded=False))
     assert run.audit.duplicates, run
     assert all(name.startswith("order-") for name in run.audit.duplicates)
     assert not run.audit.passed
@@ -241,41 +242,6 @@ def test_workers_end_when_their_supervisor_is_killed(supervisor: subprocess.Pope
     await_that(lambda: not any(is_alive(pid) for pid in begun), "nobody outlives the supervisor")
 
 
-def await_that(condition: Callable[[], bool], what: str) -> None:
-    patience = time.monotonic() + TOO_LONG
-    while not condition():
-        assert time.monotonic() < patience, what
-        time.sleep(0.01)
-
-
-def family(of: int) -> list[int]:
-    """The nursery of a supervisor and its workers, as far as they are alive."""
-    parents = dict(map(stat, Path("/proc").glob("[0-9]*/stat")))
-    nurseries = [pid for pid, (parent, _) in parents.items() if parent == of and is_nursery(pid) and is_alive(pid)]
-    return nurseries + [pid for pid, (parent, _) in parents.items() if parent in nurseries and is_alive(pid)]
-
-
-def is_nursery(pid: int) -> bool:
-    try:
-        return b"onceward.testing.storm.nursery" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return False
-
-
-def is_alive(pid: int) -> bool:
-    _, (_, state) = stat(Path(f"/proc/{pid}/stat"))
-    return state not in ("", "Z")  # nobody may be there to bury it
-
-
-def stat(path: Path) -> tuple[int, tuple[int, str]]:
-    """A process, its parent and its state; no state if it is gone."""
-    try:
-        state, parent = path.read_text(errors="replace").rpartition(")")[2].split()[:2]
-    except OSError:
-        state, parent = "", "0"
-    return int(path.parent.name), (int(parent), state)
-
-
 # ── The command ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -287,11 +253,55 @@ def test_the_command_says_what_was_counted_and_fails_if_the_audit_does(capsys: p
     assert "row in charges: exactly once" in said
     assert "1 workers were killed" in said
     assert "\x1b" not in said, "a pipe gets plain lines"
-    unguarded = ["--unguarded", "--deliveries", "400", "--kills", "0"]
+    unguarded = ["--unguarded", "--deliveries", "400", "--kills", "0", "--pauses", "0"]
     assert main(ORDERS, unguarded, Plan(together=1.0)) == 1
     said = capsys.readouterr().out
     assert "orders FAILED" in said
     assert "  duplicate: order-" in said
+
+
+def test_the_command_tells_all_of_it_as_json_without_passwords(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--deliveries", "20", "--workers", "2", "--kills", "1", "--pauses", "1", "--json"]
+    assert main(ORDERS, [*asked, "--store", "memory://?password=secret"]) == 0
+    said = capsys.readouterr().out
+    assert "secret" not in said
+    told = msgspec.json.decode(said)
+    assert (told["plan"]["pauses"], told["score"]["paused"], told["score"]["killed"]) == (1, 1, 1)
+    assert told["audit"]["duplicates"] == told["audit"]["lost"] == []
+
+
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [
+        ("tests.chaos.orders:NOPE", "tests.chaos.orders has no NOPE"),
+        ("tests.chaos.nope:SYSTEM", "tests.chaos.nope cannot be imported"),
+        ("tests.chaos.orders", "'tests.chaos.orders' names no object"),
+        ("tests.chaos.orders:TABLE", "tests.chaos.orders:TABLE is no System: it has no name"),
+        ("tests.chaos.orders:Orders", "tests.chaos.orders:Orders is a class"),
+    ],
+)
+def test_a_system_that_is_none_is_one_line(place: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(place) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"there is no storm: {why}")
+    assert said.count("\n") == 1
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert main(ORDERS, ["--folder", str(tmp_path / "file")]) == 1
+    assert f"the folder {tmp_path / 'file'} cannot be made" in capsys.readouterr().err
+
+
+def test_the_module_is_the_same_command() -> None:
+    for asked, code, said in (
+        (["tests.chaos.orders:NOPE"], 2, "there is no storm"),
+        (["--help"], 0, "usage: "),
+        ([], 2, "usage: "),
+    ):
+        command = [sys.executable, "-m", "onceward.testing.storm", *asked]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert (done.returncode, (done.stdout + done.stderr)[: len(said)]) == (code, said)
 
 
 def test_the_command_says_so_if_a_system_cannot_be_opened(capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,7 +47,20 @@ def test_a_storm_without_a_delivery_has_shown_nothing() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"deliveries": 0}, {"seconds": 0.0}, {"seconds": -1.0}, {"seconds": float("nan")}, {"workers": 0}, {"kills": -1}],
+    [
+        {"deliveries": 0},
+        {"seconds": 0.0},
+        {"seconds": -1.0},
+        {"seconds": float("nan")},
+        {"workers": 0},
+        {"kills": -1},
+        {"pauses": -1},
+        {"pauses": 1, "workers": 1},
+        {"pauses": 3, "deliveries": 11},
+        {"together": 1.5},
+        {"duplicates": float("inf")},
+        {"patience": 0.0},
+    ],
 )
 def test_a_plan_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=f"{next(iter(wrong))}=.* is not possible"):
@@ -65,7 +78,7 @@ def test_the_commands_refuse_it_too(capsys: pytest.CaptureFixture[str]) -> None:
 def test_every_planned_kill_takes_place_however_quick_the_work_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """All of them are planned behind the last but one delivery, and so late that the others are long done."""
     last = [Kill(0.9, 0.1 * number, 0) for number in range(1, 4)]
-    monkeypatch.setattr("onceward.testing.storm.crew.planned_kills", lambda _plan: last)
+    monkeypatch.setattr("onceward.testing.storm.strikes.planned_kills", lambda _plan: last)
     run = storm(LIARS + "INSTANT", Plan(deliveries=10, workers=2, kills=3))
     assert (run.score.killed, run.score.redelivered, run.score.acknowledged) == (3, 3, 10)
 

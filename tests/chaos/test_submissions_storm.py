@@ -16,11 +16,11 @@ SUBMISSIONS = "examples.submissions.storm:SYSTEM"
 
 @pytest.mark.mission("B2", "B3", "B5", "B7")
 def test_each_submission_has_one_row_and_one_charge_through_kills_and_lost_answers() -> None:
-    run = storm(SUBMISSIONS, Plan(deliveries=120, workers=3, kills=3))
+    run = storm(SUBMISSIONS, Plan(deliveries=120, workers=3, kills=3, pauses=1))
     assert run.audit.passed, run.audit
     assert run.audit.effects == run.audit.expected > run.events, "rows and charges"
     assert run.audit.counted["of them repeated"] > 0, "answers got lost on the way"
-    assert run.score.killed == 3
+    assert (run.score.killed, run.score.paused) == (3, 1)
 
 
 @pytest.mark.mission("B4")

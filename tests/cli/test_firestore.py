@@ -5,53 +5,27 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from onceward import Once
 from onceward.cli.codes import Exit
-from onceward.cli.settings import VARIABLES
-from tests.cli.calls import as_json, call, line, raising, silent_claims
+from tests.cli.calls import as_json, call, line
+from tests.cli.three_records import standings, test_records_are_listed_shown_explained_and_counted, three_records
 from tests.firestore_places import PROJECT, named
 from tests.servers.firestore import EMULATOR, shared
+
+__all__ = ["test_records_are_listed_shown_explained_and_counted"]  # told here so that pytest finds it
 
 FIELDS = "?fields=key:hash,state:status,lease_until:lock_expires_at,updated_at,created_at,error:error_message"
 
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Three records: done, parked, and of an owner who fell silent."""
     shared()
-    monkeypatch.chdir(tmp_path)
-    for variable in VARIABLES.values():
-        monkeypatch.delenv(variable, raising=False)
     url = f"firestore://{PROJECT}/{named(tmp_path, 'cli')}{FIELDS}"
-    monkeypatch.setenv("ONCEWARD_STORE_URL", url)
-    once = Once(url, after_crash="park")
-    once.run("done", lambda: 1)
-    with pytest.raises(ZeroDivisionError):
-        once.run("parked", raising(ZeroDivisionError()))
-    silent_claims(once, {"silent": "1s"}, lapse=1.1)  # a claim on a busy emulator takes longer than elsewhere
-    yield url
-    once.close(timeout=0)
-
-
-def standings(said: list[dict[str, Any]]) -> dict[str, str]:
-    return {one["key"]: one["standing"] for one in said}
-
-
-def test_records_are_listed_shown_explained_and_counted(store: str) -> None:
-    assert standings(as_json("ls")) == {"done": "COMPLETED", "parked": "PARKED", "silent": "PENDING lapsed"}
-    assert standings(as_json("ls", "--state", "PARKED")) == {"parked": "PARKED"}
-    assert as_json("show", "done")["state"] == "COMPLETED"
-    assert "ZeroDivisionError" in " ".join(as_json("explain", "parked")["explanation"])
-    assert {state: number for state, number in as_json("stats")["default/shared"].items() if number} == {
-        "COMPLETED": 1,
-        "PARKED": 1,
-        "PENDING": 1,
-    }
-    assert as_json("config")["store"]["value"].startswith("firestore://")
+    # A claim on a busy emulator takes longer than elsewhere.
+    with three_records(url, tmp_path, monkeypatch, lease="1s", lapse=1.1):
+        yield url
 
 
 def test_the_doctor_says_which_server_and_who_expires_what(store: str) -> None:

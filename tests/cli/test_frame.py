@@ -369,6 +369,20 @@ def test_a_reader_that_stops_is_no_error(filled: Path) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.parametrize("command", ["ls", "audit", "sagas", "purge"])
+def test_more_than_can_be_counted_is_not_asked_for(filled: Path, command: str) -> None:
+    result = call(command, "--limit", 10**20)
+    assert (result.exit_code, filled.exists()) == (2, True)
+    assert "--limit" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_no_room_for_the_output_is_one_line(filled: Path) -> None:
+    shell = f"{sys.executable} -m onceward.cli ls > /dev/full"
+    done = subprocess.run(["bash", "-c", shell], cwd=filled, env=environment(), capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (1, b"onceward: the output: No space left on device\n")
+
+
 def test_a_terminal_that_knows_few_characters_gets_numbers_for_the_rest(filled: Path) -> None:
     with Once("sqlite:///onceward.db") as once:
         once.run("füß 🦄", str)

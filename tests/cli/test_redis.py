@@ -5,48 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from onceward import Once
 from onceward.cli.codes import Exit
-from onceward.cli.settings import VARIABLES
-from tests.cli.calls import as_json, call, line, raising, silent_claims
+from tests.cli.calls import as_json, call, line
+from tests.cli.three_records import standings, test_records_are_listed_shown_explained_and_counted, three_records
 from tests.servers.redis import shared
+
+__all__ = ["test_records_are_listed_shown_explained_and_counted"]  # told here so that pytest finds it
 
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Three records: done, parked, and of an owner who fell silent."""
-    monkeypatch.chdir(tmp_path)
-    for variable in VARIABLES.values():
-        monkeypatch.delenv(variable, raising=False)
-    url = f"{shared().url()}&prefix={tmp_path.name}"
-    monkeypatch.setenv("ONCEWARD_STORE_URL", url)
-    once = Once(url, after_crash="park")
-    once.run("done", lambda: 1)
-    with pytest.raises(ZeroDivisionError):
-        once.run("parked", raising(ZeroDivisionError()))
-    silent_claims(once, {"silent": "50ms"})
-    yield url
-    once.close(timeout=0)
-
-
-def named(said: list[dict[str, Any]]) -> dict[str, str]:
-    return {one["key"]: one["standing"] for one in said}
-
-
-def test_records_are_listed_shown_explained_and_counted(store: str) -> None:
-    assert named(as_json("ls")) == {"done": "COMPLETED", "parked": "PARKED", "silent": "PENDING lapsed"}
-    assert named(as_json("ls", "--state", "PARKED")) == {"parked": "PARKED"}
-    assert as_json("show", "done")["state"] == "COMPLETED"
-    assert "ZeroDivisionError" in " ".join(as_json("explain", "parked")["explanation"])
-    assert {state: number for state, number in as_json("stats")["default/shared"].items() if number} == {
-        "COMPLETED": 1,
-        "PARKED": 1,
-        "PENDING": 1,
-    }
+    with three_records(f"{shared().url()}&prefix={tmp_path.name}", tmp_path, monkeypatch) as url:
+        yield url
 
 
 def test_the_doctor_looks_at_the_server_too(store: str) -> None:
@@ -68,7 +41,7 @@ def test_what_is_done_by_hand_is_done_and_signed(store: str) -> None:
     assert call("resolve", "parked", "--applied", "--yes", "--why", "the bank says so").exit_code == 0
     assert call("forget", "done", "--yes", "--why", "by mistake").exit_code == 0
     assert call("purge", "--yes").exit_code == 0
-    assert named(as_json("ls")) == {"parked": "COMPLETED", "silent": "FAILED"}, "what is free is not listed"
+    assert standings(as_json("ls")) == {"parked": "COMPLETED", "silent": "FAILED"}, "what is free is not listed"
     trail = as_json("audit")
     assert [(one["verb"], one["key"], one["why"]) for one in trail] == [
         ("forget", "done", "by mistake"),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
-from examples.documents.samples import pdf
+from examples.documents.samples import BLOCKED, pdf
 from examples.documents.storm import SYSTEM as SYSTEM_ITSELF
 from examples.documents.storm import Place, said_by
 from onceward import content_key
@@ -22,11 +25,11 @@ SYSTEM = "examples.documents.storm:SYSTEM"
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_a_storm_leaves_one_file_and_one_row_a_document(request: pytest.FixtureRequest, kind: str) -> None:
     store = request.getfixturevalue("postgres").url if kind == "postgres" else ""
-    run = storm(SYSTEM, Plan(deliveries=80, workers=2, kills=4, store=store))
+    run = storm(SYSTEM, Plan(deliveries=80, workers=2, kills=4, pauses=1, store=store))
     audit = run.audit
     assert audit.passed, audit
     assert audit.effects == audit.expected > 40
-    assert (run.score.killed, run.score.acknowledged) == (4, 80)
+    assert (run.score.killed, run.score.paused, run.score.acknowledged) == (4, 1, 80)
     assert audit.counted["model calls"] >= audit.expected / 2
     assert audit.counted["refusals (429) of the models' API"] > 0
 
@@ -67,3 +70,21 @@ def test_the_audit_sees_what_a_row_says(tmp_path: Path, how: str, seen: tuple[st
             Place(setting).query(how)
         audit = SYSTEM_ITSELF.audit(setting, [event])
     assert tuple(name for name in ("duplicates", "lost", "wrong") if getattr(audit, name)) == seen
+
+
+@pytest.mark.mission("A6")
+@pytest.mark.fault("F30")
+def test_a_file_that_a_replaced_owner_left_behind_is_counted_apart_and_any_other_is_wrong(tmp_path: Path) -> None:
+    setting = Setting(folder=str(tmp_path), run="r1")
+    event = next(one for one in SYSTEM_ITSELF.events(Random(1)) if f"Company {BLOCKED}" in one.body)
+    with SYSTEM_ITSELF.open(setting) as services:
+        setting = replace(setting, services=services)
+        assert SYSTEM_ITSELF.worker(setting)(event).said == "rejected", "its file was taken back"
+        (tmp_path / "bucket" / "late.pdf").write_bytes(pdf(event.body))
+        audit = SYSTEM_ITSELF.audit(setting, [event])
+        assert audit.passed, audit
+        assert audit.counted["files of owners that had been replaced"] == 1
+        with closing(sqlite3.connect(tmp_path / "once.db")) as records, records:
+            records.execute("UPDATE onceward_records SET updated_at = updated_at + 3600000000")
+        audit = SYSTEM_ITSELF.audit(setting, [event])
+        assert list(audit.wrong) == [f"{event.id}: file: nobody meant this"], "it was there before it was settled"

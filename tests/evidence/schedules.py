@@ -28,6 +28,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import TracebackType
 from typing import Any, NamedTuple
 
 from onceward.bridge import run
@@ -136,6 +137,16 @@ def _visibly(connect: Callable[..., Any]) -> Callable[..., Any]:
     class Connection(sqlite3.Connection):
         def cursor(self, _: Any = None) -> Any:
             return sqlite3.Connection.cursor(self, Cursor)
+
+        def __exit__(
+            self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        ) -> Any:
+            """Of a block, which commits or rolls back without a statement."""
+            writing = self.in_transaction
+            done = super().__exit__(kind, error, trace)
+            if writing:
+                lock.release()
+            return done
 
     return functools.partial(connect, factory=Connection)
 

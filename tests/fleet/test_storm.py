@@ -36,9 +36,9 @@ def test_on_sqlite_every_state_is_the_newest_and_nothing_was_written_twice() -> 
 @pytest.mark.mission("E2", "E3", "E4", "E6")
 @pytest.mark.fault("F31")
 def test_the_same_on_postgresql(postgres: Postgres) -> None:
-    run = storm(PLACE, replace(PLAN, store=new_database(postgres, "fleet_storm")))
+    run = storm(PLACE, replace(PLAN, pauses=1, store=new_database(postgres, "fleet_storm")))
     assert run.audit.passed, run.audit
-    assert (run.audit.expected, run.score.killed) == (run.audit.effects, 3)
+    assert (run.audit.expected, run.score.killed, run.score.paused) == (run.audit.effects, 3, 1)
 
 
 def test_without_the_guard_old_events_are_written_over_new_ones() -> None:

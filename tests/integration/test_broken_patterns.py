@@ -16,7 +16,7 @@ from onceward.core.held import Held
 from onceward.model.record import Record, Release, State
 from onceward.testing.clock import FakeClock
 from tests.faces import Face, Place
-from tests.integration import test_locks as locks
+from tests.integration import lock_calls, test_lock_leases, test_lock_trouble, test_locks
 from tests.integration import test_operations as declared
 
 Broken = Callable[[pytest.MonkeyPatch], None]
@@ -95,15 +95,21 @@ def has_words_of_its_own(patch: pytest.MonkeyPatch) -> None:
 
 
 CASES: list[tuple[Broken, Callable[[Face], None]]] = [
-    (frees_for_anybody, locks.test_a_silent_owner_is_replaced_after_its_lease_and_its_late_release_frees_nobody_elses),
+    (
+        frees_for_anybody,
+        test_lock_leases.test_a_silent_owner_is_replaced_after_its_lease_and_its_late_release_frees_nobody_elses,
+    ),
     (
         says_that_nothing_was_begun,
-        locks.test_a_silent_owner_is_replaced_after_its_lease_and_its_late_release_frees_nobody_elses,
+        test_lock_leases.test_a_silent_owner_is_replaced_after_its_lease_and_its_late_release_frees_nobody_elses,
     ),
-    (keeps_what_it_gives_up, locks.test_a_lock_is_taken_by_one_and_free_at_once_when_that_one_releases_it),
-    (fails_what_failed, locks.test_a_failed_block_is_no_failed_attempt_and_leaves_nothing_but_a_free_lock),
-    (believes_the_clock, locks.test_a_free_lock_is_free_whatever_the_clock_says),
-    (forgets_what_was_unanswered, locks.test_a_release_whose_reply_was_lost_is_no_loss_though_another_has_it_by_now),
+    (keeps_what_it_gives_up, test_locks.test_a_lock_is_taken_by_one_and_free_at_once_when_that_one_releases_it),
+    (fails_what_failed, test_locks.test_a_failed_block_is_no_failed_attempt_and_leaves_nothing_but_a_free_lock),
+    (believes_the_clock, test_lock_leases.test_a_free_lock_is_free_whatever_the_clock_says),
+    (
+        forgets_what_was_unanswered,
+        test_lock_trouble.test_a_release_whose_reply_was_lost_is_no_loss_though_another_has_it_by_now,
+    ),
     (counts_only_success, declared.test_an_enrichment_that_failed_was_tried_and_is_not_tried_again_for_a_day),
     (counts_from_completion, declared.test_from_the_attempt_means_from_its_claim_and_not_from_its_end),
     (has_words_of_its_own, declared.test_every_outcome_has_the_operations_own_word),
@@ -135,7 +141,7 @@ def test_it_is_caught(
 def test_a_lock_that_was_given_up_is_completed_and_over(tmp_path: Path) -> None:
     """What the variants above do otherwise, seen in the record."""
     with stage(tmp_path) as face:
-        with locks.locked(face):
+        with lock_calls.locked(face):
             pass
-        record = locks.record_of(face)
+        record = lock_calls.record_of(face)
         assert (record.state, record.valid_until) == (State.COMPLETED, record.updated_at)

@@ -261,7 +261,7 @@ def test_a_damaged_result_is_an_error_and_never_a_reason_to_run_again(
     before = face.read("order 7").record
     overwrite_result(face, before.id, damage)
     for _ in range(2):
-        with pytest.raises(ResultCorrupt):
+        with pytest.raises(ResultCorrupt, match=r"\[key order 7\]"):
             face.run("order 7", fn)
     assert fn.calls == 1
     after = face.read("order 7").record

@@ -37,17 +37,18 @@ from tests.integration.test_documents import (
     test_of_ten_workers_that_acquire_at_once_one_gets_the_document,
 )
 from tests.integration.test_state import (
-    Kept,
     test_a_deleted_entity_stays_deleted_until_something_newer,
     test_a_lost_reply_is_repaired_by_delivering_again,
-    test_all_permutations_of_the_hardest_history_end_in_the_same_state,
     test_an_event_of_the_future_is_parked_until_its_time_comes,
     test_every_event_has_an_outcome_with_a_reason,
     test_messages_are_known_for_a_week_and_purged_after_it,
     test_outcomes_are_counted_and_told,
-    test_threads_that_deliver_one_history_end_in_its_state,
-    trucks,
 )
+from tests.integration.test_state_convergence import (
+    test_all_permutations_of_the_hardest_history_end_in_the_same_state,
+    test_threads_that_deliver_one_history_end_in_its_state,
+)
+from tests.integration.trucks import Kept, trucks
 from tests.servers.firestore import shared
 
 __all__ = [

@@ -20,7 +20,7 @@ from onceward.model.lock import OPERATION
 from onceward.model.record import State
 from tests.cli.calls import until
 from tests.faces import Place
-from tests.integration.test_interrupted_anywhere import Alarm, AlarmError, interrupted_at, unheard
+from tests.integration.interrupts import Alarm, AlarmError, interrupted_at, unheard
 from tests.servers.redis import shared
 
 __all__ = ["unheard"]  # a fixture

@@ -13,7 +13,7 @@ import pytest
 
 from onceward import AsyncOnce, Once
 from onceward.bridge import run
-from onceward.errors import AlreadyRunning, ConfigurationError, LeaseLost, RetryTransaction, StoreUnavailable
+from onceward.errors import AlreadyRunning, ConfigurationError, LeaseLost, Reentrant, RetryTransaction, StoreUnavailable
 from onceward.model.record import Complete, Release, Renewal, State, Verdict
 from onceward.stores.postgres import PostgresStore
 from onceward.testing.conformance.stage import wanting
@@ -203,6 +203,17 @@ def test_what_another_open_transaction_has_claimed_is_running_for_everybody_else
             assert mine.execute("SELECT 1").fetchone() == (1,), "it waited, gave up, and is still usable"
     assert once.run("k", writing(None, schema, "later")) == "theirs"
     assert effects(schema) == ["theirs"]
+
+
+@pytest.mark.fault("F35")
+def test_a_leased_call_for_the_key_of_the_work_that_makes_it_is_told_so_instead_of_waiting(once: Once) -> None:
+    patient = once.using(on_running="wait", wait="1h")
+
+    def again() -> None:
+        patient.run("k", again)
+
+    with with_psycopg("READ COMMITTED") as theirs, once.within(theirs) as tx, pytest.raises(Reentrant):
+        tx.run("k", again)
 
 
 @pytest.mark.rival(18)

@@ -10,6 +10,17 @@ import pytest
 from tests.docs.pages import ROOT
 
 
+@pytest.mark.parametrize("name", ["saga", "schedule"])
+def test_who_asks_for_help_gets_it_and_nothing_runs(name: str) -> None:
+    for asked, code, said in (["--help"], 0, "usage: "), (["nonsense"], 2, "unrecognized arguments: nonsense"):
+        command = [sys.executable, "-m", f"examples.{name}", *asked]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=100)
+        assert done.returncode == code
+        assert said in done.stdout + done.stderr
+        assert "document 1" not in done.stdout
+        assert "runner" not in done.stdout.replace("Three runners", "")
+
+
 @pytest.mark.mission("A6")
 @pytest.mark.fault("F74", "F30")
 def test_a_file_and_a_row_or_neither_through_crashes() -> None:

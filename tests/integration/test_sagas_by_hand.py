@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,22 +13,9 @@ from onceward.model import journal as writing
 from onceward.model.journal import Progress
 from onceward.model.record import Renewal
 from onceward.model.saga_rulings import is_handed_on
-from onceward.testing import FakeClock
-from tests.faces import Face, Place, place_of
-from tests.integration.test_sagas import Refused, Shop
+from tests.integration.saga_shop import Refused, Shop, on_every_store, place, shop
 
-
-@pytest.fixture(params=["memory", *os.environ.get("ONCEWARD_TEST_PLACES", "").split()])
-def place(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Place:
-    return place_of(request, tmp_path, clock)
-
-
-on_every_store = pytest.mark.parametrize("place", ["memory", "sqlite", "postgres", "valkey"], indirect=True)
-
-
-@pytest.fixture
-def shop(face: Face) -> Shop:
-    return Shop(face)
+__all__ = ["place", "shop"]  # fixtures, told here so that pytest finds them
 
 
 def give_up(shop: Shop, order: Any, **given: Any) -> None:

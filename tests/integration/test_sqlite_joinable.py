@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,35 +15,11 @@ from onceward.bridge import run
 from onceward.errors import ConfigurationError, StoreFull
 from onceward.model.record import ClaimRequest, Complete, Verdict
 from onceward.stores.sqlite import SQLiteJoined, SQLiteStore
-from onceward.worlds.aio import EventLoop
 from onceward.worlds.threads import Threads
-from tests.integration.sqlite_workers import ident, opened, request
-from tests.integration.test_sqlite_joined import ask, complete, do, effects
+from tests.integration.sqlite_joining import ask, complete, connection, do, effects, joined, path, store
+from tests.integration.sqlite_workers import ident, request
 
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "once.db"
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[SQLiteStore]:
-    opened_here = opened(str(path))
-    yield opened_here
-    run(opened_here.close())
-
-
-@pytest.fixture
-def connection(store: SQLiteStore, path: Path) -> Iterator[sqlite3.Connection]:
-    theirs = sqlite3.connect(path)
-    theirs.execute("CREATE TABLE effects (word TEXT)")
-    yield theirs
-    theirs.close()
-
-
-@pytest.fixture(params=["threads", "loop"])
-def joined(request: pytest.FixtureRequest, store: SQLiteStore, connection: sqlite3.Connection) -> SQLiteJoined:
-    return store.join(connection, Threads() if request.param == "threads" else EventLoop())
+__all__ = ["connection", "joined", "path", "store"]  # fixtures, told here so that pytest finds them
 
 
 @pytest.mark.parametrize("isolation", ["", "DEFERRED", "IMMEDIATE", "EXCLUSIVE"])

@@ -5,77 +5,21 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Coroutine, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
 
 import pytest
 
 from onceward.bridge import run
 from onceward.errors import ConfigurationError, RetryTransaction, StoreBroken, StoreUnavailable
-from onceward.model.record import Answer, Complete, Record, Release, Renewal, Verdict
+from onceward.model.record import Release, Renewal, Verdict
 from onceward.ports import JoinedStore
 from onceward.stores.sqlite import SQLiteJoined, SQLiteStore
 from onceward.worlds.aio import EventLoop
 from onceward.worlds.threads import Threads
-from tests.integration.sqlite_workers import claim, ident, opened, request
+from tests.integration.sqlite_joining import ask, call, complete, connection, do, effects, joined, path, store
+from tests.integration.sqlite_workers import claim, ident, request
 
-T = TypeVar("T")
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "once.db"
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[SQLiteStore]:
-    opened_here = opened(str(path))
-    yield opened_here
-    run(opened_here.close())
-
-
-@pytest.fixture
-def connection(store: SQLiteStore, path: Path) -> Iterator[sqlite3.Connection]:
-    theirs = sqlite3.connect(path)
-    theirs.execute("CREATE TABLE effects (word TEXT)")
-    yield theirs
-    theirs.close()
-
-
-@pytest.fixture(params=["threads", "loop"])
-def joined(request: pytest.FixtureRequest, store: SQLiteStore, connection: sqlite3.Connection) -> SQLiteJoined:
-    return store.join(connection, Threads() if request.param == "threads" else EventLoop())
-
-
-def call(joined: SQLiteJoined, work: Coroutine[Any, Any, T]) -> T:
-    return run(work) if isinstance(joined._world, Threads) else asyncio.run(work)
-
-
-def ask(joined: SQLiteJoined, word: str = "order 7") -> Answer:
-    return call(joined, joined.claim([request(word, None)], timeout=5))[0]
-
-
-def complete(joined: SQLiteJoined, mine: Record, result: bytes = b"r") -> Verdict:
-    done = Complete(mine.id, mine.token, mine.nonce, result=result, digest=result)
-    return call(joined, joined.settle([done], timeout=5))[0].verdict
-
-
-def effects(path: Path) -> list[str]:
-    connection = sqlite3.connect(path)
-    found = [row[0] for row in connection.execute("SELECT word FROM effects")]
-    connection.close()
-    return found
-
-
-def do(joined: SQLiteJoined, connection: sqlite3.Connection, word: str = "order 7") -> Answer:
-    """Claim, effect and result, all in the open transaction."""
-    answer = ask(joined, word)
-    if answer.verdict is Verdict.ACQUIRED:
-        assert answer.record is not None
-        connection.execute("INSERT INTO effects VALUES (?)", (word,))
-        assert complete(joined, answer.record) is Verdict.OK
-    return answer
+__all__ = ["connection", "joined", "path", "store"]  # fixtures, told here so that pytest finds them
 
 
 @pytest.mark.mission("A1")
@@ -169,9 +113,6 @@ def test_two_joined_on_one_connection_have_points_of_their_own(
     run(first.keep())
     connection.commit()
     assert effects(path) == ["kept"]
-
-
-# ── other writers ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_users_open_transaction_blocks_every_claim_until_it_ends_and_busy_means_overdue_not_lost(

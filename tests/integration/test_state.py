@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-import threading
 from dataclasses import dataclass
-from itertools import count, permutations
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from onceward import (
     ConfigurationError,
@@ -35,40 +31,11 @@ from onceward import (
     StoreUnavailable,
     deleted,
 )
-from onceward.ports import Store
-from onceward.stores.redis import RedisStore
-from onceward.stores.sqlite import SQLiteStore
 from onceward.testing import FakeClock
-from tests.faces import Face, Place, place_of
-from tests.servers.redis import shared
+from tests.faces import Face
+from tests.integration.trucks import Kept, _quiet, at, place, trucks
 
-
-class Kept:
-    """A state of either colour, called as blocking code."""
-
-    def __init__(self, face: Face, *what: Any, **choices: Any) -> None:
-        self._face = face
-        self.state = face.once.state(*(what or ("trucks",)), **choices)
-
-    def __getattr__(self, name: str) -> Any:
-        verb = getattr(self.state, name)
-        return lambda *args, **kwargs: self._face._wait(verb(*args, **kwargs))
-
-
-@pytest.fixture(params=["memory", "sqlite", "postgres", "valkey"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Place:
-    """Every store that keeps the newest: the rule is written once in Python and once in Lua."""
-    return place_of(request, tmp_path, clock)
-
-
-@pytest.fixture
-def trucks(face: Face) -> Kept:
-    return Kept(face)
-
-
-def at(minute: int, **more: Any) -> Ordering:
-    """On the last day of 2025, which is yesterday for the clock of these tests."""
-    return Ordering(dt.datetime(2025, 12, 31, 12, minute, tzinfo=dt.UTC), **more)
+__all__ = ["_quiet", "place", "trucks"]  # fixtures, told here so that pytest finds them
 
 
 # ── what the caller is told ──
@@ -345,106 +312,6 @@ def test_a_store_without_the_capability_says_so() -> None:
     with pytest.raises(ConfigurationError, match="cannot keep the newest state"):
         Once(Plain(), cache=5).state("trucks").apply("truck", at(1), 1)
     assert Once(Plain()).purge() == 0
-
-
-# ── convergence, through the public interface ──
-
-HISTORY = st.lists(
-    st.tuples(
-        st.sampled_from(["a", "b"]),
-        st.sampled_from([None, "2025-12-31T12:00:00Z", "2025-12-31T13:00:00+01:00", "2025-12-31T12:00:01Z"]),
-        st.none() | st.integers(-1, 1),
-        st.none() | st.sampled_from(["2025-12-31T12:00:00Z"]),
-        st.booleans(),
-        st.sampled_from([0, "0", None, deleted]),
-        st.none() | st.integers(1, 2),
-    ),
-    min_size=1,
-    max_size=8,
-)
-
-
-@pytest.mark.mission("E6")
-@pytest.mark.parametrize("kind", ["memory", "sqlite", "valkey"])
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(history=HISTORY, dice=st.randoms(use_true_random=False))
-def test_any_permutation_and_repetition_of_a_history_ends_in_the_same_state(
-    kind: str, history: list[tuple[Any, ...]], dice: Random
-) -> None:
-    events = [
-        (entity, Ordering(time, sequence, published, f"m{n}" if has_id or not (time or sequence) else None), value, id)
-        for n, (entity, time, sequence, published, has_id, value, id) in enumerate(history)
-    ]
-    ends = []
-    with Once(an_empty_store(kind)) as once:
-        for life in range(3):
-            state = once.state(f"life {life}")
-            delivered = events * (1 + life)
-            dice.shuffle(delivered)
-            for start in range(0, len(delivered), 3):
-                state.apply_many(delivered[start : start + 3])
-            ends.append([current(state, entity) for entity in ("a", "b")])
-    assert ends[0] == ends[1] == ends[2]
-
-
-def an_empty_store(kind: str) -> Store:
-    if kind == "valkey":
-        return RedisStore(shared().url(), prefix=f"an empty store/{next(stores)}")
-    return MemoryStore() if kind == "memory" else SQLiteStore(":memory:")
-
-
-stores = count()
-
-
-def current(state: Any, entity: str) -> Any:
-    found = state.read(entity)
-    return None if found is None else (found.ordering, found.value, type(found.value), found.deleted)
-
-
-@pytest.mark.mission("E6")
-def test_all_permutations_of_the_hardest_history_end_in_the_same_state(face: Face) -> None:
-    moment = "2025-12-31T12:00:00Z"
-    history = [
-        StateEvent("truck", Ordering(moment), "tie a"),
-        StateEvent("truck", Ordering(moment), "tie b"),
-        StateEvent("truck", Ordering(moment, 1, message_id="m1"), deleted, event_id="e"),
-        StateEvent("truck", Ordering(moment, 1, message_id="m2"), "published again, otherwise", event_id="e"),
-    ]
-    ends = set()
-    for number, order in enumerate(permutations(history)):
-        state = Kept(face, f"life {number}")
-        for event in order:
-            state.apply_many([event])
-        ends.add(repr(current(state, "truck")))
-    assert len(ends) == 1
-
-
-@pytest.mark.rival(18)
-@pytest.mark.mission("E2")
-def test_threads_that_deliver_one_history_end_in_its_state(face: Face, trucks: Kept) -> None:
-    history = [(f"truck {n % 5}", at(n % 7, sequence=n % 11, message_id=f"m{n}"), n) for n in range(150)]
-    alone = Kept(face, "alone")
-    alone.apply_many(history)
-    lock = threading.Lock()
-    told: list[Any] = []
-
-    def deliver() -> None:
-        with lock:
-            dice = Random(len(told))
-            told.append(None)
-        mine = dice.sample(history, len(history))
-        for start in range(0, len(mine), 10):
-            outcomes = trucks.apply_many(mine[start : start + 10])
-            told.extend(outcome.key for outcome in outcomes if not outcome.replayed)
-
-    assert face.together(4, deliver) == [None] * 4
-    assert len(told) - 4 == len(history), "each message was new to exactly one of the threads"
-    assert [current(trucks, f"truck {n}") for n in range(5)] == [current(alone, f"truck {n}") for n in range(5)]
-
-
-@pytest.fixture(autouse=True)
-def _quiet(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("CRITICAL", "onceward")
 
 
 # ── looking around ──

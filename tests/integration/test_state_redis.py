@@ -22,7 +22,7 @@ from onceward.stores.redis.calls import BATCH
 from tests.faces import AsyncFace, Colour, Face
 from tests.integration.redis_deliverer import HISTORY
 from tests.integration.redis_places import RedisPlace
-from tests.integration.test_state import Kept, at, current
+from tests.integration.trucks import Kept, at, current
 from tests.servers.proxy import CUT_REPLY, LOSE_REPLY, LOSE_REQUEST, RESET_REPLY, RESET_REQUEST, Fault, Proxy
 from tests.servers.redis import RedisServer, shared
 

@@ -35,7 +35,7 @@ from onceward.testing import FakeClock
 from onceward.worlds.threads import Threads
 from tests.faces import Face
 from tests.integration.joined_block import users_connection
-from tests.integration.test_state import Kept, at
+from tests.integration.trucks import Kept, at
 
 UPSERT = "INSERT INTO trucks VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET place = excluded.place"
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from onceward import AsyncOnce, ClaimError, ConfigurationError, Once
-from onceward.errors import AlreadyRunning, OutcomeParked, StoreUnavailable
+from onceward.errors import AlreadyRunning, OutcomeParked, Reentrant, StoreUnavailable
 from onceward.model.record import State
 from tests.faces import Face
 from tests.integration.joined_block import rows, users_connection, within
@@ -113,6 +113,30 @@ def test_a_handler_that_rolls_back_leaves_nothing_but_the_error(
     assert sqlite_face.read("k") is None
     assert rows(sqlite_face) == []
     assert sqlite_face.run("k", lambda: "free") == "free"
+
+
+@pytest.mark.parametrize("then", ["returns", "raises", "committed"])
+def test_a_handler_that_closes_the_connection_is_told_so(
+    sqlite_face: Face, connection: sqlite3.Connection, write: Write, then: str
+) -> None:
+    def closes() -> str:
+        write("written")
+        if then == "committed":
+            connection.commit()
+        connection.close()
+        if then == "raises":
+            raise ValueError
+        return "value"
+
+    told = pytest.raises(ClaimError, match="was ended inside the handler")
+    with told as caught, within(sqlite_face, connection) as tx:
+        tx.run("k", closes)
+    assert isinstance(caught.value.__cause__, ValueError) is (then == "raises")
+    assert rows(sqlite_face) == (["written"] if then == "committed" else [])
+    if then == "committed":
+        assert sqlite_face.read("k").state is State.COMPLETED
+    else:
+        assert sqlite_face.run("k", lambda: "free") == "free"
 
 
 def test_what_was_recorded_before_a_handler_rolled_back_is_recorded_still(
@@ -326,6 +350,20 @@ def test_a_job_may_do_another_one_within_itself(
 
 
 # ── waiting ──
+
+
+@pytest.mark.fault("F35")
+def test_a_job_that_asks_for_its_own_key_again_is_told_so_at_once(
+    sqlite_face: Face, connection: sqlite3.Connection
+) -> None:
+    with connection, within(sqlite_face, connection) as tx:
+
+        def again() -> None:
+            tx.run("k", again)
+
+        with pytest.raises(Reentrant):
+            tx.run("k", again)
+    assert sqlite_face.read("k") is None
 
 
 def test_the_transaction_waits_for_another_writer_no_longer_than_the_job_allows(

@@ -13,10 +13,10 @@ import pytest
 import sqlalchemy
 from django.conf import settings
 from django.db import connections, transaction
-from sqlalchemy.orm import Session, sessionmaker
-from sqlalchemy.pool import NullPool
+from sqlalchemy.orm import Session, registry, sessionmaker
+from sqlalchemy.pool import NullPool, QueuePool
 
-from onceward import AsyncOnce, ConfigurationError, Once
+from onceward import AsyncOnce, ClaimError, ConfigurationError, Once, State
 from onceward.stores.postgres import PostgresStore
 from tests.integration.postgres_connections import make_effects
 from tests.servers.postgres import URL
@@ -177,3 +177,149 @@ async def test_a_blocking_session_is_refused_on_an_event_loop(schema: str) -> No
             async with once.within(theirs):
                 pass
         made.dispose()
+
+
+# ── what went back to the pool is somebody else's ──
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def one_for_all(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Once, sqlalchemy.Engine, str]]:
+    """A pool with a single connection: whoever asks next gets the one that was given back."""
+    if request.param == "sqlite":
+        url, table = f"sqlite:///{tmp_path / 'once.db'}", "effects"
+        store: Any = url
+    else:
+        request.getfixturevalue("postgres")
+        schema = request.getfixturevalue("schema")
+        url, table = os.environ[URL].replace("://", "+psycopg://"), f'"{schema}".effects'
+        store = PostgresStore(os.environ[URL], schema=schema, migrate=True)
+    made = sqlalchemy.create_engine(url, poolclass=QueuePool, pool_size=1, max_overflow=0)
+    with Once(store, lease="10s") as once:
+        once.run("ready", lambda: None)
+        with made.begin() as connection:
+            connection.execute(sqlalchemy.text(f"DROP TABLE IF EXISTS {table}"))
+            connection.execute(sqlalchemy.text(f"CREATE TABLE {table} (word TEXT)"))
+        yield once, made, table
+    made.dispose()
+
+
+def begin_of(connection: sqlalchemy.Connection, table: str) -> None:
+    """A transaction that holds up nobody: SQLite has one writer, and the store is to write beside it."""
+    if connection.dialect.name == "sqlite":
+        connection.exec_driver_sql("BEGIN")
+    else:
+        effect_of(connection, table, "theirs")()
+
+
+def is_in_transaction(connection: sqlalchemy.Connection) -> bool:
+    driver: Any = connection.connection.driver_connection
+    if connection.dialect.name == "sqlite":
+        return bool(driver.in_transaction)
+    return bool(driver.info.transaction_status.name == "INTRANS")
+
+
+@pytest.mark.mission("A1")
+def test_a_handler_that_commits_its_session_costs_nobody_else_a_transaction(
+    one_for_all: tuple[Once, sqlalchemy.Engine, str],
+) -> None:
+    once, made, table = one_for_all
+    with Session(made) as session:
+        others: list[sqlalchemy.Connection] = []
+
+        def commits() -> str:
+            effect_of(session, table, "mine")()
+            session.commit()  # its connection goes back, and on to somebody else
+            others.append(made.connect())
+            begin_of(others[0], table)
+            return "value"
+
+        with pytest.raises(ClaimError, match="recorded as done"), once.within(session) as tx:
+            tx.run("k", commits)
+        assert is_in_transaction(others[0])
+        others[0].commit()
+        others[0].close()
+    entry = once.read("k")
+    assert entry is not None
+    assert entry.state is State.COMPLETED
+
+
+def test_a_claim_does_not_take_the_next_user_of_the_connection_for_its_own(
+    one_for_all: tuple[Once, sqlalchemy.Engine, str],
+) -> None:
+    once, made, table = one_for_all
+    with once.claim("k") as claim, Session(made) as session:
+        effect_of(session, table, "mine")()
+        claim.complete_in(session, "value")
+        session.commit()
+        other = made.connect()
+        begin_of(other, table)
+    assert is_in_transaction(other)
+    other.close()
+    entry = once.read("k")
+    assert entry is not None
+    assert entry.state is State.COMPLETED
+
+
+def test_a_block_whose_session_was_given_back_touches_nothing_more(
+    one_for_all: tuple[Once, sqlalchemy.Engine, str],
+) -> None:
+    once, made, table = one_for_all
+    with Session(made) as session, once.within(session) as tx:
+        tx.run("k", effect_of(session, table, "mine"))
+        session.rollback()
+        with made.connect() as other:
+            with pytest.raises(ConfigurationError, match="a block of within"):
+                tx.run("k", effect_of(session, table, "mine"))
+            assert not is_in_transaction(other)
+    assert once.read("k") is None
+
+
+# ── what a Session has in hand and has not sent ──
+
+
+@pytest.mark.mission("A1")
+def test_rows_that_a_session_had_not_sent_yet_share_the_fate_of_the_job_that_added_them(
+    one_for_all: tuple[Once, sqlalchemy.Engine, str],
+) -> None:
+    once, made, table = one_for_all
+    word_of = mapped(table)
+
+    def fails(session: Session) -> None:
+        session.add(word_of(word="of the job that failed"))
+        raise Stop
+
+    with sessionmaker(made).begin() as session, once.using(fingerprint="none").within(session) as tx:
+        session.add(word_of(word="before"))
+        assert tx.outcome("fails", fails, session).kind == "failed"
+        assert tx.outcome("works", lambda: session.add(word_of(word="of the job that worked"))).kind == "executed"
+    with made.connect() as connection:
+        found = connection.execute(sqlalchemy.text(f"SELECT word FROM {table} ORDER BY word"))
+        assert [row.word for row in found] == ["before", "of the job that worked"]
+
+
+@pytest.mark.mission("A1")
+def test_a_row_that_the_database_refuses_fails_the_job_that_added_it_and_not_the_commit(
+    one_for_all: tuple[Once, sqlalchemy.Engine, str],
+) -> None:
+    once, made, table = one_for_all
+    word_of = mapped(table)
+    with made.begin() as connection:
+        connection.execute(sqlalchemy.text(f"CREATE UNIQUE INDEX once_each ON {table} (word)"))
+    with sessionmaker(made).begin() as session, once.within(session) as tx:
+        session.add(word_of(word="taken"))
+        assert tx.outcome("k", lambda: session.add(word_of(word="taken"))).kind == "failed"
+    assert once.read("k") is None
+
+
+def mapped(table: str) -> Any:
+    """A class of the user's own on that table."""
+    schema, _, name = table.replace('"', "").rpartition(".")
+    columns = sqlalchemy.Column("word", sqlalchemy.Text, primary_key=True)
+    one = sqlalchemy.Table(name, sqlalchemy.MetaData(), columns, schema=schema or None)
+
+    class Word:
+        def __init__(self, word: str) -> None:
+            self.word = word
+
+    registry().map_imperatively(Word, one)
+    return Word

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from examples.learning.__main__ import main
 from examples.learning.backlog import REPEATED, statement, statements
 from examples.learning.records import incoming
 from tests.learning.large import large
@@ -16,6 +19,23 @@ def test_a_backlog_is_consumed_once_though_its_consumer_is_killed_on_the_way() -
     assert (done.statements, done.duplicates) == (1_600, 400)
     assert done.lines_of_progress > 0
     assert done.messages_of_the_last_run < 2_000, "what was acknowledged before the kill did not come again"
+
+
+@pytest.mark.parametrize(
+    ("queue", "why"),
+    [
+        ("redis://:secret@127.0.0.1:1/0", "there is no Redis at redis://:***@127.0.0.1:1/0"),
+        ("nowhere", "Redis URL must"),
+    ],
+)
+def test_a_queue_that_is_not_there_is_one_line(
+    queue: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["consume", "--queue", queue, "--size", "10", "--folder", str(tmp_path)]) == 1
+    said = capsys.readouterr()
+    assert why in said.err
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert not list(tmp_path.iterdir()), "nothing was made"
 
 
 def test_every_fifth_statement_of_the_backlog_repeats_another_one() -> None:

@@ -6,17 +6,17 @@ No emulator of it keeps preconditions, so what Google itself does with these req
 from __future__ import annotations
 
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Self
+from http.server import BaseHTTPRequestHandler
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from tests.servers.stand_in import StandIn
 
 CONDITION = "x-goog-if-generation-match"
 SOURCE = "x-goog-copy-source"
 
 
-class Storage:
+class Storage(StandIn):
     """One bucket, in memory."""
 
     def __init__(self) -> None:
@@ -32,25 +32,14 @@ class Storage:
                 self.storage = storage
                 super().__init__(*args)
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        super().__init__(Handler)
 
     @property
     def settings(self) -> dict[str, Any]:
         """For `open_objects`: where it is, and that no token is needed there."""
-        place = {"gcs_base_url": f"http://127.0.0.1:{self._server.server_port}", "disable_oauth": True}
+        place = {"gcs_base_url": self.url, "disable_oauth": True}
         key = place | {"client_email": "", "private_key": "", "private_key_id": ""}
         return {"service_account_key": json.dumps(key), "client_options": {"allow_http": True}}
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -138,6 +138,17 @@ def test_what_is_no_consumer_is_refused_with_one_line(
     sys.modules.pop("orders", None)
 
 
+def test_an_application_that_cannot_be_imported_ends_with_one_line_below_its_own_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    (tmp_path / "breaks_at_once.py").write_text("raise RuntimeError('no settings')")
+    with pytest.raises(ConfigurationError, match=r"breaks_at_once cannot be imported: RuntimeError\('no settings'\)"):
+        consumer_at("breaks_at_once:app")
+    assert "breaks_at_once.py" in capsys.readouterr().err
+
+
 def test_a_broker_that_is_not_there_at_the_start_is_an_error(tmp_path: Path) -> None:
     from tests.servers.process import free_port
 

@@ -15,7 +15,7 @@ from onceward.observe.events import Event
 from onceward.ports import Filter
 from onceward.queues import Consumer, Delivery, MemoryQueue
 from onceward.testing.queues import Seen, noting, parked, until
-from tests.queues.test_consumer import consumed
+from tests.queues.consuming import consumed
 
 NEVER = 3600.0
 """An ack deadline as brokers have it that keep a delivery as long as we are connected."""

@@ -6,16 +6,15 @@ another place for it. What the emulator does otherwise than BigQuery is put righ
 
 from __future__ import annotations
 
-import atexit
 import fcntl
+import functools
 import os
-import socket
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-from tests.servers.process import Server, free_port, missing
+from tests.servers.housed import HousedServer, get
+from tests.servers.process import free_port, missing
 
 VERSION = "1.4.0"
 WANTED = (
@@ -58,48 +57,19 @@ def _install() -> None:
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=INSTALLING)
 
 
-class BigQueryServer(Server):
+class BigQueryServer(HousedServer):
     """One emulator. What it holds is in memory."""
 
     patience = 90.0  # it imports much
+    greeting = get("/bigquery/v2/projects")
 
     def __init__(self) -> None:
-        program = emulator()
-        self._folder = tempfile.TemporaryDirectory(prefix="onceward-bigquery-", ignore_cleanup_errors=True)
-        port = free_port()
-        command = [str(program), "start", "--rest-port", str(port), "--grpc-port", str(free_port())]
-        command += ["--log-level", "error"]
-        super().__init__(command, port, Path(self._folder.name) / "log")
-        self.endpoint = f"http://127.0.0.1:{port}"
-
-    def begin(self) -> BigQueryServer:
-        try:
-            self.start(_answers)
-        except BaseException:
-            self.end()
-            raise
-        return self
-
-    def end(self) -> None:
-        self.kill()
-        self._folder.cleanup()
+        ports = ["--rest-port", "{port}", "--grpc-port", str(free_port())]
+        super().__init__("bigquery", [str(emulator()), "start", *ports, "--log-level", "error"])
+        self.endpoint = f"http://{self.address}"
 
 
-_running: list[BigQueryServer] = []
-
-
+@functools.cache
 def shared() -> BigQueryServer:
     """The one of this test process."""
-    if not _running:
-        _running.append(BigQueryServer().begin())
-        atexit.register(_running[0].end)
-    return _running[0]
-
-
-def _answers(port: int) -> bool:
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
-            connection.sendall(b"GET /bigquery/v2/projects HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-            return connection.recv(100).startswith(b"HTTP/1.1 200")
-    except OSError:
-        return False
+    return BigQueryServer().until_exit()

@@ -15,9 +15,10 @@ import re
 import socket
 import threading
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Self
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+from tests.servers.stand_in import StandIn
 
 PATIENCE = 60.0  # seconds
 JOBS = re.compile(r"/bigquery/v2/projects/[^/]+/jobs")
@@ -26,7 +27,7 @@ UPDATED = re.compile(r"BEGIN TRANSACTION;\s*UPDATE (\S+)")
 ABORTED = "Transaction is aborted due to concurrent update against table {}. Transaction ID: 1"
 
 
-class Front:
+class Front(StandIn):
     """`endpoint` is where the client goes."""
 
     def __init__(self, port: int) -> None:
@@ -61,9 +62,8 @@ class Front:
                 self.front = front
                 super().__init__(*args)
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
+        super().__init__(Handler)
+        self.endpoint = self.url
 
     def lose(self, *kinds: str) -> None:
         """The answers to the next jobs whose ids hold these words, in this order: done, but nobody hears of it."""
@@ -123,16 +123,6 @@ class Front:
             if updated is not None:
                 self._writing.discard(updated[1])
             self.jobs[job].set()
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -10,18 +10,17 @@ there (`place.name` of a temporary folder), so that tests never see each other's
 
 from __future__ import annotations
 
-import atexit
+import functools
 import importlib.util
 import shutil
-import socket
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.servers.process import Server, free_port, missing
+from tests.servers.housed import HousedServer
+from tests.servers.process import missing
 
 KINDS = ("valkey", "redis7", "redis6")
 
@@ -42,8 +41,11 @@ def binary(kind: str) -> str | None:
     return next((str(path) for path in sorted(Path(found.origin).parent.glob(pattern))), None)
 
 
-class RedisServer(Server):
+class RedisServer(HousedServer):
     """One server. `settings` are options of its command line, as in `("--appendonly", "yes")`."""
+
+    greeting = b"PING\r\n"
+    answer = b"+PONG"
 
     def __init__(self, kind: str = "valkey", settings: Sequence[str] = ("--save", ""), port: int | None = None) -> None:
         program = binary(kind)
@@ -52,47 +54,24 @@ class RedisServer(Server):
         if program is None:
             missing(kind, HOW[kind])
         assert program is not None
-        self.kind = kind
-        self._folder = tempfile.TemporaryDirectory(prefix="onceward-redis-", ignore_cleanup_errors=True)
-        folder = Path(self._folder.name)
-        self.socket = str(folder / "s")
-        port = port or free_port()
         command = [
-            program, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--daemonize", "no",
-            "--unixsocket", self.socket, "--loglevel", "warning", *settings,
+            program, "--port", "{port}", "--bind", "127.0.0.1", "--dir", "{folder}", "--daemonize", "no",
+            "--unixsocket", "{folder}/s", "--loglevel", "warning", *settings,
         ]  # fmt: skip
-        super().__init__(command, port, folder / "log")
-
-    def begin(self) -> RedisServer:
-        self.start(_answers)
-        return self
-
-    def end(self) -> None:
-        self.kill()  # nothing of it is needed any more, and an orderly end may wait for a disk
-        self._folder.cleanup()
+        super().__init__("redis", command, port)
+        self.kind = kind
+        self.socket = str(self.folder / "s")
 
     def url(self, query: str = "", *, database: int = 0, port: int | None = None) -> str:
         """How a store finds it. It keeps nothing through a restart, which has to be allowed."""
         return f"redis://127.0.0.1:{port or self.port}/{database}?unsafe_persistence=allow{query}"
 
 
-def _answers(port: int) -> bool:
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
-            connection.sendall(b"PING\r\n")
-            return connection.recv(100).startswith(b"+PONG")
-    except OSError:
-        return False
-
-
-_running: dict[str, RedisServer] = {}
+@functools.cache
+def _running(kind: str) -> RedisServer:
+    return RedisServer(kind).until_exit()
 
 
 def shared(kind: str = "valkey") -> RedisServer:
     """The one of this test process."""
-    if kind not in _running:
-        server = RedisServer(kind)
-        server.begin()
-        atexit.register(server.end)
-        _running[kind] = server
-    return _running[kind]
+    return _running(kind)

@@ -38,6 +38,13 @@ TINY = Effort(
 )
 
 
+@pytest.fixture(autouse=True)
+def _few_known_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each case of replays makes them first, most of them on a disk or a server: eight show what two hundred would."""
+    for place in ("bench.case.KNOWN", "bench.http.KNOWN"):
+        monkeypatch.setattr(place, 8)
+
+
 class SlowingMachine:
     """Time that only passes by work, and ever more slowly worked: as if something else took the machine over."""
 

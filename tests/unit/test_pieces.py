@@ -33,8 +33,8 @@ from onceward.model.results import ResultType, Unstorable
 from onceward.model.runs import LIGHT, in_order, is_plain, weigh
 from onceward.model.writer import Writer
 from tests.unit.piece_sizes import beside_others, pieces_of
+from tests.unit.result_values import exactly, values
 from tests.unit.test_canonical_properties import rich
-from tests.unit.test_results import exactly, values
 
 RECORD = bytes(32)
 ANYTHING = ResultType()

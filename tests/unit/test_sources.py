@@ -57,14 +57,14 @@ def test_a_callable_gets_the_parameters_that_it_names() -> None:
     ]
     for fn in by_name:
         source = Call(fn)
-        source.check(list(arguments), False)
+        source.check(list(arguments), has_var_keywords=False)
         assert source(arguments) == (7, "7")
 
 
 def test_a_callable_with_other_names_is_called_like_the_function_itself() -> None:
     for fn in (lambda o, r: o["id"], lambda *args: args[0]["id"], lambda a, b, /: a["id"]):
         source = Call(fn)
-        source.check(["order", "retries"], False)
+        source.check(["order", "retries"], has_var_keywords=False)
         assert source({"order": {"id": 7}, "retries": 3})[0] == 7
     assert Call(operator.itemgetter("id"))({"order": {"id": 7}})[0] == 7
 
@@ -72,7 +72,7 @@ def test_a_callable_with_other_names_is_called_like_the_function_itself() -> Non
 def test_a_callable_that_cannot_be_called_is_an_error_when_declared() -> None:
     for fn in (lambda other: 1, lambda a, b, c: 1, lambda: 1):
         with pytest.raises(ConfigurationError, match="order, retries"):
-            Call(fn).check(["order", "retries"], False)
+            Call(fn).check(["order", "retries"], has_var_keywords=False)
 
     async def later(order: object) -> object:
         return order
@@ -110,7 +110,7 @@ def test_delivery_metadata_does_not_matter_at_any_depth() -> None:
         "timestamp": 2,
         "body": {"meta": {"retry_count": 5, "id": 7}, "items": [{"ts": 8, "sku": "a"}, {"sku": "b", "ts": 9}]},
     }
-    source.check(["timestamp", "body"], False)
+    source.check(["timestamp", "body"], has_var_keywords=False)
     before = copy.deepcopy(one)
     assert same(source, one, other)
     assert one == before, "the payload is never changed"
@@ -121,7 +121,7 @@ def test_delivery_metadata_does_not_matter_at_any_depth() -> None:
 def test_paths_may_start_inside_of_an_only_argument() -> None:
     for exclude in (["ts"], ["payload.ts"]):
         source = Payload(exclude=exclude)
-        source.check(["payload"], False)
+        source.check(["payload"], has_var_keywords=False)
         assert same(source, {"payload": {"ts": 1, "a": 1}}, {"payload": {"ts": 2, "a": 1}})
         assert not same(source, {"payload": {"ts": 1, "a": 1}}, {"payload": {"ts": 1, "a": 2}})
 
@@ -167,9 +167,9 @@ def test_an_excluded_path_that_does_not_occur_is_warned_about_once() -> None:
 
 def test_an_excluded_argument_that_does_not_exist_is_an_error_when_declared() -> None:
     with pytest.raises(ConfigurationError, match="'tss' is no parameter"):
-        Payload(exclude=["tss.x"]).check(["ts", "body"], False)
+        Payload(exclude=["tss.x"]).check(["ts", "body"], has_var_keywords=False)
     with pytest.raises(ConfigurationError, match="'c' is no parameter"):
-        Payload(["c"]).check(["a", "b"], False)
+        Payload(["c"]).check(["a", "b"], has_var_keywords=False)
     with pytest.raises(ConfigurationError, match="empty step"):
         Payload(exclude=["a..b"])
     text: Any = "meta.ts"
@@ -180,9 +180,9 @@ def test_an_excluded_argument_that_does_not_exist_is_an_error_when_declared() ->
 def test_excluding_the_whole_payload_is_an_error() -> None:
     for exclude in (["a", "b"], ["*"]):
         with pytest.raises(ConfigurationError, match="whole payload"):
-            Payload(exclude=exclude).check(["a", "b"], False)
+            Payload(exclude=exclude).check(["a", "b"], has_var_keywords=False)
     with pytest.raises(ConfigurationError, match="whole payload"):
-        Payload(exclude=["p"]).check(["p"], False)
+        Payload(exclude=["p"]).check(["p"], has_var_keywords=False)
     for exclude in (["p.*"], ["p.a", "p.b"]):
         for payload in ({"a": 1, "b": 2}, Point(1, 2) if exclude == ["p.*"] else {"b": 1, "a": 2}):
             with pytest.raises(MissingKey, match="nothing of the payload is left"):
@@ -208,10 +208,10 @@ def test_content_of_an_argument(tmp_path: Path) -> None:
     file.write_bytes(b"hello")
     expected = "sha256:" + hashlib.sha256(b"hello").hexdigest()
     source = Content("path")
-    source.check(["path"], False)
+    source.check(["path"], has_var_keywords=False)
     assert source({"path": file}) == (expected, expected)
     with pytest.raises(ConfigurationError, match="'path' is no parameter"):
-        source.check(["file"], False)
+        source.check(["file"], has_var_keywords=False)
     with pytest.raises(MissingKey):
         source({"path": None})
     with pytest.raises(InvalidKey, match="Path"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,28 +13,13 @@ from onceward.model.record import Park, Release, Resolution, Resolve, Seen, Stat
 from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite.upkeep import CHUNK
 from onceward.testing.clock import FakeClock
-from onceward.worlds.threads import Threads
 from tests.unit.sqlite_calls import change, held, look
+from tests.unit.sqlite_stage import path, store
+
+__all__ = ["path", "store"]  # fixtures, told here so that pytest finds them
+
 
 SIGNED = signature("forget", "ann@host", "because")
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "once.db"
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def store(path: Path, clock: FakeClock) -> Iterator[SQLiteStore]:
-    opened = SQLiteStore(path, synchronous="NORMAL", clock=clock)
-    run(opened.open(Threads()))
-    yield opened
-    run(opened.close())
 
 
 def test_a_change_whose_entry_cannot_be_written_does_not_happen(store: SQLiteStore, path: Path) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +26,7 @@ from onceward.testing.clock import FakeClock
 from onceward.worlds.threads import Threads
 from tests.unit.sqlite_calls import (
     LEASE,
-    Blocking,
     Colour,
-    OnALoop,
     claim,
     complete,
     held,
@@ -37,35 +34,9 @@ from tests.unit.sqlite_calls import (
     look,
     request,
 )
+from tests.unit.sqlite_stage import colour, path, store
 
-
-@pytest.fixture(params=["threads", "loop"])
-def colour(request: pytest.FixtureRequest) -> Iterator[Colour]:
-    if request.param == "threads":
-        yield Blocking()
-        return
-    with asyncio.Runner() as runner:
-        loop = OnALoop(runner)
-        yield loop
-        loop.world.close()
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "once.db"
-
-
-@pytest.fixture
-def store(path: Path, clock: FakeClock) -> Iterator[SQLiteStore]:
-    opened = SQLiteStore(path, synchronous="NORMAL", clock=clock)
-    run(opened.open(Threads()))
-    yield opened
-    run(opened.close())
+__all__ = ["colour", "path", "store"]  # fixtures, told here so that pytest finds them
 
 
 def test_it_is_what_the_ports_ask_for(store: SQLiteStore) -> None:

@@ -7,7 +7,6 @@ import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -24,9 +23,7 @@ from onceward.testing.clock import FakeClock
 from onceward.worlds.aio import EventLoop
 from onceward.worlds.threads import Threads
 from tests.unit.sqlite_calls import (
-    Blocking,
     Colour,
-    OnALoop,
     claim,
     complete,
     held,
@@ -34,35 +31,9 @@ from tests.unit.sqlite_calls import (
     look,
     request,
 )
+from tests.unit.sqlite_stage import colour, path, store
 
-
-@pytest.fixture(params=["threads", "loop"])
-def colour(request: pytest.FixtureRequest) -> Iterator[Colour]:
-    if request.param == "threads":
-        yield Blocking()
-        return
-    with asyncio.Runner() as runner:
-        loop = OnALoop(runner)
-        yield loop
-        loop.world.close()
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "once.db"
-
-
-@pytest.fixture
-def store(path: Path, clock: FakeClock) -> Iterator[SQLiteStore]:
-    opened = SQLiteStore(path, synchronous="NORMAL", clock=clock)
-    run(opened.open(Threads()))
-    yield opened
-    run(opened.close())
+__all__ = ["colour", "path", "store"]  # fixtures, told here so that pytest finds them
 
 
 @pytest.mark.fault("F52", "F60")

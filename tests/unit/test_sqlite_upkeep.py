@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,24 +36,9 @@ from tests.unit.sqlite_calls import (
     look,
     request,
 )
+from tests.unit.sqlite_stage import path, store
 
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "once.db"
-
-
-@pytest.fixture
-def store(path: Path, clock: FakeClock) -> Iterator[SQLiteStore]:
-    opened = SQLiteStore(path, synchronous="NORMAL", clock=clock)
-    run(opened.open(Threads()))
-    yield opened
-    run(opened.close())
+__all__ = ["path", "store"]  # fixtures, told here so that pytest finds them
 
 
 @pytest.mark.rival(22, 28)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,27 +23,13 @@ from tests.unit.sqlite_calls import (
     look,
     made,
 )
+from tests.unit.sqlite_stage import path, store
+
+__all__ = ["path", "store"]  # fixtures, told here so that pytest finds them
+
 
 NEXT = schema.LATEST + 1
 """The version of an Onceward that does not exist yet."""
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "once.db"
-
-
-@pytest.fixture
-def store(path: Path, clock: FakeClock) -> Iterator[SQLiteStore]:
-    opened = SQLiteStore(path, synchronous="NORMAL", clock=clock)
-    run(opened.open(Threads()))
-    yield opened
-    run(opened.close())
 
 
 @pytest.mark.fault("F67")

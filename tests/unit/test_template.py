@@ -69,9 +69,9 @@ def test_zero_and_false_are_values() -> None:
 
 def test_a_field_that_is_no_parameter_is_an_error_when_declared() -> None:
     with pytest.raises(ConfigurationError, match=r"'prospect'.*parameters are: prospect_id, body"):
-        Template("email:{prospect}").check(["prospect_id", "body"], False)
-    Template("email:{prospect.id}").check(["prospect"], False)
-    Template("email:{anything}").check(["prospect"], True)
+        Template("email:{prospect}").check(["prospect_id", "body"], has_var_keywords=False)
+    Template("email:{prospect.id}").check(["prospect"], has_var_keywords=False)
+    Template("email:{anything}").check(["prospect"], has_var_keywords=True)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_if_no_template_is_complete_all_that_is_missing_is_named() -> None:
 
 def test_a_list_of_templates_is_checked_when_declared() -> None:
     with pytest.raises(ConfigurationError, match="'b'"):
-        FirstOf(["{a}", "{b}"]).check(["a"], False)
+        FirstOf(["{a}", "{b}"]).check(["a"], has_var_keywords=False)
     with pytest.raises(ConfigurationError, match="empty"):
         FirstOf([])
 

@@ -35,7 +35,7 @@ from .asking import FORCE, WHY, YES, ask, say, told
 from .codes import Exit
 from .finding import each, the_one
 from .place import SEARCH, TIMEOUT, opened
-from .program import SCOPE, Refusal, chosen, common, flag, program, scope, store_url, wants_json
+from .program import HOW_MANY, SCOPE, Refusal, chosen, common, flag, program, scope, store_url, wants_json
 from .reading import KEY, standing
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -272,7 +272,7 @@ def forget(*, keys: tuple[str, ...], force: bool, why: str, yes: bool) -> None:
 
 
 @program.command()
-@click.option("--limit", type=click.IntRange(1), default=10_000, show_default=True, help="At most so many.")
+@click.option("--limit", type=HOW_MANY, default=10_000, show_default=True, help="At most so many.")
 @WHY
 @YES
 @common

@@ -15,7 +15,7 @@ from onceward.ports import Store
 from . import display
 from .finding import Pattern
 from .place import SEARCH, TIMEOUT, opened
-from .program import SCOPE, common, program, scope, store_url, wants_json
+from .program import HOW_MANY, SCOPE, common, program, scope, store_url, wants_json
 
 OF_ONE_RECORD = 20  # entries that `show` and `explain` tell
 MOST = 100_000  # entries looked through for what a store cannot search for: the beginning of a text or an id
@@ -25,7 +25,7 @@ MOST = 100_000  # entries looked through for what a store cannot search for: the
 @click.argument("key", metavar="[KEY]", required=False)
 @SCOPE
 @click.option("--since", metavar="DURATION", help="Only what was done in this time, such as 24h or 7d.")
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many.")
+@click.option("--limit", type=HOW_MANY, default=50, show_default=True, help="At most so many.")
 @common
 def audit(*, key: str | None, since: str | None, limit: int) -> None:
     """Tell who changed records by hand, when, why, and from what to what; the newest first.

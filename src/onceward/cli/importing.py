@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,11 @@ def named(place: str) -> Any:
         sys.path.insert(0, folder)
     try:
         found: Any = importlib.import_module(module)
-    except ImportError as error:
-        raise ConfigurationError(f"{module} cannot be imported: {error}") from error
+    except Exception as error:
+        if not (isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")):
+            traceback.print_exc()  # it is there, so the trouble is inside of it
+        what = error if isinstance(error, ImportError) else repr(error)
+        raise ConfigurationError(f"{module} cannot be imported: {what}") from error
     for part in name.split("."):
         if not hasattr(found, part):
             raise ConfigurationError(f"{module} has no {name}", hint="write package.module:name")

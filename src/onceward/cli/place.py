@@ -6,12 +6,11 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from onceward.bridge import run
 from onceward.errors import ConfigurationError, StoreBroken
 from onceward.ports import Store
-from onceward.stores.registry import open_store
+from onceward.stores.registry import open_store, scheme_of
 from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite.faults import explain
 from onceward.stores.sqlite.link import MEMORY
@@ -48,12 +47,12 @@ def existing(url: str) -> Store:
 
 
 def is_sqlite(url: str) -> bool:
-    return urlsplit(url).scheme.lower() == "sqlite"
+    return scheme_of(url) == "sqlite"
 
 
 def refuse_private(url: str) -> None:
     """A store in the memory of this process would be empty, and gone at once."""
-    if urlsplit(url).scheme.lower() == "memory" or (is_sqlite(url) and parse(url)[0] == MEMORY):
+    if scheme_of(url) == "memory" or (is_sqlite(url) and parse(url)[0] == MEMORY):
         raise ConfigurationError(
             f"{masked(url)} lives inside of one process, and this command is one of its own",
             hint="name a store that processes share: --store sqlite:///onceward.db",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
 import os
@@ -58,6 +59,9 @@ Completion for your shell (bash, zsh or fish):
 """
 
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
 class Refusal(click.ClickException):
     """The command cannot do what was asked; one line says why."""
 
@@ -94,8 +98,19 @@ class Program(click.Group):
             complain(str(error))
             return code_of(error)
         except BrokenPipeError:  # `onceward ls | head`: nobody reads on, which is fine
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            _drop_output()
             return Exit.OK
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            complain(f"{error.filename or 'the output'}: {error.strerror}")
+            _drop_output()
+            return Exit.ATTENTION
+
+
+def _drop_output() -> None:
+    """Python writes what is left of it when it ends, and would complain once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def prepare_streams() -> None:
@@ -135,6 +150,8 @@ OUTPUT = flag("-o", "--output", type=click.Choice(["auto", "table", "json"]), he
 APP = flag("--app", metavar="APP", help="The app that the key belongs to.  [default: default]")
 TENANT = flag("--tenant", metavar="TENANT", help="Whose key it is, where tenants share a store.")
 SCOPE = flag("--scope", metavar="SCOPE", help="Only this scope: app/operation or app/operation@tenant.")
+
+HOW_MANY = click.IntRange(1, 1_000_000_000)  # more than that no store can count to
 
 PEOPLE = click.option(
     "--people",

@@ -21,7 +21,7 @@ from onceward.ports import Filter, Order
 from . import auditing, charts, display
 from .finding import WORK, first, the_one
 from .place import SEARCH, opened
-from .program import APP, SCOPE, TENANT, chosen, common, program, scope, store_url, wants_json
+from .program import APP, HOW_MANY, SCOPE, TENANT, chosen, common, program, scope, store_url, wants_json
 from .sentences import sentences
 from .settings import declared, masked, retry_spans
 from .spans import unversioned
@@ -89,7 +89,7 @@ def _row(record: Record, now: int) -> list[str]:
 @click.option("--older-than", metavar="DURATION", help="Not touched for so long, such as 1h or 7d.")
 @click.option("--claimed-before", metavar="DURATION", help="Claimed longer ago than this, renewed since or not.")
 @click.option("--sort", "order", type=ORDERS, default="updated", show_default=True, help="Newest first, or by key.")
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many.")
+@click.option("--limit", type=HOW_MANY, default=50, show_default=True, help="At most so many.")
 @common
 def ls(states: tuple[str, ...], older_than: str | None, claimed_before: str | None, order: str, limit: int) -> None:
     """List records; those last touched first. FREE ones only on demand.

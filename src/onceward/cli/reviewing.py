@@ -12,7 +12,7 @@ from onceward.errors import ConfigurationError
 from . import display
 from .asking import YES, ask
 from .codes import Exit
-from .program import OUTPUT, PEOPLE, Refusal, program, wants_json
+from .program import HOW_MANY, OUTPUT, PEOPLE, Refusal, program, wants_json
 
 if TYPE_CHECKING:  # its extra may be missing, and the other commands work without
     from onceward.identity import Contribution, People, Person
@@ -29,7 +29,7 @@ MOST_TOLD = 20  # records of a person, before they change
 @click.option("--split", "answer", flag_value="split", help="ID is several: take apart those who share no key.")
 @click.option("--record", "numbers", type=int, multiple=True, help="With --split: just this leaves. May be repeated.")
 @click.option("--ask", "asks", is_flag=True, help="Go through the pairs, one question each.")
-@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="At most so many.")
+@click.option("--limit", type=HOW_MANY, default=20, show_default=True, help="At most so many.")
 @YES
 @PEOPLE
 @OUTPUT

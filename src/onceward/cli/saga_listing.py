@@ -14,7 +14,7 @@ from onceward.ports import Filter
 from . import display
 from .finding import each
 from .place import opened
-from .program import SCOPE, common, program, scope, store_url, wants_json
+from .program import HOW_MANY, SCOPE, common, program, scope, store_url, wants_json
 from .reading import SHORT_ID, brief, standing
 
 UNFINISHED = (State.PENDING, State.FAILED, State.PARKED)
@@ -31,7 +31,7 @@ SIGNS = {
 @SCOPE
 @click.option("--parked", is_flag=True, help="Only those that wait for a person.")
 @click.option("--all", "everything", is_flag=True, help="Those that are completed, too.")
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many.")
+@click.option("--limit", type=HOW_MANY, default=50, show_default=True, help="At most so many.")
 @common
 def sagas(*, parked: bool, everything: bool, limit: int) -> None:
     """List sagas that are under way, waiting or undone, and how far each of their steps has come.

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from onceward.errors import ClaimError, Reentrant, StoreError, VersionSkew
+from onceward.errors import ClaimError, Reentrant, ResultError, StoreError, VersionSkew
 from onceward.model.cells import used_up
 from onceward.model.fingerprint import differing
 from onceward.model.outcome import Failed, Mismatch, Outcome, Parked, Running
@@ -23,6 +23,7 @@ from onceward.ports import AnyRequest, Notifies
 from .engine import Engine
 from .glance import replayed
 from .held import Held, current
+from .inside import is_inside
 from .job import Job
 
 TRIES_LEFT = (2, 1, 0)  # a lost reply is repeated with the same nonce; a store that is down must still fail quickly
@@ -62,6 +63,7 @@ async def otherwise(held: Held, answer: Answer) -> Held | Outcome[object]:
     """Not granted: wait, if that is the policy, and learn why."""
     waited = answer.verdict is Verdict.RUNNING and held.job.policy.on_running == "wait"
     if waited:
+        refuse_reentry(held.engine, held.job)
         since, answer = await wait(held)
         if answer.verdict is ACQUIRED:
             return take(held, since)
@@ -164,7 +166,7 @@ async def _release(engine: Engine, asked: Sequence[Held]) -> None:
 
 def refuse_reentry(engine: Engine, job: Job) -> None:
     held = current()
-    if held is not None and held.covers(engine, job.key.id):
+    if (held is not None and held.covers(engine, job.key.id)) or is_inside(engine, job.key.id):
         raise Reentrant(
             "this key is already held by the call that makes this one; waiting for it would never end",
             key=job.key.text,
@@ -194,7 +196,10 @@ async def _outcome(engine: Engine, job: Job, answer: Answer, *, waited: bool) ->
         case Verdict.REPLAY:
             value = None
             if record.result is not None and job.policy.store_result:
-                value = await engine.decode(job.codec, record.result, record.id)
+                try:
+                    value = await engine.decode(job.codec, record.result, record.id)
+                except ResultError as error:
+                    raise error.of(text) from error.__cause__
             outcome = replayed(job, record, value)
             return outcome if outcome.stored else replace(outcome, unstored=why(record.note))
         case Verdict.RUNNING:

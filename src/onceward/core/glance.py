@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from onceward.errors import StoreError
+from onceward.errors import ResultError, StoreError
 from onceward.model.codec import unpacked_size
 from onceward.model.outcome import Replayed
 from onceward.model.record import Done
@@ -34,7 +34,10 @@ def glance(engine: Engine, job: Job) -> tuple[Done, Any] | None:
     elif engine.world.cancels and unpacked_size(data) > LIGHT_BYTES:
         return None
     else:
-        value = job.codec.decode(data, key.id)
+        try:
+            value = job.codec.decode(data, key.id)
+        except ResultError as error:
+            raise error.of(key.text) from error.__cause__
     if engine.wants("skipped"):
         engine.emit("skipped", key, done, reason=job.policy.reasons.done)
     return done, value

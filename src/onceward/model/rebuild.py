@@ -80,7 +80,7 @@ def _pydantic(cls: type) -> _Halves | None:
         "fields_set": "__pydantic_fields_set__",
         "private": "__pydantic_private__",
     }
-    known: Mapping[str, Any] = cls.model_fields  # type: ignore[attr-defined]
+    known: Mapping[str, Any] = cls.model_fields  # type: ignore[attr-defined]  # it is a model of pydantic's
     cached = _cached_properties(cls)
 
     def take(model: Any) -> State:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from typing import Any
 
 import msgspec
 
@@ -85,13 +86,13 @@ def _fields(value: object, names: tuple[str, ...]) -> dict[str, object]:
     return content
 
 
-def _pydantic_fields(value: object, cls: type) -> dict[str, object]:
+def _pydantic_fields(value: object, cls: Any) -> dict[str, object]:
     """Fields and permitted extras; past the attributes, because reading a deprecated field warns."""
     stored = vars(value)
-    missing = [name for name in getattr(cls, "model_fields") if name not in stored]  # noqa: B009
+    missing = [name for name in cls.model_fields if name not in stored]
     if missing:
         raise FieldMissing(missing[0])
-    fields = {name: stored[name] for name in getattr(cls, "model_fields")}  # noqa: B009
+    fields = {name: stored[name] for name in cls.model_fields}
     return fields | (getattr(value, "__pydantic_extra__", None) or {})
 
 

@@ -36,7 +36,7 @@ class OncewardWarning(UserWarning):
 class Source(Protocol):
     """Turns arguments into (key value, readable text). An empty text lets the key show its hash."""
 
-    def check(self, names: Collection[str], has_var_keywords: bool) -> None:  # noqa: FBT001 - two facts about one signature
+    def check(self, names: Collection[str], *, has_var_keywords: bool) -> None:
         """Raise `ConfigurationError` if no call with these parameters can have a key."""
 
     def __call__(self, arguments: Mapping[str, object]) -> tuple[object, str]:
@@ -63,7 +63,7 @@ class Call:
     def __repr__(self) -> str:
         return f"Call({_name(self.fn)})"
 
-    def check(self, names: Collection[str], has_var_keywords: bool) -> None:  # noqa: FBT001 - two facts about one signature
+    def check(self, names: Collection[str], *, has_var_keywords: bool) -> None:
         """Refuse a callable that can be called in neither way."""
         if self._signature is None or self._wanted(names) is not None:
             return
@@ -122,7 +122,7 @@ class Payload:
     def __repr__(self) -> str:
         return f"Payload({self.arguments!r}, exclude={self.exclude!r})"
 
-    def check(self, names: Collection[str], has_var_keywords: bool) -> None:  # noqa: FBT001 - two facts about one signature
+    def check(self, names: Collection[str], *, has_var_keywords: bool) -> None:
         """Refuse unknown arguments and an exclusion that leaves nothing."""
         chosen = tuple(names) if self.arguments is None else self.arguments
         unknown = [name for name in chosen if name not in names]
@@ -178,7 +178,7 @@ class _OneArgument:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.argument!r})"
 
-    def check(self, names: Collection[str], has_var_keywords: bool) -> None:  # noqa: FBT001 - two facts about one signature
+    def check(self, names: Collection[str], *, has_var_keywords: bool) -> None:
         """Refuse an argument that does not exist."""
         if self.argument not in names and not has_var_keywords:
             raise ConfigurationError(

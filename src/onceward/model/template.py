@@ -52,7 +52,7 @@ class Template:
     def __repr__(self) -> str:
         return f"Template({self.text!r})"
 
-    def check(self, names: Collection[str], has_var_keywords: bool) -> None:  # noqa: FBT001 - two facts about one signature
+    def check(self, names: Collection[str], *, has_var_keywords: bool) -> None:
         """Refuse a field that no call can fill."""
         for field in self._fields:
             if field.root not in names and not has_var_keywords:
@@ -106,10 +106,10 @@ class FirstOf:
     def __repr__(self) -> str:
         return f"FirstOf({[template.text for template in self.templates]!r})"
 
-    def check(self, names: Collection[str], has_var_keywords: bool) -> None:  # noqa: FBT001 - two facts about one signature
+    def check(self, names: Collection[str], *, has_var_keywords: bool) -> None:
         """Refuse fields that no call can fill."""
         for template in self.templates:
-            template.check(names, has_var_keywords)
+            template.check(names, has_var_keywords=has_var_keywords)
 
     def covers(self, names: Collection[str]) -> bool:
         """Only if there is one: what two templates make of two payloads may be the same key."""

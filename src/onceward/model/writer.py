@@ -190,9 +190,10 @@ class Writer:
 
 def _zone(writer: Writer, zone: dt.tzinfo | None, depth: int) -> Any:
     kind = type(zone)
-    if kind is getattr(sys.modules.get("pydantic_core"), "TzInfo", None):  # what pydantic gives to times it parsed
-        offset = zone.utcoffset(None)  # type: ignore[union-attr]
-        return ormsgpack.Ext(Tag.PYDANTIC_ZONE, int_bytes(round(offset.total_seconds())))  # type: ignore[union-attr]
+    of_pydantic = getattr(sys.modules.get("pydantic_core"), "TzInfo", None)  # what it gives to times it parsed
+    if zone is not None and kind is of_pydantic:
+        offset = zone.utcoffset(None) or dt.timedelta()
+        return ormsgpack.Ext(Tag.PYDANTIC_ZONE, int_bytes(round(offset.total_seconds())))
     if zone is not None and leaf_of(kind) is None:
         raise Unstorable(f"time zones of {class_name(kind)} cannot be stored; use zoneinfo.ZoneInfo")
     return writer.rewrite(zone, depth + 1)

@@ -5,6 +5,7 @@ Nothing is imported here: whoever hands over such an object has its library load
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from onceward.errors import ConfigurationError
@@ -12,6 +13,9 @@ from onceward.ports import World
 
 TO_BEGIN = "SELECT 1"
 """Wrappers begin a transaction with the first statement that they see."""
+
+
+OVER, ANEW = "the transaction that was joined here is over", "open a block of within() in each transaction"
 
 
 def is_async_wrapper(connection: Any) -> bool:
@@ -36,14 +40,69 @@ def driver_connection(connection: Any, world: World) -> Any:
     return connection
 
 
-async def awaited_driver_connection(connection: Any) -> Any:
-    """As above, for SQLAlchemy's async wrappers."""
+def still_lent(connection: Any) -> Callable[[], bool]:
+    """Asks whether the wrapper still has what it was joined with: after its end a pool lends that to somebody else."""
+    if _of(connection, "sqlalchemy."):
+        theirs = connection.connection() if hasattr(connection, "get_bind") else connection
+        return lambda: not (theirs.closed or theirs.invalidated)
+    if _of(connection, "django."):
+        own = connection.connection
+        return lambda: connection.connection is own
+    return lambda: True
+
+
+class Unsent:
+    """What a Session of SQLAlchemy has in hand and not yet sent: a savepoint that it knows nothing of misses that.
+
+    So the caller's rows are sent before our savepoint, and the handler's are kept or undone with a nested transaction.
+    """
+
+    def __init__(self, connection: Any) -> None:
+        self._session = connection if hasattr(connection, "begin_nested") and hasattr(connection, "flush") else None
+        self._awaits = is_async_wrapper(connection)
+        self._nested: list[Any] = []
+
+    async def send(self) -> None:
+        if self._session is not None:
+            await self._done(self._session.flush())
+
+    async def begin(self) -> None:
+        if self._session is not None:
+            nested = self._session.begin_nested()
+            await self._done(nested)
+            self._nested.append(nested)
+
+    async def keep(self) -> None:
+        """If it fails, it can still be undone."""
+        if self._nested:
+            if self._nested[-1].is_active:
+                await self._done(self._nested[-1].commit())
+            self._nested.pop()
+
+    async def undo(self) -> None:
+        if self._nested and self._stands(nested := self._nested.pop()):
+            await self._done(nested.rollback())
+
+    def _stands(self, nested: Any) -> bool:
+        """A flush that failed leaves it inactive, but in place; a Session that has ended its transaction does not."""
+        session: Any = getattr(self._session, "sync_session", self._session)
+        one = getattr(nested, "sync_transaction", nested)
+        return one is not None and (one.is_active or session.get_nested_transaction() is one)
+
+    async def _done(self, call: Any) -> None:
+        if self._awaits:
+            await call
+
+
+async def awaited_driver_connection(connection: Any) -> tuple[Any, Callable[[], bool]]:
+    """As the two above, for SQLAlchemy's async wrappers."""
     if hasattr(connection, "get_raw_connection"):
         theirs = connection
     else:
         theirs = await connection.connection()
     await theirs.exec_driver_sql(TO_BEGIN)
-    return (await theirs.get_raw_connection()).driver_connection
+    own = (await theirs.get_raw_connection()).driver_connection
+    return own, still_lent(theirs)
 
 
 def block_of(connection: Any) -> str:

@@ -98,17 +98,17 @@ class MemoryStore(MemoryNewest, MemoryCounts, Watchers):
 
     answer = _one
 
-    async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:  # noqa: ARG002 (never waits)
+    async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
         return [self._one(request) for request in requests]
 
-    async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:  # noqa: ARG002 (never waits)
+    async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
         return [self._one(renewal) for renewal in renewals]
 
     async def settle(
         self,
         settlements: Sequence[AnySettlement],
         *,
-        timeout: float,  # noqa: ARG002 (never waits)
+        timeout: float,
         signed: Signature | None = None,
     ) -> list[Answer]:
         if signed is None:
@@ -117,7 +117,7 @@ class MemoryStore(MemoryNewest, MemoryCounts, Watchers):
         self.wake(one.id for one in settlements)
         return answers
 
-    async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:  # noqa: ARG002 (never waits)
+    async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
         now = self._now()
         found = [self._records.get(id) for id in ids]
         return [Answer(Verdict.ABSENT if record is None else Verdict.OK, record, now) for record in found]
@@ -127,7 +127,7 @@ class MemoryStore(MemoryNewest, MemoryCounts, Watchers):
         ids: Sequence[bytes],
         *,
         force: bool,
-        timeout: float,  # noqa: ARG002 (never waits)
+        timeout: float,
         seen: Mapping[bytes, Seen] | None = None,
         signed: Signature | None = None,
     ) -> list[Answer]:
@@ -135,19 +135,19 @@ class MemoryStore(MemoryNewest, MemoryCounts, Watchers):
         self.wake(ids)
         return answers
 
-    async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:  # noqa: ARG002 (never waits)
+    async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
         return self._alone(self._scan, wanted, cursor, limit)
 
-    async def first(self, wanted: Filter, *, order: Order, limit: int, timeout: float) -> Page:  # noqa: ARG002 (never waits)
+    async def first(self, wanted: Filter, *, order: Order, limit: int, timeout: float) -> Page:
         return self._alone(self._first, wanted, order, limit)
 
-    async def counts(self, *, timeout: float) -> dict[tuple[str, State], int]:  # noqa: ARG002 (never waits)
+    async def counts(self, *, timeout: float) -> dict[tuple[str, State], int]:
         return self._alone(self._counts)
 
-    async def purge(self, limit: int, *, timeout: float, signed: Signature | None = None) -> int:  # noqa: ARG002 (never waits)
+    async def purge(self, limit: int, *, timeout: float, signed: Signature | None = None) -> int:
         return self._alone(self._purge, limit, signed)
 
-    async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:  # noqa: ARG002 (never waits)
+    async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
         return self._alone(self._audit, wanted, limit)
 
     # ── the same, alone ──

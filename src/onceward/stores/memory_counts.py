@@ -23,13 +23,13 @@ class MemoryCounts:
         super().__init__()
         self._sheets: dict[tuple[int, bytes], Sheet] = {}
 
-    async def keep_counts(self, sheets: Sequence[Sheet], *, timeout: float) -> int:  # noqa: ARG002 (never waits)
+    async def keep_counts(self, sheets: Sequence[Sheet], *, timeout: float) -> int:
         return self._alone(self._keep_counts, sheets)
 
-    async def counted(self, since: int, *, timeout: float) -> Counted:  # noqa: ARG002 (never waits)
+    async def counted(self, since: int, *, timeout: float) -> Counted:
         return self._alone(self._counted, since)
 
-    async def expire_counts(self, limit: int, *, timeout: float) -> int:  # noqa: ARG002 (never waits)
+    async def expire_counts(self, limit: int, *, timeout: float) -> int:
         return self._alone(self._expire_counts, limit)
 
     # ── the same, alone ──

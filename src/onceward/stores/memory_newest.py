@@ -34,13 +34,13 @@ class MemoryNewest:
         self._expiring: list[tuple[int, int, bytes]] = []
         self._expiries = count()
 
-    async def keep_newest(self, deliveries: Sequence[Delivery], keep: Keep, *, timeout: float) -> list[Ruled]:  # noqa: ARG002 (never waits)
+    async def keep_newest(self, deliveries: Sequence[Delivery], keep: Keep, *, timeout: float) -> list[Ruled]:
         return self._alone(self._keep_newest, deliveries, keep)
 
-    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[Standing | None]:  # noqa: ARG002 (never waits)
+    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[Standing | None]:
         return self._alone(self._newest, ids, self._clock.now())
 
-    async def expire_newest(self, limit: int, *, timeout: float) -> int:  # noqa: ARG002 (never waits)
+    async def expire_newest(self, limit: int, *, timeout: float) -> int:
         return self._alone(self._expire, limit, self._clock.now())
 
     async def entities(
@@ -49,11 +49,11 @@ class MemoryNewest:
         *,
         cursor: bytes | None,
         limit: int,
-        timeout: float,  # noqa: ARG002 (never waits)
+        timeout: float,
     ) -> tuple[list[Standing], bytes | None]:
         return paged(self._alone(self._entities, scope, cursor or b"", limit), limit)
 
-    async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[Mark | None]:  # noqa: ARG002 (never waits)
+    async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[Mark | None]:
         return self._alone(self._known, ids, self._clock.now())
 
     # ── the same, alone ──

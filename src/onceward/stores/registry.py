@@ -33,15 +33,25 @@ def open_store(url: str | None = None) -> Store:
 
     Other packages add schemes by the entry-point group `onceward.stores`: scheme = callable(url) -> Store.
     """
-    from urllib.parse import urlsplit  # not at the top: those who give a store object need none of it
-
     url = store_url(url)
-    scheme = urlsplit(url).scheme
+    scheme = scheme_of(url)
     if not scheme:
         raise ConfigurationError(
             f"{url!r} is not a store URL", hint="write for example sqlite:///onceward.db or memory://"
         )
     return _factory(scheme)(url)
+
+
+def scheme_of(url: str) -> str:
+    """In small letters; empty if there is none. An error quotes nothing of the URL: a password may be in it."""
+    from urllib.parse import urlsplit  # not at the top: those who give a store object need none of it
+
+    try:
+        return urlsplit(url).scheme
+    except ValueError as error:
+        raise ConfigurationError(
+            f"the store's URL cannot be read ({error})", hint="in a password write %5B for [ and %5D for ]"
+        ) from None
 
 
 def store_url(url: str | None, filed: str | None = None) -> str:

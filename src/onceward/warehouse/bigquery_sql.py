@@ -30,12 +30,12 @@ TURN: Final = {"turn": "INT64"}
 
 
 def find_load(loads: str) -> str:
-    return f"SELECT table_name, digest, given, kept, inserted, updated, nonce FROM {loads} WHERE load_id = @load_id"  # noqa: S608
+    return f"SELECT table_name, digest, given, kept, inserted, updated, nonce FROM {loads} WHERE load_id = @load_id"
 
 
 def first_turn(turns: str) -> str:
     """The row that all loads into a table write to, so that no two of them commit at once. Two do no harm."""
-    return f"INSERT INTO {turns} (turn) VALUES (0)"  # noqa: S608
+    return f"INSERT INTO {turns} (turn) VALUES (0)"
 
 
 def stage(staging: str, table: Table) -> str:
@@ -46,7 +46,7 @@ def stage(staging: str, table: Table) -> str:
 
 def rows_of(table: Table) -> str:
     taken = ", ".join(f"{_taken(name, kind)} AS `{name}`" for name, kind in table.columns.items())
-    return f"SELECT {taken} FROM UNNEST(JSON_QUERY_ARRAY(@rows)) AS r"  # noqa: S608
+    return f"SELECT {taken} FROM UNNEST(JSON_QUERY_ARRAY(@rows)) AS r"
 
 
 def _taken(name: str, kind: ColumnType) -> str:
@@ -61,12 +61,12 @@ def _taken(name: str, kind: ColumnType) -> str:
 def find_known(target: str, table: Table, columns: Sequence[str] = ()) -> str:
     """`table` has the key's columns only; `columns` are others that are asked for."""
     shown = ", ".join([_keys(table), *(f"t.`{name}`" for name in columns)])
-    return f"SELECT {shown} FROM {target} t JOIN ({rows_of(table)}) s ON {_matches(table)}"  # noqa: S608
+    return f"SELECT {shown} FROM {target} t JOIN ({rows_of(table)}) s ON {_matches(table)}"
 
 
 def find_staged(target: str, staging: str, table: Table) -> str:
     """The keys of staged rows that are there."""
-    return f"SELECT {_keys(table)} FROM {target} t JOIN {staging} s ON {_matches(table)}"  # noqa: S608
+    return f"SELECT {_keys(table)} FROM {target} t JOIN {staging} s ON {_matches(table)}"
 
 
 def find_differing(target: str, staging: str, table: Table) -> str:
@@ -92,7 +92,7 @@ def merge(target: str, staging: str, table: Table) -> str:
         assigned = ", ".join(f"`{name}` = s.`{name}`" for name in table.others)
         replaces = f"WHEN MATCHED AND {_replaced(table)} THEN UPDATE SET {assigned}"
     return (
-        f"MERGE INTO {target} t USING {staging} s ON {_matches(table)} {replaces}"  # noqa: S608
+        f"MERGE INTO {target} t USING {staging} s ON {_matches(table)} {replaces}"
         f" WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({values})"
     )
 
@@ -115,13 +115,13 @@ def load(places: Places, table: Table, record: dict[str, str], *, whole: bool = 
     transactions that update the same table do conflict, and one of them is aborted. Hence the turn.
     """
     target, staging, loads, turns = places
-    unmatched = f"SELECT COUNT(*) FROM {staging} s WHERE NOT EXISTS (SELECT 1 FROM {target} t WHERE {_matches(table)})"  # noqa: S608
+    unmatched = f"SELECT COUNT(*) FROM {staging} s WHERE NOT EXISTS (SELECT 1 FROM {target} t WHERE {_matches(table)})"
     changed = "0"
     if _replaced(table):
-        changed = f"(SELECT COUNT(*) FROM {target} t JOIN {staging} s ON {_matches(table)} WHERE {_replaced(table)})"  # noqa: S608
+        changed = f"(SELECT COUNT(*) FROM {target} t JOIN {staging} s ON {_matches(table)} WHERE {_replaced(table)})"
     against = "0"
     if whole:
-        against = f"(SELECT COUNT(*) FROM {target} t JOIN {staging} s ON {_matches(table)} WHERE {_differs(table)})"  # noqa: S608
+        against = f"(SELECT COUNT(*) FROM {target} t JOIN {staging} s ON {_matches(table)} WHERE {_differs(table)})"
     return f"""
 DECLARE found, added, changed, against INT64;
 BEGIN TRANSACTION;
@@ -137,7 +137,7 @@ IF found = 0 THEN
     INSERT INTO {loads} ({", ".join(LOADS)}) VALUES ({", ".join(record[name] for name in LOADS)});
 END IF;
 COMMIT TRANSACTION;
-"""  # noqa: S608
+"""
 
 
 def text(value: str) -> str:

@@ -145,7 +145,7 @@ class DuckWarehouse:
             try:
                 _DuckMerging(self.connection).stage(wanted)
                 answers = self.connection.execute(
-                    f"SELECT {', '.join(shown)} FROM {table.quoted} t JOIN {STAGING} s ON {matches}"  # noqa: S608 (checked names)
+                    f"SELECT {', '.join(shown)} FROM {table.quoted} t JOIN {STAGING} s ON {matches}"
                 ).fetchall()
             except self._duckdb.Error as error:
                 raise self._explained(error) from error
@@ -174,13 +174,13 @@ class _DuckMerging:
 
     def claimed(self, load_id: str, batch: Batch) -> tuple[str, str, tuple[int, int, int, int]] | None:
         before = self._connection.execute(
-            f"SELECT table_name, digest, given, kept, inserted, updated FROM {LOADS} WHERE load_id = ?",  # noqa: S608
+            f"SELECT table_name, digest, given, kept, inserted, updated FROM {LOADS} WHERE load_id = ?",
             [load_id],
         ).fetchone()
         if before is not None:
             return before[0], before[1], before[2:]
         self._connection.execute(
-            f"INSERT INTO {LOADS} (load_id, table_name, digest, given, kept) VALUES (?, ?, ?, ?, ?)",  # noqa: S608
+            f"INSERT INTO {LOADS} (load_id, table_name, digest, given, kept) VALUES (?, ?, ?, ?, ?)",
             [load_id, batch.table.name, batch.digest, batch.given, len(batch.rows)],
         )
         return None
@@ -192,7 +192,7 @@ class _DuckMerging:
         taken = ", ".join(_taken(name, kind) for name, kind in columns.items())
         rows = msgspec.json.encode([dict(zip(columns, row, strict=True)) for row in batch.rows]).decode()
         self._connection.execute(
-            f"CREATE OR REPLACE TEMP TABLE {STAGING} AS"  # noqa: S608 (checked names)
+            f"CREATE OR REPLACE TEMP TABLE {STAGING} AS"
             f" SELECT {taken} FROM (SELECT unnest(from_json(?::JSON, '{shape}')) AS r)",
             [rows],
         )
@@ -207,7 +207,7 @@ class _DuckMerging:
             assigned = ", ".join(f'"{name}" = s."{name}"' for name in table.others)
             replaces = f"WHEN MATCHED AND ({differs}){newer} THEN UPDATE SET {assigned}"
         found = self._connection.execute(
-            f"MERGE INTO {table.quoted} AS t USING {STAGING} AS s ON {matches} {replaces}"  # noqa: S608 (as above)
+            f"MERGE INTO {table.quoted} AS t USING {STAGING} AS s ON {matches} {replaces}"
             f" WHEN NOT MATCHED THEN INSERT ({quoted(names)}) VALUES ({quoted(names, 's.')}) RETURNING merge_action"
         ).fetchall()
         inserted = sum(action == "INSERT" for (action,) in found)
@@ -218,7 +218,7 @@ class _DuckMerging:
         matches = " AND ".join(f't."{name}" = s."{name}"' for name in table.key)
         shown = ", ".join(_shown(f'"{name}"', table.columns[name]) for name in table.key)
         found = self._connection.execute(
-            f"MERGE INTO {table.quoted} AS t USING {STAGING} AS s ON {matches}"  # noqa: S608 (checked names)
+            f"MERGE INTO {table.quoted} AS t USING {STAGING} AS s ON {matches}"
             f" WHEN NOT MATCHED THEN INSERT ({quoted(names)}) VALUES ({quoted(names, 's.')}) RETURNING {shown}"
         ).fetchall()
         return set(found)
@@ -228,13 +228,13 @@ class _DuckMerging:
         differs = " OR ".join(f't."{name}" <> s."{name}"' for name in table.same_by)
         shown = ", ".join(_shown(f't."{name}"', table.columns[name]) for name in table.key)
         found = self._connection.execute(
-            f"SELECT {shown} FROM {table.quoted} t JOIN {STAGING} s ON {matches} WHERE {differs}"  # noqa: S608 (as above)
+            f"SELECT {shown} FROM {table.quoted} t JOIN {STAGING} s ON {matches} WHERE {differs}"
         ).fetchall()
         return set(found)
 
     def record(self, load_id: str, inserted: int, updated: int) -> None:
         self._connection.execute(
-            f"UPDATE {LOADS} SET inserted = ?, updated = ? WHERE load_id = ?",  # noqa: S608
+            f"UPDATE {LOADS} SET inserted = ?, updated = ? WHERE load_id = ?",
             [inserted, updated, load_id],
         )
 

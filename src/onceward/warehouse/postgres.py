@@ -115,7 +115,7 @@ class PostgresWarehouse:
 
         def work(cursor: Any) -> list[Tuple]:
             _PostgresMerging(cursor).stage(wanted)
-            cursor.execute(f"SELECT {shown} FROM {table.quoted} t JOIN {STAGING} USING ({joined})")  # noqa: S608 (checked names)
+            cursor.execute(f"SELECT {shown} FROM {table.quoted} t JOIN {STAGING} USING ({joined})")
             return [tuple(_cell(value) for value in row) for row in cursor.fetchall()]
 
         return by_key(table, keys, rows, self._in_transaction(work))
@@ -169,14 +169,14 @@ class _PostgresMerging:
     def claimed(self, load_id: str, batch: Batch) -> tuple[str, str, tuple[int, int, int, int]] | None:
         """The insert waits for another transaction that has this id, so the answer is never a guess."""
         self._cursor.execute(
-            f"INSERT INTO {LOADS} (load_id, table_name, digest, given, kept) VALUES (%s, %s, %s, %s, %s)"  # noqa: S608
+            f"INSERT INTO {LOADS} (load_id, table_name, digest, given, kept) VALUES (%s, %s, %s, %s, %s)"
             " ON CONFLICT (load_id) DO NOTHING",
             (load_id, batch.table.name, batch.digest, batch.given, len(batch.rows)),
         )
         if self._cursor.rowcount:
             return None
         self._cursor.execute(
-            f"SELECT table_name, digest, given, kept, inserted, updated FROM {LOADS} WHERE load_id = %s",  # noqa: S608
+            f"SELECT table_name, digest, given, kept, inserted, updated FROM {LOADS} WHERE load_id = %s",
             (load_id,),
         )
         before = self._cursor.fetchone()
@@ -201,7 +201,7 @@ class _PostgresMerging:
             action = f"DO UPDATE SET {assigned} WHERE {differs}{_not_older(table)}"
         keys = quoted(table.key)
         self._cursor.execute(
-            f"WITH merged AS (INSERT INTO {table.quoted} AS t ({names})"  # noqa: S608 (checked names)
+            f"WITH merged AS (INSERT INTO {table.quoted} AS t ({names})"
             f" SELECT {names} FROM {STAGING} ORDER BY {keys}"
             f" ON CONFLICT ({keys}) {action} RETURNING t.xmax = 0 AS inserted)"
             " SELECT count(*) FILTER (WHERE inserted), count(*) FILTER (WHERE NOT inserted) FROM merged"
@@ -212,7 +212,7 @@ class _PostgresMerging:
     def insert(self, table: Table) -> set[Tuple]:
         names, keys = quoted(tuple(table.columns)), quoted(table.key)
         self._cursor.execute(
-            f"INSERT INTO {table.quoted} AS t ({names}) SELECT {names} FROM {STAGING} ORDER BY {keys}"  # noqa: S608 (checked names)
+            f"INSERT INTO {table.quoted} AS t ({names}) SELECT {names} FROM {STAGING} ORDER BY {keys}"
             f" ON CONFLICT ({keys}) DO NOTHING RETURNING {quoted(table.key, 't.')}"
         )
         return {tuple(_cell(value) for value in row) for row in self._cursor.fetchall()}
@@ -221,14 +221,14 @@ class _PostgresMerging:
         """Read committed, so it sees the row for which the insert has waited."""
         differs = " OR ".join(f't."{name}" <> s."{name}"' for name in table.same_by)
         self._cursor.execute(
-            f"SELECT {quoted(table.key, 't.')} FROM {table.quoted} t JOIN {STAGING} s USING ({quoted(table.key)})"  # noqa: S608
+            f"SELECT {quoted(table.key, 't.')} FROM {table.quoted} t JOIN {STAGING} s USING ({quoted(table.key)})"
             f" WHERE {differs}"
         )
         return {tuple(_cell(value) for value in row) for row in self._cursor.fetchall()}
 
     def record(self, load_id: str, inserted: int, updated: int) -> None:
         self._cursor.execute(
-            f"UPDATE {LOADS} SET inserted = %s, updated = %s WHERE load_id = %s",  # noqa: S608
+            f"UPDATE {LOADS} SET inserted = %s, updated = %s WHERE load_id = %s",
             (inserted, updated, load_id),
         )
 

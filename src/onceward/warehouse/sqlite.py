@@ -118,7 +118,7 @@ class SQLiteWarehouse:
 
         def work(connection: sqlite3.Connection) -> list[Tuple]:
             _SQLiteMerging(connection).stage(wanted)
-            asked = f"SELECT {shown} FROM {table.quoted} t JOIN {STAGING} USING ({joined})"  # noqa: S608 (checked names)
+            asked = f"SELECT {shown} FROM {table.quoted} t JOIN {STAGING} USING ({joined})"
             return connection.execute(asked).fetchall()
 
         answers = self._in_transaction(work, "BEGIN")
@@ -163,13 +163,13 @@ class _SQLiteMerging:
 
     def claimed(self, load_id: str, batch: Batch) -> tuple[str, str, tuple[int, int, int, int]] | None:
         before = self._connection.execute(
-            f"SELECT table_name, digest, given, kept, inserted, updated FROM {LOADS} WHERE load_id = ?",  # noqa: S608
+            f"SELECT table_name, digest, given, kept, inserted, updated FROM {LOADS} WHERE load_id = ?",
             (load_id,),
         ).fetchone()
         if before is not None:
             return before[0], before[1], before[2:]
         self._connection.execute(
-            f"INSERT INTO {LOADS} (load_id, table_name, digest, given, kept) VALUES (?, ?, ?, ?, ?)",  # noqa: S608
+            f"INSERT INTO {LOADS} (load_id, table_name, digest, given, kept) VALUES (?, ?, ?, ?, ?)",
             (load_id, batch.table.name, batch.digest, batch.given, len(batch.rows)),
         )
         return None
@@ -185,7 +185,7 @@ class _SQLiteMerging:
             tuple(as_kept(row)[place] for place in keys): tuple(row[place] for place in keys) for row in batch.rows
         }
         places = ", ".join("?" * len(columns))
-        self._connection.executemany(f"INSERT INTO temp.{STAGING} VALUES ({places})", map(as_kept, batch.rows))  # noqa: S608
+        self._connection.executemany(f"INSERT INTO temp.{STAGING} VALUES ({places})", map(as_kept, batch.rows))
 
     def merge(self, table: Table) -> tuple[int, int]:
         names, keys = quoted(tuple(table.columns)), quoted(table.key)
@@ -196,10 +196,10 @@ class _SQLiteMerging:
             differs = " OR ".join(f't."{name}" IS NOT excluded."{name}"' for name in table.others)
             action = f"DO UPDATE SET {assigned} WHERE ({differs}){_not_older(table)}"
         [(new,)] = self._connection.execute(
-            f"SELECT count(*) FROM {STAGING} s WHERE NOT EXISTS (SELECT 1 FROM {table.quoted} t WHERE {matches})"  # noqa: S608 (checked names)
+            f"SELECT count(*) FROM {STAGING} s WHERE NOT EXISTS (SELECT 1 FROM {table.quoted} t WHERE {matches})"
         )
         changed = self._connection.execute(
-            f"INSERT INTO {table.quoted} AS t ({names}) SELECT {names} FROM {STAGING} WHERE true"  # noqa: S608 (as above)
+            f"INSERT INTO {table.quoted} AS t ({names}) SELECT {names} FROM {STAGING} WHERE true"
             f" ON CONFLICT ({keys}) {action}"
         ).rowcount
         return new, changed - new
@@ -208,7 +208,7 @@ class _SQLiteMerging:
         """Nobody else writes meanwhile."""
         names, keys = quoted(tuple(table.columns)), quoted(table.key)
         matches = " AND ".join(f't."{name}" = s."{name}"' for name in table.key)
-        unmatched = f"FROM {STAGING} s WHERE NOT EXISTS (SELECT 1 FROM {table.quoted} t WHERE {matches})"  # noqa: S608 (checked names)
+        unmatched = f"FROM {STAGING} s WHERE NOT EXISTS (SELECT 1 FROM {table.quoted} t WHERE {matches})"
         new = self._connection.execute(f"SELECT {keys} {unmatched}").fetchall()
         self._connection.execute(f"INSERT INTO {table.quoted} ({names}) SELECT {names} {unmatched}")
         return {self._staged[key] for key in new}
@@ -216,14 +216,14 @@ class _SQLiteMerging:
     def differing(self, table: Table) -> set[Tuple]:
         differs = " OR ".join(f't."{name}" <> s."{name}"' for name in table.same_by)
         asked = (
-            f"SELECT {quoted(table.key, 't.')} FROM {table.quoted} t JOIN {STAGING} s USING ({quoted(table.key)})"  # noqa: S608
+            f"SELECT {quoted(table.key, 't.')} FROM {table.quoted} t JOIN {STAGING} s USING ({quoted(table.key)})"
             f" WHERE {differs}"
         )
         return {self._staged[key] for key in self._connection.execute(asked)}
 
     def record(self, load_id: str, inserted: int, updated: int) -> None:
         self._connection.execute(
-            f"UPDATE {LOADS} SET inserted = ?, updated = ? WHERE load_id = ?",  # noqa: S608
+            f"UPDATE {LOADS} SET inserted = ?, updated = ? WHERE load_id = ?",
             (inserted, updated, load_id),
         )
 

@@ -15,6 +15,7 @@ RETRIED: Final = frozenset({"40001", "40P01", "55P03"})
 UNPREPARED: Final = frozenset({"26000", "42P05"})
 """A prepared statement is not where we left it, or one is there already: a pooler stands between us and the server."""
 
+FOR_WRITING: Final = "connect to the primary (target_session_attrs=read-write), and begin a transaction that may write"
 MEANINGS: Final[dict[str, Meaning]] = {
     "42P01": (StoreNotSetUp, "the tables of Onceward are not there", "run `onceward migrate`"),
     "42703": (StoreNotSetUp, "the tables of Onceward are older than this Onceward", "run `onceward migrate`"),
@@ -23,7 +24,7 @@ MEANINGS: Final[dict[str, Meaning]] = {
     "53100": (StoreFull, "there is no room on the server's disk; nothing was written", "make room, or purge"),
     "53300": (StoreUnavailable, "the server has no connection left", "raise max_connections, or use a pooler"),
     "57014": (StoreUnavailable, "the statement was cancelled", "the call may be repeated"),
-    "25006": (StoreUnavailable, "this server only reads", "connect to the primary (target_session_attrs=read-write)"),
+    "25006": (StoreUnavailable, "this server only reads, or this transaction", FOR_WRITING),
     "25P02": (StoreUnavailable, "an earlier error has spoilt this transaction", "roll it back"),
 }
 FAMILIES: Final[dict[str, Meaning]] = {

@@ -17,7 +17,16 @@ from onceward.model import transitions
 from onceward.model.newest import Delivery, Keep, Ruled, Standing
 from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Verdict
 from onceward.ports import AnyRequest, AnySettlement, World
-from onceward.stores.callers import awaited_driver_connection, block_of, driver_connection, is_async_wrapper
+from onceward.stores.callers import (
+    ANEW,
+    OVER,
+    Unsent,
+    awaited_driver_connection,
+    block_of,
+    driver_connection,
+    is_async_wrapper,
+    still_lent,
+)
 
 from .faults import Refused, explain
 from .lines import YOURS, Line, line_of
@@ -62,19 +71,21 @@ class PostgresJoined:
         self, connection: Any, world: World, table: Table, home: tuple[Any, ...], now: Callable[[], int | None]
     ) -> None:
         self._given = connection
+        self._unsent = Unsent(connection)
         self.block = block_of(connection)
         self._world = world
         self._table = table
         self._home = home
         self._now = now
         self._where = Statement(WHERE)
-        self._line: Line | None = None if is_async_wrapper(connection) else self._line_of(connection)
+        self._line: Line | None = None
+        self._lent: Callable[[], bool] = bool  # False, until there is a line
+        if not is_async_wrapper(connection):
+            self._line = line_of(driver_connection(connection, world), world)
+            self._lent = still_lent(connection)
         self._begun: int | None = None
         self._isolated = False
         self._points: list[str] = []
-
-    def _line_of(self, connection: Any) -> Line:
-        return line_of(driver_connection(connection, self._world), self._world)
 
     # ── the verbs ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -92,18 +103,20 @@ class PostgresJoined:
         return [await self._explained(self._apply(transitions.renew, one, deadline)) for one in renewals]
 
     def is_open(self) -> bool:
-        return self._line is not None and self._line.is_open()
+        return self._lent() and self._line is not None and self._line.is_open()
 
     async def begin(self, *, timeout: float) -> None:
         deadline = time.monotonic() + timeout
         point = f"onceward_{next(_points)}"
 
         async def work() -> None:
-            await self._enter(deadline)
+            await self._enter_same(deadline)
+            await self._unsent.send()
             await (await self._connected()).command(f"SAVEPOINT {point}", deadline)
+            self._points.append(point)
+            await self._unsent.begin()
 
         await self._explained(work())
-        self._points.append(point)
 
     async def keep(self) -> bool:
         """If it fails, the point is still there to return to."""
@@ -111,21 +124,21 @@ class PostgresJoined:
         if not await self._is_same():
             self._points.pop()
             return False
+        await self._unsent.keep()
         there = await self._explained(self._end(f"RELEASE SAVEPOINT {point}"))
         self._points.pop()
         return there
 
     async def undo(self) -> bool:
         point = self._points.pop()
-        if self._line is None or not self._line.is_open():
-            return False
         if not await self._is_same(spoilt=True):
             return False
+        await self._unsent.undo()
         back = f"ROLLBACK TO SAVEPOINT {point}"
         return await self._explained(self._end(back)) and await self._explained(self._end(f"RELEASE SAVEPOINT {point}"))
 
     async def abandon(self) -> bool:
-        if self._line is None or not self._line.is_open():
+        if not self.is_open():
             return False
         await self._explained(self._end("ROLLBACK"))
         return True
@@ -146,12 +159,15 @@ class PostgresJoined:
 
     async def _connected(self) -> Line:
         if self._line is None:
-            self._line = line_of(await awaited_driver_connection(self._given), self._world)
+            own, self._lent = await awaited_driver_connection(self._given)
+            self._line = line_of(own, self._world)
         return self._line
 
     async def _enter(self, deadline: float) -> bool:
         """See to it that a transaction on our own tables is open; False if it is not the one that was entered first."""
         line = await self._connected()
+        if not self._lent():
+            return False
         await line.begin()
         begun, isolation, *home = await self._place(line, deadline)
         if tuple(home) != self._home:
@@ -165,13 +181,17 @@ class PostgresJoined:
         self._isolated = isolation not in ("read committed", "read uncommitted")
         return bool(begun == self._begun)
 
+    async def _enter_same(self, deadline: float) -> None:
+        if not await self._enter(deadline):
+            raise ConfigurationError(OVER, hint=ANEW)
+
     async def _place(self, line: Line, deadline: float) -> tuple[Any, ...]:
         name = f"{self._table.statements.prefix}onceward_records"
         return (await line.rows(deadline, self._where, name))[0]
 
     async def _is_same(self, *, spoilt: bool = False) -> bool:
         """Whether this is still the transaction that was entered. One that an error spoilt cannot be asked."""
-        if self._line is None or not self._line.is_open():
+        if self._line is None or not self.is_open():
             return False
         try:
             begun = (await self._place(self._line, time.monotonic() + 30.0))[0]
@@ -219,7 +239,7 @@ class PostgresJoined:
 
     async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[Standing | None]:
         deadline = time.monotonic() + timeout
-        await self._explained(self._enter(deadline))
+        await self._explained(self._enter_same(deadline))
         statement = self._table.statements.newest
         rows = await self._explained((await self._connected()).rows(deadline, statement, self._now(), list(ids)))
         return standings(rows, ids)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from typing import Final
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
 
 from msgspec import Struct
 
@@ -14,6 +14,7 @@ from onceward.model.nearest import nearest
 
 SCHEMES: Final = ("postgresql", "postgres")
 EXAMPLE: Final = "write postgresql://user:password@host:5432/database"
+CODES: Final = "in a password write %40 for @, %2F for /, %3A for :, %23 for #, %3F for ?, %25 for %, %5B for ["
 OURS: Final = frozenset({"schema", "migrate", "connections", "prepare", "notify"})
 CONNECTIONS: Final = 4
 """Calls are grouped, so that one connection carries most of them; the others are for who asks for many records."""
@@ -21,6 +22,7 @@ CONNECTIONS: Final = 4
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _PLACE: Final = r"(?:\[[0-9A-Fa-f:.%]+\]|[^:,\[\]]*)(?::\d*)?"
 _PLACES: Final = re.compile(rf"{_PLACE}(?:,{_PLACE})*")
+_NO_CODE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})|%00")
 _SWITCH: Final = {"0": False, "false": False, "no": False, "1": True, "true": True, "yes": True}
 
 
@@ -38,13 +40,8 @@ class Settings(Struct, frozen=True):
 
 def parse(url: str) -> Settings:
     """Our settings out of the URL; the rest is libpq's business."""
-    parts = urlsplit(url)
-    if "@" in parts.path or not _PLACES.fullmatch(parts.netloc.rpartition("@")[2]):
-        raise ConfigurationError(  # which quotes nothing of it: libpq would show the password as a port
-            "this PostgreSQL URL cannot be read: behind the user there must be host or host:port",
-            hint=f"{EXAMPLE}; in a password write %40 for @, %2F for /, %3A for :, %23 for #, %3F for ?",
-        )
-    if parts.scheme not in SCHEMES or parts.fragment:
+    parts = _read(url)
+    if parts.scheme not in SCHEMES:
         raise ConfigurationError(f"{hidden(url)!r} is not a PostgreSQL URL", hint=EXAMPLE)
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     names = [name for name, _ in pairs]
@@ -56,7 +53,7 @@ def parse(url: str) -> Settings:
     theirs.setdefault("fallback_application_name", "onceward")
     theirs["client_encoding"] = "utf8"
     return Settings(
-        conninfo=urlunsplit(parts._replace(scheme="postgresql", query=urlencode(theirs, quote_via=quote))),
+        conninfo=_written(parts._replace(scheme="postgresql", query=urlencode(theirs, quote_via=quote))),
         name=hidden(url),
         schema=checked_schema(ours.get("schema", "")),
         migrate=_switch("migrate", ours.get("migrate", "0")),
@@ -64,6 +61,29 @@ def parse(url: str) -> Settings:
         prepare=_switch("prepare", ours["prepare"]) if "prepare" in ours else None,
         notify=_switch("notify", ours.get("notify", "0")),
     )
+
+
+def _read(url: str) -> SplitResult:
+    """Its parts. What is wrong with it is said without a word of it: libpq would show the password."""
+    wrong = ""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        parts, wrong = urlsplit(""), "a [ without its ]"
+    if "@" in parts.path or not _PLACES.fullmatch(parts.netloc.rpartition("@")[2]):
+        wrong = "behind the user there must be host or host:port"
+    elif _NO_CODE.search(parts.netloc + parts.path):
+        wrong = "a % begins no code of two digits there"
+    elif parts.fragment:
+        wrong = "there is a # in it"
+    if wrong:
+        raise ConfigurationError(f"this PostgreSQL URL cannot be read: {wrong}", hint=f"{EXAMPLE}; {CODES}")
+    return parts
+
+
+def _written(parts: SplitResult) -> str:
+    """With both slashes also where no host stands behind them: `postgresql:///database?host=/run/postgresql`."""
+    return f"{parts.scheme}://{parts.netloc}{parts.path}{'?' if parts.query else ''}{parts.query}"
 
 
 def _refuse_unknown(names: Iterable[str]) -> None:
@@ -85,7 +105,7 @@ def hidden(url: str) -> str:
     user, at, place = parts.netloc.rpartition("@")
     pairs = [(name, value) for name, value in parse_qsl(parts.query) if "password" not in name]
     netloc = f"{user.partition(':')[0]}{at}{place}"
-    return urlunsplit(parts._replace(netloc=netloc, query=urlencode(pairs, quote_via=quote)))
+    return _written(parts._replace(netloc=netloc, query=urlencode(pairs, quote_via=quote)))
 
 
 def checked_schema(name: str) -> str:

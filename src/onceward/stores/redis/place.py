@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -62,6 +63,8 @@ def parse(url: str) -> tuple[Place, dict[str, Any]]:
         raise ConfigurationError(f"{_masked(url)} is not a Redis URL ({error})", hint=EXAMPLES) from error
     if parts.scheme not in SCHEMES or parts.fragment:
         raise ConfigurationError(f"{_masked(url)} is not a Redis URL", hint=EXAMPLES)
+    if parts.scheme != "unix" and not re.fullmatch(r"/?[0-9]*", parts.path):  # redis-py would take database 0
+        raise ConfigurationError(f"{_masked(url)} names no database: that is a number", hint=EXAMPLES)
     made_by = settings.pop("connection_class", redis.Connection)
     return _place(KINDS[made_by.__name__], settings), _ours([pair for pair in pairs if pair[0] in OURS])
 

@@ -330,4 +330,4 @@ def answers(ids: Sequence[bytes], requests: Sequence[Any], data: bytes) -> tuple
 def is_usual(one: AnyRequest) -> bool:
     """Whether the short script may know what to do with it."""
     kind = type(one)
-    return kind is ClaimRequest or (kind is Complete and not one.note)  # type: ignore[union-attr]
+    return kind is ClaimRequest or (kind is Complete and not one.note)  # type: ignore[union-attr]  # it is a Complete

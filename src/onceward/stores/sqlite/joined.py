@@ -15,6 +15,7 @@ from onceward.model import transitions
 from onceward.model.newest import Delivery, Keep, Ruled, Standing
 from onceward.model.record import Answer, ClaimRequest, Renewal
 from onceward.ports import AnySettlement, Clock, World
+from onceward.stores.callers import ANEW, OVER, Unsent, still_lent
 
 from . import faults, newest
 from .table import THEIRS, Change, Request, ids_of, judge, write
@@ -110,8 +111,12 @@ class SQLiteJoined:
     exclusive = True
     number: str | None = None  # SQLite remembers no transactions: what is in the file was committed
 
-    def __init__(self, connection: Connection, world: World, clock: Clock, name: str, block: str) -> None:
+    def __init__(
+        self, connection: Connection, world: World, clock: Clock, name: str, *, block: str, given: Any
+    ) -> None:
         self._connection = connection
+        self._lent = still_lent(given)
+        self._unsent = Unsent(given)
         self.block = block
         self._world = world
         self._clock = clock
@@ -145,12 +150,18 @@ class SQLiteJoined:
             return newest.standings(cursor, ids, self._clock.now())
 
     def is_open(self) -> bool:
+        if not self._in_transaction():
+            return False
+        if self._points or not _always_in_transaction(self._connection):
+            return True
+        return self._mark is not None and self._end(self._mark, f"RELEASE {self._mark}", f"SAVEPOINT {self._mark}")
+
+    def _in_transaction(self) -> bool:
+        """Of the caller's: whatever a connection is used for that went back to its pool is somebody else's."""
         try:
-            if self._points or not _always_in_transaction(self._connection):
-                return self._connection.in_transaction
+            return self._lent() and self._connection.in_transaction
         except sqlite3.ProgrammingError:  # closed, and its transaction with it
             return False
-        return self._mark is not None and self._end(self._mark, f"RELEASE {self._mark}", f"SAVEPOINT {self._mark}")
 
     def _set_mark(self) -> None:
         if _always_in_transaction(self._connection) and not self.is_open():
@@ -159,23 +170,29 @@ class SQLiteJoined:
 
     async def begin(self, *, timeout: float) -> None:
         await self._take_write_lock(timeout)  # a savepoint outside of a transaction would commit when it ends
+        await self._unsent.send()
         point = f"onceward_{next(_savepoints)}"
         self._execute(f"SAVEPOINT {point}")
         self._points.append(point)
+        await self._unsent.begin()
 
     async def keep(self) -> bool:
         """If it fails, the point is still there to return to."""
         point = self._points[-1]
+        if self._in_transaction():
+            await self._unsent.keep()
         there = self._end(point, f"RELEASE {point}")
         self._points.pop()
         return there
 
     async def undo(self) -> bool:
         point = self._points.pop()
+        if self._in_transaction():
+            await self._unsent.undo()
         return self._end(point, f"ROLLBACK TO {point}", f"RELEASE {point}")
 
     async def abandon(self) -> bool:
-        if not self._connection.in_transaction:
+        if not self._in_transaction():
             return False
         with _undisturbed(self._connection):
             Connection.rollback(self._connection)  # not by a statement: with autocommit=False another one is to begin
@@ -183,6 +200,8 @@ class SQLiteJoined:
 
     def _end(self, point: str, *statements: str) -> bool:
         """False if the point is gone: whoever ends a transaction ends all points in it."""
+        if not self._in_transaction():
+            return False
         try:
             self._execute(*statements)
         except StoreBroken as error:
@@ -208,6 +227,8 @@ class SQLiteJoined:
 
     async def _take_write_lock(self, timeout: float) -> None:
         """Wait for other writers without blocking an event loop: SQLite only tries, and the world sleeps in between."""
+        if not self._lent():
+            raise ConfigurationError(OVER, hint=ANEW)
         deadline = self._world.monotonic() + timeout
         pause = FIRST_WAIT
         while True:

@@ -178,7 +178,7 @@ class SQLiteStore(SQLiteNewest, SQLiteCounts, Grouping, Watchers):
             )
         own = driver_connection(connection, world)
         check_connection(own, self._link.file, self.name)
-        return SQLiteJoined(own, world, self._clock, self.name, block_of(connection))
+        return SQLiteJoined(own, world, self._clock, self.name, block=block_of(connection), given=connection)
 
     # ── the same, blocking, with the connection in hand ─────────────────────────────────────────────────────────
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, unquote
 
@@ -24,11 +25,19 @@ def parse(url: str) -> tuple[str, dict[str, str]]:
     if place == MEMORY:
         return MEMORY, _settings(url, query)
     path = unquote(place[1:])
-    if not place.startswith("/") or not path or "\0" in path:
+    if not place.startswith("/") or not path or "\0" in path or not _can_be_named(path):
         raise ConfigurationError(f"{url!r} names no file", hint=EXAMPLES)
     if path == MEMORY:
         raise ConfigurationError(f"{url!r} is ambiguous", hint=f"write sqlite://:memory: or sqlite:///./{MEMORY}")
     return path, _settings(url, query)
+
+
+def _can_be_named(path: str) -> bool:
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _settings(url: str, query: str) -> dict[str, str]:

@@ -91,7 +91,7 @@ def check(
 
         update_wrapper(test, body)
         del test.__wrapped__  # type: ignore[attr-defined] # pytest would look for the body's arguments
-        test.shows = {"mission": mission, "rival": rival, "fault": fault}  # type: ignore[attr-defined]
+        test.shows = {"mission": mission, "rival": rival, "fault": fault}  # type: ignore[attr-defined]  # told to pytest
         return test
 
     return decorate

@@ -1,7 +1,7 @@
-"""Storms: your handler under duplicates, reordering and SIGKILL, then an audit of what it really did.
+"""Storms: your handler under duplicates, reordering, SIGKILL and pauses, then an audit of what it really did.
 
 `System` is what you write, `storm(…)` runs it, `main(…)` is a command for it. Workers are processes of their own; they
-are killed wherever they happen to be. For POSIX systems.
+are killed, or stopped for longer than their lease, wherever they happen to be. For POSIX systems.
 """
 
 from .contract import Answer, Audit, Effect, Event, Setting, System

@@ -1,4 +1,4 @@
-"""The supervisor: hands deliveries to worker processes, kills workers at random instants, and starts new ones."""
+"""The supervisor: hands deliveries to worker processes, kills and pauses these at random, and starts new ones."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from msgspec.structs import replace
 from . import wire
 from .backlog import Backlog
 from .contract import ACKNOWLEDGED, Answer, Setting
-from .plan import Kill, Plan, planned_kills
+from .plan import Kill, Plan
 from .process import FAREWELL, Nursery, Worker
 from .score import Score
+from .strikes import Strikes
 from .traffic import Delivery
 from .trouble import Trouble
 
@@ -30,7 +31,7 @@ TAIL = 20  # lines of the log
 
 
 class Crew:
-    """Runs the backlog down. `score` has what the workers said, and the kills."""
+    """Runs the backlog down. `score` has what the workers said, and the kills and pauses."""
 
     def __init__(self, system: str, plan: Plan, setting: Setting, backlog: Backlog) -> None:
         self.score = Score()
@@ -38,22 +39,24 @@ class Crew:
         self._plan = plan
         self._setting = setting
         self._backlog = backlog
-        self._kills = planned_kills(plan)[::-1]
-        self._due: list[tuple[float, Kill]] = []
+        self._strikes = Strikes(plan)
         self._dice = random.Random(f"{plan.seed} crew")
         self._selector = selectors.DefaultSelector()
         self._workers: list[Worker] = []
         self._returned: Counter[int] = Counter()
-        self._orphans: set[str] = set()  # events that a worker had in hand when it was killed
+        self._orphans: set[str] = set()  # events that a worker had in hand when it was killed or paused
         self._log_path = Path(setting.folder) / "workers.log"
         self._started = self._last = time.monotonic()
 
     def run(self, show: Callable[[Score], None]) -> None:
-        """Until every delivery is acknowledged. Raises `Trouble`; leaves no process behind in any case."""
+        """Until every delivery is acknowledged, and everybody who was paused has gone on.
+
+        Raises `Trouble`; leaves no process behind in any case.
+        """
         with self._log_path.open("ab") as log, Nursery(self._system, log) as self._nursery:
             try:
                 self._assemble(show)
-                while not self._backlog.empty:
+                while not self._backlog.empty or any(worker.is_busy for worker in self._workers):
                     self._step()
                     show(self.score)
                 self._dismiss()
@@ -79,20 +82,26 @@ class Crew:
     def _step(self) -> None:
         now = time.monotonic()
         self._tell_time(now)
+        self._wake(now)
         self._hand_out(now)
-        self._kill(now)
-        self._listen(self._until_next_kill(now))
+        self._strike(now)
+        self._listen(self._until_next(now))
         if now - self._last > self._plan.patience:
             raise Trouble(f"no delivery was acknowledged for {self._plan.patience:g} s{self._who_is_left()}")
 
     def _hand_out(self, now: float) -> None:
         for worker in self._workers:
-            self._plan_kills(now)
-            if self._holds_back(now):
-                return
-            if worker.ready and worker.in_hand is None and (delivery := self._backlog.take(now)) is not None:
+            self._strikes.advance(self._begun, now)
+            if worker.is_free and (delivery := self._next_for(now)) is not None:
                 worker.hand(delivery)
                 self.score.delivered += 1
+
+    def _next_for(self, now: float) -> Delivery | None:
+        """What the paused have in hand does not wait: others have to be at it before these come back."""
+        if not self._holds_back(now):
+            return self._backlog.take(now)
+        paused = {worker.in_hand.number for worker in self._workers if worker.is_late and worker.in_hand is not None}
+        return self._backlog.take_again(now, paused)
 
     def _listen(self, patience: float) -> None:
         for key, _ in self._selector.select(patience):
@@ -109,19 +118,15 @@ class Crew:
                 self._backlog.stop()
         self.score.progress = min(1.0, max(parts))
 
-    def _until_next_kill(self, now: float) -> float:
-        return min([LOOK, *(at - now for at, _ in self._due if at > now)])
+    def _until_next(self, now: float) -> float:
+        wakes = [worker.wakes_at for worker in self._workers if worker.wakes_at is not None]
+        return min([LOOK, *(at - now for at in self._strikes.times + wakes if at > now)])
 
     def _start(self, place: int) -> None:
         lease = round(self._dice.uniform(*LEASES), 2)
         worker = self._nursery.start(replace(self._setting, lease=lease))
         self._workers[place : place + 1] = [worker]
         self._selector.register(worker.outbox, selectors.EVENT_READ, place)
-
-    def _plan_kills(self, now: float) -> None:
-        while self._kills and self._kills[-1].after < self._begun:
-            kill = self._kills.pop()
-            self._due.append((now + kill.delay, kill))
 
     @property
     def _begun(self) -> float:
@@ -132,37 +137,37 @@ class Crew:
 
     @property
     def _in_hand(self) -> int:
-        return sum(worker.in_hand is not None for worker in self._workers)
-
-    @property
-    def _enough_left(self) -> bool:
-        """Whoever kills faster than workers start sees nothing but workers that start."""
-        alive = sum(worker.ready and not worker.killed for worker in self._workers)
-        return 2 * alive > len(self._workers)
+        """Deliveries that somebody is at; of those that were paused, also if others are at them, too."""
+        held = [worker.in_hand for worker in self._workers if worker.in_hand is not None]
+        return len({delivery.number for delivery in held if self._backlog.is_out(delivery)})
 
     def _holds_back(self, now: float) -> bool:
-        """If deliveries are counted, all kills fall into the run: deliveries wait for kills that have to."""
+        """If deliveries are counted, all strikes fall into the run: deliveries wait for those that have to."""
         if self._plan.seconds is not None or not self._plan.size:
             return False
-        is_due = any(at <= now for at, _ in self._due)
-        if is_due and not self._enough_left:
-            return True
-        if is_due and not self._in_hand:
-            return False  # somebody must have something in hand to be killed
-        return 0 < len(self._due) - is_due >= self._plan.size - self.score.acknowledged - self._in_hand
+        left = self._plan.size - self.score.acknowledged - self._in_hand
+        return self._strikes.hold_back(now, self._workers, left)
 
-    def _kill(self, now: float) -> None:
-        for at, kill in [due for due in self._due if due[0] <= now]:
-            victim = self._victim(kill.victim) if self._enough_left else None
-            if victim is not None:
-                self._due.remove((at, kill))
+    def _strike(self, now: float) -> None:
+        for strike, victim in self._strikes.hits(now, self._workers):
+            if isinstance(strike, Kill):
                 victim.kill()
                 self.score.killed += 1
+            else:
+                victim.pause(now, strike.beyond)
+                self.score.paused += 1
+                self._give_up(victim)
 
-    def _victim(self, place: int) -> Worker | None:
-        """The one at that place or the next that has something in hand; one that has just been started has not."""
-        ring = self._workers[place:] + self._workers[:place]
-        return next((worker for worker in ring if worker.in_hand is not None and not worker.killed), None)
+    def _give_up(self, worker: Worker) -> None:
+        """Nobody hears of it: what it has in hand is for others, now."""
+        if worker.in_hand is not None:
+            self._orphans.add(worker.in_hand.event.id)
+            self._return(worker.in_hand)
+
+    def _wake(self, now: float) -> None:
+        for worker in self._workers:
+            if worker.is_over(now):
+                worker.wake()
 
     def _hear(self, place: int) -> None:
         worker = self._workers[place]
@@ -179,14 +184,16 @@ class Crew:
             delivery, worker.in_hand = worker.in_hand, None
             if delivery is None or delivery.number != answered.number:
                 raise Trouble(f"a worker answered for delivery {answered.number}, which it was not given")
-            self._settle(delivery, answered.answer)
+            self._settle(delivery, answered.answer, late=worker.is_late)
+            worker.is_late = False
 
-    def _settle(self, delivery: Delivery, answer: Answer) -> None:
-        self.score.count(answer, orphaned=delivery.event.id in self._orphans)
+    def _settle(self, delivery: Delivery, answer: Answer, *, late: bool) -> None:
+        again = not self._backlog.is_out(delivery)
+        self.score.count(answer, orphaned=delivery.event.id in self._orphans, again=again)
         if answer.said in ACKNOWLEDGED:
             self._backlog.acknowledge(delivery)
             self._last = time.monotonic()
-        else:
+        elif not late:  # else it is back already
             self._return(delivery)
 
     def _return(self, delivery: Delivery) -> None:
@@ -202,10 +209,8 @@ class Crew:
         if not worker.killed:
             holding = f" while it had {worker.in_hand.event.id}" if worker.in_hand else ""
             raise Trouble(f"a worker ended by itself, with status {status}{holding}{self._tail()}")
-        if worker.in_hand is not None:
-            self.score.redelivered += 1
-            self._orphans.add(worker.in_hand.event.id)
-            self._return(worker.in_hand)
+        self.score.redelivered += worker.in_hand is not None
+        self._give_up(worker)
         self._start(place)
 
     def _dismiss(self) -> None:

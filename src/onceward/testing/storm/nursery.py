@@ -5,12 +5,15 @@ asks this process, over a socket, one request at a time:
 
     start, with two pipes   → the process id of a new worker
     bury PID SECONDS        → its exit status; it is killed if it has not ended by then
+    pause PID, wake PID     → the same again: it is stopped, and continued
 
+Who is paused does not see that its supervisor is gone, so whoever still is when that hangs up is continued here.
 A worker that is dead stays unburied until it is asked for, so that no other process can get its number meanwhile.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -19,7 +22,7 @@ import threading
 import time
 
 from .finding import find_system
-from .wire import LARGEST, START, THREADS
+from .wire import BURY, LARGEST, PAUSE, START, THREADS, WAKE
 from .worker import own_pipes, work
 
 BETWEEN_LOOKS = 0.005
@@ -27,11 +30,15 @@ BETWEEN_LOOKS = 0.005
 
 def serve(line: socket.socket) -> bool:
     """Answer until the supervisor hangs up. True: this is a worker now, its pipes are standard input and output."""
+    paused: set[int] = set()
     while True:
         request, pipes, _, _ = socket.recv_fds(line, LARGEST, 2)
         if not request:
+            for worker in paused:
+                _send(worker, signal.SIGCONT)
             return False
-        if request == START:
+        word, *told = request.split()
+        if word == START:
             worker = os.fork()
             if not worker:
                 _become_worker(pipes)
@@ -39,9 +46,24 @@ def serve(line: socket.socket) -> bool:
             for pipe in pipes:
                 os.close(pipe)
             line.sendall(b"%d" % worker)
-        else:
-            _, worker_text, seconds = request.split()
-            line.sendall(b"%d" % _buried(int(worker_text), float(seconds)))
+            continue
+        worker = int(told[0])
+        if word == BURY:
+            paused.discard(worker)
+            line.sendall(b"%d" % _buried(worker, float(told[1])))
+        elif word == PAUSE:
+            paused.add(worker)
+            _send(worker, signal.SIGSTOP)
+            line.sendall(request)
+        elif word == WAKE:
+            paused.discard(worker)
+            _send(worker, signal.SIGCONT)
+            line.sendall(request)
+
+
+def _send(worker: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(worker, number)
 
 
 def _become_worker(pipes: list[int]) -> None:
@@ -70,8 +92,8 @@ def main(place: str, number: int) -> None:
     with socket.socket(fileno=number) as line:
         if threading.active_count() > 1:  # they would be missing in a fork, and what they hold would be held for ever
             line.sendall(THREADS)
-            return
-        line.sendall(START)
+        else:
+            line.sendall(START)
         if not serve(line):
             return
     work(place, *own_pipes())

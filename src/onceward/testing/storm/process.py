@@ -23,6 +23,11 @@ PROMPT = 5.0  # seconds for one that was killed
 class Life(Protocol):
     """A process that was started."""
 
+    @property
+    def number(self) -> int:
+        """Of the process."""
+        ...
+
     def kill(self) -> None:
         """By SIGKILL."""
         ...
@@ -45,6 +50,10 @@ class Fresh:
             start_new_session=True,  # as the nursery
         )
 
+    @property
+    def number(self) -> int:
+        return self._process.pid
+
     def kill(self) -> None:
         self._process.kill()
 
@@ -60,18 +69,18 @@ class Forked:
     """A child of the nursery."""
 
     def __init__(self, number: int, home: Nursery) -> None:
-        self._number = number
+        self.number = number
         self._home = home
         self._status: int | None = None
 
     def kill(self) -> None:
         if self._status is None:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self._number, signal.SIGKILL)
+                os.kill(self.number, signal.SIGKILL)
 
     def end(self, patience: float) -> int:
         if self._status is None:
-            self._status = self._home.bury(self._number, patience)
+            self._status = self._home.bury(self.number, patience)
         return self._status
 
 
@@ -128,13 +137,20 @@ class Nursery:
         finally:
             os.close(their_inbox)
             os.close(their_outbox)
-        return Worker(life, os.fdopen(our_outbox, "wb"), our_inbox, setting)
+        return Worker(life, self, os.fdopen(our_outbox, "wb"), our_inbox, setting)
 
     def bury(self, number: int, patience: float) -> int:
         """The exit status of a worker. After an interrupt nobody asks: all of them are ended together."""
         if self._asked:
             return -signal.SIGKILL
         return int(self._ask(b"%s %d %f" % (wire.BURY, number, patience)))
+
+    def pause(self, number: int) -> None:
+        """Stop that process. Not sent by ourselves: if we are killed, somebody has to know who is to be continued."""
+        self._ask(b"%s %d" % (wire.PAUSE, number))
+
+    def wake(self, number: int) -> None:
+        self._ask(b"%s %d" % (wire.WAKE, number))
 
     def _ask(self, request: bytes, pipes: Sequence[int] = ()) -> bytes:
         self._asked = True
@@ -152,13 +168,19 @@ class Nursery:
 class Worker:
     """One process, and the delivery that it has in hand."""
 
-    def __init__(self, life: Life, inbox: IO[bytes], outbox: int, setting: Setting) -> None:
+    def __init__(self, life: Life, home: Nursery, inbox: IO[bytes], outbox: int, setting: Setting) -> None:
         self._life = life
+        self._home = home
+        self._lease = setting.lease
         self._inbox = inbox
         self.outbox = outbox
         self.in_hand: Delivery | None = None
         self.ready = False
         self.killed = False
+        self.wakes_at: float | None = None
+        """It is paused, until then."""
+        self.is_late = False
+        """It was paused, and what it has in hand is in other hands, too."""
         self._heard = b""
         self._buried: int | None = None
         self._write(wire.line(setting))
@@ -183,6 +205,35 @@ class Worker:
     def kill(self) -> None:
         self.killed = True
         self._life.kill()
+
+    def pause(self, now: float, beyond: float) -> None:
+        """For so much longer than its lease that others have taken over when it goes on, and it does not know."""
+        self.wakes_at = now + self._lease + beyond
+        self.is_late = True
+        self._home.pause(self._life.number)
+
+    def is_over(self, now: float) -> bool:
+        """Its pause."""
+        return self.wakes_at is not None and self.wakes_at <= now
+
+    def wake(self) -> None:
+        self.wakes_at = None
+        self._home.wake(self._life.number)
+
+    @property
+    def is_free(self) -> bool:
+        """For a delivery."""
+        return self.ready and self.in_hand is None and self.wakes_at is None
+
+    @property
+    def is_busy(self) -> bool:
+        """Also if it answered right before it was paused."""
+        return self.in_hand is not None or self.wakes_at is not None
+
+    @property
+    def can_be_hit(self) -> bool:
+        """A worker that comes back from a pause is let go on: that is what the pause was for."""
+        return self.ready and not self.killed and not self.is_late and self.wakes_at is None
 
     def dismiss(self) -> None:
         """Nothing comes any more: it ends by itself."""

@@ -9,8 +9,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
+from msgspec import json
 from msgspec.structs import replace
 
+from onceward.cli.settings import masked
 from onceward.client import Once
 from onceward.errors import ConfigurationError, OncewardError, StoreUnavailable
 
@@ -18,26 +20,34 @@ from .contract import System
 from .finding import find_system
 from .plan import Plan
 from .report import report
-from .run import Run, storm
+from .run import Run, nobody, storm
 from .scoreboard import Scoreboard
 from .trouble import Trouble
 
 SECONDS = 10.0
 INTERRUPTED = 130  # the usual exit status after Ctrl-C
+MISUSED = 2  # as argparse has it
 
 
-def main(system: str, arguments: Sequence[str], plan: Plan | None = None) -> int:
-    """Storm the system at `module:NAME`, show it live, tell what the audit found. The exit status: 1 if it failed."""
-    found = find_system(system)
-    wanted = _parsed(found, arguments, Plan(seconds=SECONDS) if plan is None else plan)
-    board = Scoreboard([found.name])
+def main(system: str, arguments: Sequence[str] = (), plan: Plan | None = None) -> int:
+    """Storm the system at `module:NAME`, show it live, tell what the audit found.
+
+    The exit status: 1 if it failed or could not be finished, 2 if there is no such system.
+    """
+    try:
+        found = find_system(system)
+    except ConfigurationError as error:
+        print(f"there is no storm: {error}", file=sys.stderr)
+        return MISUSED
+    wanted, as_json = _parsed(found, arguments, Plan(seconds=SECONDS) if plan is None else plan)
+    board = Scoreboard([found.name], sys.stderr if as_json else None)
     away = store_away(wanted.store)
     if away is not None:
         print(f"there is no storm: {away}", file=sys.stderr)
         return 1
     try:
         with ended_like_ctrl_c():
-            run = storm(system, wanted, lambda score: board.show(found.name, score))
+            run = storm(system, wanted, nobody if as_json else lambda score: board.show(found.name, score))
     except (Trouble, OncewardError) as trouble:
         board.give_up(found.name, str(trouble))
         print(f"the storm could not be finished: {trouble}", file=sys.stderr)
@@ -45,9 +55,13 @@ def main(system: str, arguments: Sequence[str], plan: Plan | None = None) -> int
     except KeyboardInterrupt:
         print("\ninterrupted: nothing was audited", file=sys.stderr)
         return INTERRUPTED
-    board.finish(found.name, run)
-    print()
-    print(*report(run, board.paint), _summary(run), sep="\n")
+    if as_json:
+        shown = replace(run, plan=replace(run.plan, store=masked(run.plan.store)))
+        print(json.encode(shown).decode())
+    else:
+        board.finish(found.name, run)
+        print()
+        print(*report(run, board.paint), _summary(run), sep="\n")
     return 0 if run.audit.passed else 1
 
 
@@ -84,28 +98,33 @@ def _summary(run: Run) -> str:
     how = "" if plan.guarded else ", UNGUARDED"
     return (
         f"{run.events} events, delivered {score.delivered} times to {plan.workers} workers in {run.took:.1f} s{how}; "
-        f"{score.killed} workers were killed, {score.redelivered} of them with a delivery in hand; seed {plan.seed}"
+        f"{score.killed} workers were killed, {score.redelivered} of them with a delivery in hand; "
+        f"{score.paused} were paused for longer than their lease; seed {plan.seed}"
     )
 
 
-def _parsed(system: System, arguments: Sequence[str], plan: Plan) -> Plan:
+def _parsed(system: System, arguments: Sequence[str], plan: Plan) -> tuple[Plan, bool]:
     parser = argparse.ArgumentParser(
-        prog=f"storm of {system.name}", description="Duplicates, disorder and kills; then the real effects are counted."
+        prog=f"storm of {system.name}",
+        description="Duplicates, disorder, kills and pauses; then the real effects are counted.",
     )
     parser.add_argument("--seconds", type=float, help=f"new events for so long, then the rest (default {SECONDS:g})")
     parser.add_argument("--deliveries", type=int, help="so many, instead of a time")
     parser.add_argument("--workers", type=int, help=f"processes (default {plan.workers})")
     parser.add_argument("--kills", type=int, help="default: one a second, or one for 50 deliveries")
-    parser.add_argument("--seed", type=int, help=f"of the traffic and the kills (default {plan.seed})")
+    parser.add_argument("--pauses", type=int, help="default: one in five seconds, or one for 200 deliveries")
+    parser.add_argument("--seed", type=int, help=f"of the traffic, the kills and the pauses (default {plan.seed})")
     parser.add_argument("--store", help="URL of a store (default: embedded)")
     parser.add_argument("--folder", help="keep the files of the run here")
     parser.add_argument("--unguarded", action="store_true", help="without Onceward: the audit is expected to fail")
+    parser.add_argument("--json", action="store_true", help="print the plan, the score and the audit as JSON instead")
     chosen = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
+    as_json = chosen.pop("json")
     if chosen.pop("unguarded"):
         chosen["guarded"] = False
     if "deliveries" in chosen or "seconds" in chosen:
         chosen = {"deliveries": None, "seconds": None, **chosen}
     try:
-        return replace(plan, **chosen)
+        return replace(plan, **chosen), as_json
     except ConfigurationError as error:
         parser.error(str(error))

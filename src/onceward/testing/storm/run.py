@@ -75,7 +75,8 @@ def _as_trouble(what: str) -> Iterator[None]:
 @contextmanager
 def _folder(wanted: str) -> Iterator[str]:
     if wanted:
-        Path(wanted).mkdir(parents=True, exist_ok=True)
+        with _as_trouble(f"the folder {wanted} cannot be made"):
+            Path(wanted).mkdir(parents=True, exist_ok=True)
         yield wanted
     else:
         with tempfile.TemporaryDirectory(prefix="onceward-storm-") as name:

@@ -35,7 +35,8 @@ COLUMNS = (
     Column("stale", ("", "stale"), "stale"),
     Column("taken over", ("taken", "over"), "taken_over"),
     Column("killed", ("", "killed"), "killed"),
-    Column("effects", ("", "effects"), "effects", audited=True),
+    Column("paused", ("", "paused"), "paused"),
+    Column("effects", ("ef-", "fects"), "effects", audited=True),
     Column("duplicates", ("dupli-", "cates"), "duplicates", audited=True),
     Column("lost", ("", "lost"), "lost", audited=True),
 )

@@ -11,8 +11,8 @@ from .trouble import Trouble
 READY = 0  # the number of the answer that a worker gives unasked, once it has opened everything
 
 
-START, BURY = b"start", b"bury"
-"""What a nursery is asked. The first is also its greeting."""
+START, BURY, PAUSE, WAKE = b"start", b"bury", b"pause", b"wake"
+"""What a nursery is asked. The first is also its greeting; after the other greeting it is not asked for that."""
 THREADS = b"threads"
 """The other greeting: it must not fork."""
 LARGEST = 100  # bytes of such a message

@@ -1,0 +1,50 @@
+"""The processes of a storm, as the system sees them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+TOO_LONG = 60.0
+
+
+def await_that(condition: Callable[[], bool], what: str) -> None:
+    patience = time.monotonic() + TOO_LONG
+    while not condition():
+        assert time.monotonic() < patience, what
+        time.sleep(0.01)
+
+
+def family(of: int) -> list[int]:
+    """The nursery of a supervisor and its workers, whichever of the two has started them, as far as they are alive."""
+    parents = dict(map(_stat, Path("/proc").glob("[0-9]*/stat")))
+    alive = {pid: parent for pid, (parent, _) in parents.items() if is_alive(pid)}
+    nurseries = [pid for pid, parent in alive.items() if parent == of and _is_ours(pid, "nursery")]
+    fresh = [pid for pid, parent in alive.items() if parent == of and _is_ours(pid, "worker")]
+    return nurseries + fresh + [pid for pid, parent in alive.items() if parent in nurseries]
+
+
+def is_alive(pid: int) -> bool:
+    return state_of(pid) not in ("", "Z")  # nobody may be there to bury it
+
+
+def state_of(pid: int) -> str:
+    """One letter, T if it is stopped; no letter if it is gone."""
+    return _stat(Path(f"/proc/{pid}/stat"))[1][1]
+
+
+def _is_ours(pid: int, kind: str) -> bool:
+    try:
+        return f"onceward.testing.storm.{kind}".encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def _stat(path: Path) -> tuple[int, tuple[int, str]]:
+    """A process, its parent and its state; no state if it is gone."""
+    try:
+        state, parent = path.read_text(errors="replace").rpartition(")")[2].split()[:2]
+    except OSError:
+        state, parent = "", "0"
+    return int(path.parent.name), (int(parent), state)

@@ -1,0 +1,104 @@
+"""Orders, of which the first is in the middle of its work for as long as nobody else has charged it.
+
+That is for ever, as its lease is renewed, unless the worker is paused or killed. If it was paused and goes on, it comes
+to the table after somebody else: with a claim that is no longer its own.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from onceward import AlreadyDone, AlreadyRunning, Claim, LeaseLost, Once
+from onceward.core.held import Held
+from onceward.model import transitions
+from onceward.model.record import Record, Verdict
+from onceward.testing.storm import Answer, Event, Setting
+from tests.chaos.orders import BUSY, WAIT, Orders, database
+
+FIRST = "order-1"
+LOOK = 0.01
+BEGUN = "begun"  # a file: somebody is in the middle of it
+
+
+def is_charged(path: Path) -> bool:
+    """The first order."""
+    with closing(sqlite3.connect(path, timeout=BUSY)) as connection:
+        return bool(connection.execute("SELECT 1 FROM charges WHERE order_id = ?", (FIRST,)).fetchall())
+
+
+class Fenced(Orders):
+    """Row and record in one transaction: a replaced owner can commit neither."""
+
+    name = "fenced"
+
+    def worker(self, setting: Setting) -> Callable[[Event], Answer]:
+        path = database(setting)
+        once = Once(f"sqlite:///{path}", app="orders", lease=setting.lease, wait=WAIT, window="forever")
+        connection = sqlite3.connect(path, timeout=BUSY, isolation_level=None)
+
+        def charge(event: Event) -> Answer:
+            try:
+                with once.claim(event.id, name="charge", payload=event.body) as claim:
+                    while event.id == FIRST and claim.attempt == 1 and not is_charged(path):
+                        path.with_name(BEGUN).touch()
+                        time.sleep(LOOK)
+                    with connection:
+                        connection.execute("BEGIN IMMEDIATE")
+                        connection.execute("INSERT INTO charges VALUES (?, ?)", (event.id, event.body["cents"]))
+                        self.settle(claim, connection)
+                    return Answer("executed", claim.attempt)
+            except AlreadyDone:
+                return Answer("replayed")
+            except AlreadyRunning:
+                return Answer("running")
+
+        return charge
+
+    def settle(self, claim: Claim, connection: sqlite3.Connection) -> None:
+        claim.complete_in(connection, "charged")
+
+
+class Unfenced(Fenced):
+    """Broken: it commits its row although it is told that the order is somebody else's. A kill does not show it."""
+
+    name = "unfenced"
+
+    def settle(self, claim: Claim, connection: sqlite3.Connection) -> None:
+        with suppress(LeaseLost):
+            claim.complete_in(connection, "charged")
+
+
+class Unaware(Fenced):
+    """Its own clock does not tell it, as if it had been stopped right behind its last look: only the token is left."""
+
+    name = "unaware"
+
+    def worker(self, setting: Setting) -> Callable[[Event], Answer]:
+        Held.check = lambda self: None  # type: ignore[method-assign]  # in this process, which is a worker's
+        return super().worker(setting)
+
+
+class Tokenless(Unaware):
+    """Broken: its store completes for anybody, whatever the token."""
+
+    name = "tokenless"
+
+    def worker(self, setting: Setting) -> Callable[[Event], Answer]:
+        settle = transitions.settle
+
+        def for_anybody(record: Record | None, request: Any, now: int) -> tuple[Record | None, Verdict]:
+            owned = replace(request, token=record.token, nonce=record.nonce) if record else request
+            return settle(record, owned, now)
+
+        transitions.settle = for_anybody
+        return super().worker(setting)
+
+
+FENCED, UNFENCED, UNAWARE, TOKENLESS = Fenced(), Unfenced(), Unaware(), Tokenless()

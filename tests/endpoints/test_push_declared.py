@@ -1,0 +1,145 @@
+"""Who may push, and what is refused when an endpoint is declared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from onceward import ConfigurationError, Once, OncewardWarning
+from onceward.http.push import AsyncPubSubPush, Message, PubSubPush, Request, bearer_token, query_token
+from tests.endpoints.push_answers import APPLIED, counting
+from tests.endpoints.stage import enveloped, pubsub_of, push
+from tests.faces import Face
+
+# ── who may push ──
+
+
+def test_a_token_that_does_not_hold_never_touches_the_store(face: Face) -> None:
+    stand = pubsub_of(face, check=bearer_token("right", "rotated"))
+    seen = counting(stand)
+    with face.store_trouble("claim") as asked:
+        for given in ("", "Bearer wrong", "Bearer right2", "Basic right", "Bearer rigth", "right", "Bearer é"):
+            answer = stand.send(push({"order": 7}, headers={"authorization": given} if given else {}))
+            assert (answer.status, dict(answer.headers)["www-authenticate"]) == (401, "Bearer")
+    assert (asked, seen) == ([], [])
+    assert stand.post(push({"order": 7}, headers={"Authorization": "Bearer rotated"})) == APPLIED
+    assert face.once.counts["rejected"] == 7
+
+
+def test_a_token_may_be_in_the_url(face: Face) -> None:
+    stand = pubsub_of(face, check=query_token("right"))
+    counting(stand)
+    body = enveloped({"order": 7})
+    for query, status in (("", 401), ("token=wrong", 401), ("token=right&token=wrong", 401), ("token=right", 200)):
+        assert stand.send(Request("POST", {}, body, query=query)).status == status
+
+
+def test_a_check_that_raises_lets_nobody_in(face: Face) -> None:
+    raised: list[Exception] = []
+
+    def check(request: Request) -> bool:
+        raise raised[-1]
+
+    stand = pubsub_of(face, check=check)
+    seen = counting(stand)
+    for error, status in ((ValueError("expired"), 401), (PermissionError(), 401), (TimeoutError("no network"), 503)):
+        raised.append(error)
+        with face.store_trouble("claim") as asked:
+            assert stand.send(push({"order": 7})).status == status
+        assert (asked, seen) == ([], [])
+
+
+async def test_an_async_check_is_awaited() -> None:
+    async def check(request: Request) -> bool:
+        return request.header("x-ok") == "yes"
+
+    with Once("memory://") as once:
+        endpoint = AsyncPubSubPush(once.aio, "orders", check=check)
+
+        @endpoint.on({"order"})
+        async def handle(message: Message[Any]) -> None:
+            """Nothing."""
+
+        assert (await endpoint.respond(push({"order": 7}, headers={"x-ok": "no"}))).status == 401
+        assert (await endpoint.respond(push({"order": 7}, headers={"x-ok": "yes"}))).status == 200
+
+
+class Suspicious:
+    """An async check that does not look like one."""
+
+    async def __call__(self, request: Request) -> bool:
+        return False
+
+
+def test_a_check_whose_answer_has_to_be_awaited_lets_nobody_in_by_accident(face: Face) -> None:
+    """The trap: a coroutine is true, whatever it would have said."""
+    stand = pubsub_of(face, check=Suspicious())
+    seen = counting(stand)
+    assert stand.send(push({"order": 7})).status == (401 if face.colour == "async" else 503)
+    assert seen == []
+
+
+# ── what cannot work is refused when it is declared ──
+
+
+def test_colours_and_shapes_that_cannot_work_are_refused() -> None:
+    async def coroutine(message: Message[Any]) -> None: ...
+
+    def plain(message: Message[Any]) -> None: ...
+
+    def yielding(message: Message[Any]) -> Iterator[bytes]:
+        yield b"acknowledged, and nothing of it was ever run"
+
+    async def yielding_async(message: Message[Any]) -> AsyncIterator[bytes]:
+        yield b"the same"
+
+    async def check(request: Request) -> bool:
+        return True
+
+    anything: Any = PubSubPush
+    with Once("memory://") as once:
+        stand = PubSubPush(once, "orders", check=None)
+        with pytest.raises(ConfigurationError, match="is async"):
+            stand.on()(coroutine)
+        with pytest.raises(ConfigurationError, match="block the event loop"):
+            AsyncPubSubPush(once.aio, "orders", check=None).on()(plain)
+        with pytest.raises(ConfigurationError, match="AsyncPubSubPush"):
+            PubSubPush(once.aio, "orders", check=None)
+        with pytest.raises(ConfigurationError, match=r"once\.aio"):
+            AsyncPubSubPush(once, "orders", check=None)
+        with pytest.raises(ConfigurationError, match="cannot await"):
+            PubSubPush(once, "orders", check=check)
+        with pytest.raises(TypeError, match="check"):
+            anything(once, "orders")
+        unfit: list[Any] = ["service", 7, set(), {7}, object, dict, int]
+        for shape in unfit:
+            with pytest.raises(ConfigurationError, match="shape"):
+                stand.on(shape)
+        with pytest.raises(ConfigurationError, match=r"on\(lease=…\) has no effect"):
+            stand.on(claim=False, lease="1s")
+        with pytest.raises(ConfigurationError, match="yields"):
+            stand.on()(yielding)
+        with pytest.raises(ConfigurationError, match="yields"):
+            AsyncPubSubPush(once.aio, "orders", check=None).on()(yielding_async)
+        stand.on()(plain)
+        with pytest.raises(ConfigurationError, match="takes every message"):
+            stand.on({"order"})
+
+
+@pytest.mark.fault("F47")
+def test_a_window_shorter_than_the_broker_tries_is_warned_about() -> None:
+    with Once("memory://") as once, pytest.warns(OncewardWarning, match="retry span"):
+        PubSubPush(once, "orders", check=None, window="1h")
+    with Once("memory://", window="30d") as once:
+        policy = PubSubPush(once, "orders", check=None)._rejecting.face.policy
+        assert (policy.window.length, policy.on_running) == (30 * 86_400_000_000, "raise")
+
+
+def test_the_words_of_the_client_hold_before_those_of_the_endpoint() -> None:
+    with Once("memory://", reasons={"executed": "new", "done": "seen"}) as once:
+        endpoint = PubSubPush(once, "orders", check=None)
+        endpoint.on()(lambda message: None)
+        assert [json.loads(endpoint.respond(push({})).body)["reason"] for _ in range(2)] == ["new", "seen"]

@@ -1,0 +1,27 @@
+"""A schedule that runs every hour, and notes each slot."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from tests.faces import Face
+from tests.planned import Runner, utc
+
+NEW_YEAR = utc(2026, 1, 1)
+DAY_BEFORE = [utc(2026, 1, 2) - timedelta(hours=hours) for hours in range(24, 0, -1)]
+
+
+@pytest.fixture
+def ran() -> list[datetime]:
+    return []
+
+
+def hourly(face: Face, ran: list[datetime], **choices: object) -> Runner:
+    return Runner(face, ran.append, "0 * * * *", name="hourly", **choices)
+
+
+def both_turn(*runners: Runner) -> None:
+    for runner in runners:
+        runner.turn()

@@ -1,0 +1,89 @@
+"""Interrupts at any step of our own code, and the ways of working that they may hit."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import onceward
+from onceward import Once
+from onceward.ports import Store
+from tests.faces import Place
+
+HOME = Path(onceward.__file__).parent
+OURS = {str(path) for folder in ("core", "worlds") for path in (HOME / folder).glob("*.py")}
+
+
+class Alarm(BaseException):
+    """What a signal handler raises."""
+
+
+class AlarmError(Exception):
+    """The same, of a kind that `except Exception` catches."""
+
+
+def interrupted_at(
+    step: int, call: Callable[[], Any], alarm: type[BaseException], behind: str = "", ours: Collection[str] = OURS
+) -> bool:
+    """Call it, and raise at that step of our own code, as a signal handler would; tells whether it got that far.
+
+    `behind`: count the steps from the first line of that function on.
+    """
+    steps = -1 if behind else 0
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal steps
+        if frame.f_code.co_filename not in ours or frame.f_code.co_name == "__del__":  # nothing gets out of there
+            return None
+        if event == "line" and steps < 0:
+            steps += frame.f_code.co_name == behind
+        elif event in ("call", "line") and steps >= 0:
+            steps += 1
+            if steps == step:
+                raise alarm
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    except alarm:
+        return True
+    finally:
+        sys.settrace(before)
+    return steps >= step
+
+
+@pytest.fixture
+def unheard() -> Iterator[None]:
+    """A coroutine whose first step was interrupted is never awaited, and says so."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        yield
+
+
+@pytest.fixture
+def store(place: Place) -> Store:
+    return place.open()
+
+
+def block(once: Once, key: str, work: Callable[[], None]) -> None:
+    with once.claim(key):
+        work()
+
+
+def in_bulk(once: Once, key: str, work: Callable[[], None]) -> None:
+    once.map(lambda _item: work(), [key, key + " and more"], key="{_item}", name="shared")
+
+
+WAYS: dict[str, Callable[[Once, str, Callable[[], None]], Any]] = {
+    "run": lambda once, key, work: once.run(key, work),
+    "block": block,
+    "map": in_bulk,
+}

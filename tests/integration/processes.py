@@ -1,0 +1,60 @@
+"""Threads and children of a test's own process."""
+
+from __future__ import annotations
+
+import contextvars
+import os
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from onceward.ports import Store
+from tests.faces import Place
+
+INTERRUPTS = [KeyboardInterrupt, SystemExit, GeneratorExit]
+
+
+def work() -> str:
+    return "done"
+
+
+def elsewhere(call: Callable[[], Any]) -> Any:
+    """As another caller would: not inside the claim that is held here."""
+    return contextvars.Context().run(call)
+
+
+@pytest.fixture
+def store(place: Place) -> Store:
+    return place.open()
+
+
+def in_a_forked_child(check: Callable[[], None]) -> None:
+    """Run the check in a fork of this very process; whatever it raises there fails the test here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python warns that forking beside threads is brave
+        pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            check()
+            status = 0
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            assert os.waitstatus_to_exitcode(status) == 0, "what the child found is above"
+            return
+        time.sleep(0.01)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    pytest.fail("the child hangs")

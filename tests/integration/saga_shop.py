@@ -1,0 +1,96 @@
+"""A shop whose orders are sagas, in either colour: what its steps did, and the trouble that they have."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onceward import Step, StepRun
+from onceward.testing import FakeClock
+from tests.faces import Face, Place, place_of
+
+
+class Refused(Exception):
+    """The remote's last word."""
+
+
+@pytest.fixture(params=["memory", *os.environ.get("ONCEWARD_TEST_PLACES", "").split()])
+def place(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Place:
+    """Memory is enough for what no store decides; the soak adds servers."""
+    return place_of(request, tmp_path, clock)
+
+
+on_every_store = pytest.mark.parametrize("place", ["memory", "sqlite", "postgres", "valkey"], indirect=True)
+"""What depends on what a store keeps of a note, across claims, renewals, settlements and resolutions."""
+
+
+class Saga:
+    """A saga of either colour, called as blocking code."""
+
+    def __init__(self, face: Face, saga: Any) -> None:
+        self._face = face
+        self.saga = saga
+
+    def __call__(self, **given: Any) -> Any:
+        return self._face._wait(self.saga(**given))
+
+    def outcome(self, **given: Any) -> Any:
+        return self._face._wait(self.saga.outcome(**given))
+
+    def read(self, **given: Any) -> Any:
+        return self._face._wait(self.saga.read(**given))
+
+    def resolve(self, finding: Any, **given: Any) -> None:
+        self._face._wait(self.saga.resolve(finding, **given))
+
+    def retry(self, **given: Any) -> None:
+        self._face._wait(self.saga.retry(**given))
+
+
+class Shop:
+    """What the steps do, in the order in which they did it. `trouble` is raised by the act of that name, in turn."""
+
+    def __init__(self, face: Face) -> None:
+        self.face = face
+        self.log: list[str] = []
+        self.keys: dict[str, set[str]] = {}
+        self.trouble: dict[str, list[BaseException]] = {}
+
+    def act(self, name: str, value: Any = None) -> Callable[[StepRun], Any]:
+        def act(step: StepRun) -> Any:
+            self.log.append(name)
+            self.keys.setdefault(name, set()).add(step.key)
+            waiting = self.trouble.get(name)
+            if waiting:
+                raise waiting.pop(0)
+            return value
+
+        return self.face._work(act)
+
+    def step(self, name: str, value: Any = None, **choices: Any) -> Step:
+        choices.setdefault("retry_delay", 0)
+        if "kind" not in choices:
+            choices["undo"] = self.act(f"undo {name}")
+        return Step(name, self.act(name, value), **choices)
+
+    def saga(self, *steps: Step, **choices: Any) -> Saga:
+        return Saga(self.face, self.face.once.saga("order", *steps, key="order:{number}", **choices))
+
+    def usual(self, **choices: Any) -> Saga:
+        steps = (
+            self.step("reserve", "seat 5"),
+            self.step("charge", Decimal("9.90"), final=Refused),
+            self.step("ship", kind="pivot", final=Refused),
+            self.step("mail", kind="retriable"),
+        )
+        return self.saga(*steps, **choices)
+
+
+@pytest.fixture
+def shop(face: Face) -> Shop:
+    return Shop(face)

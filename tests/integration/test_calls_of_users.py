@@ -1,0 +1,112 @@
+"""What users give us to call: delays, looks and completions that make no sense."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+import pytest
+
+from onceward import (
+    ConfigurationError,
+    Failed,
+    LeaseOverdue,
+    MemoryStore,
+    Once,
+    OutcomeUnknown,
+    State,
+    not_applied,
+    verify,
+)
+from tests.faces import Face, Place
+from tests.integration.test_interrupted_looks import a_crash
+
+
+@pytest.mark.parametrize("delay", [lambda _: 1 / 0, lambda _: "soon", lambda _: None, lambda _: -5])
+def test_a_retry_delay_that_makes_no_sense_hides_no_failure(face: Face, delay: Any) -> None:
+    hasty = face.another(retry_delay=delay, lease="1h")
+
+    def work() -> None:
+        raise ValueError("no such customer")
+
+    with pytest.raises(ValueError, match="no such customer"):
+        hasty.run("order 7", work)
+    entry = hasty.read("order 7")
+    assert (entry.state, entry.record.retry_at) == (State.FAILED, entry.record.updated_at)
+    assert len(hasty.told("retry_delay_failed")) == 1
+    assert not hasty.keeper._holds
+
+
+def test_an_async_find_is_refused_where_nothing_can_await_it() -> None:
+    async def find(order: int) -> Any:
+        return not_applied
+
+    once = Once(MemoryStore())
+    with pytest.raises(ConfigurationError, match="cannot await"):
+
+        @once(key="{order}", after_crash=verify(find))
+        def work(order: int) -> None: ...
+
+    with pytest.raises(ConfigurationError, match="cannot await"):
+        once.claim("order 7", after_crash=verify(find))
+    with pytest.raises(ConfigurationError, match="cannot await"):
+        once.using(after_crash=verify(find)).run("order 7", int)
+
+    @once(key="{order}", after_crash=verify(find))
+    async def fine(order: int) -> None: ...
+
+
+def test_a_find_that_gives_an_awaitable_to_a_blocking_call_is_no_answer(place: Place) -> None:
+    face = Face(place)
+
+    async def look() -> Any:
+        return not_applied
+
+    def find() -> Any:
+        return look()
+
+    a_crash(face)
+    outcome = face.another(after_crash=verify(find)).outcome("order 7", lambda: pytest.fail("must not run"))
+    assert outcome.kind == "parked"
+    face.close()
+
+
+def test_attempts_used_up_under_verify_are_recorded_under_that_name(face: Face) -> None:
+    a_crash(face)
+    strict = face.another(after_crash=verify(lambda: not_applied), max_attempts=1)
+    outcome = strict.outcome("order 7", lambda: pytest.fail("must not run"))
+    assert isinstance(outcome, Failed)
+    assert (outcome.error_type, outcome.final) == ("AttemptsUsedUp", True)
+    record = strict.read("order 7").record
+    assert (record.state, record.error_type, record.final) == (State.FAILED, "AttemptsUsedUp", True)
+
+
+def test_completed_and_then_raised_is_told_as_completed(face: Face) -> None:
+    with pytest.raises(ValueError, match="afterwards"), face.claim("order 7") as claim:
+        claim.complete("done")
+        raise ValueError("afterwards")
+    assert [event.name for event in face.events] == ["acquired", "completed"]
+
+
+@pytest.mark.fault("F51")
+def test_a_completion_that_was_not_confirmed_is_not_overwritten_by_a_failure(face: Face) -> None:
+    """The effect is done: recording the OutcomeUnknown as its failure would run it again."""
+    hasty = face.another(settle_timeout="10ms", lease="1h")
+    with pytest.raises(OutcomeUnknown), hasty.claim("order 7") as claim, hasty.store_trouble("settle"):
+        claim.complete("done")
+    assert hasty.read("order 7").state is State.PENDING
+    assert not hasty.keeper._holds
+
+
+@pytest.mark.fault("F51")
+def test_complete_in_is_refused_once_the_lease_is_overdue(sqlite_face: Face) -> None:
+    """The record is still ours, but somebody may own it before the caller commits."""
+    connection = sqlite3.connect(sqlite_face.place.path, isolation_level=None)
+    with pytest.raises(LeaseOverdue), sqlite_face.claim("order 7", lease="10m") as claim:
+        sqlite_face.clock.advance("11m")
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            claim.complete_in(connection, "done")
+        finally:
+            connection.execute("ROLLBACK")
+    connection.close()

@@ -1,0 +1,163 @@
+"""Work that is cancelled twice or while the store is in trouble, and stores that will not come back."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onceward import AsyncOnce, MemoryStore, Once, State, StoreBroken, Unknown
+from onceward.ports import Store
+from tests.faces import Place
+from tests.faulty import FaultyStore, Wire
+from tests.integration.interrupts import store
+
+__all__ = ["store"]  # fixtures, told here so that pytest finds them
+
+
+# ── cancelled twice, or while the store is in trouble ──
+
+
+class SlowStore(FaultyStore):
+    """Every call takes a few turns of the loop, as over a network."""
+
+    def __init__(self, store: Store, wire: Wire) -> None:
+        super().__init__(store, wire)
+        self.inline = False
+
+    async def _through(self, *call: Any) -> Any:
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return await super()._through(*call)
+
+
+@pytest.mark.fault("F28")
+@pytest.mark.parametrize("bulk", [False, True])
+async def test_cancelled_twice_at_any_turn_leaves_no_key_locked(bulk: bool) -> None:
+    once = AsyncOnce(SlowStore(MemoryStore(), Wire()), lease="1h", fingerprint="none")
+
+    async def work(_item: Any = None) -> None:
+        await asyncio.sleep(0)
+
+    for first in range(16):
+        for second in range(8):
+            key = f"{first} {second}"
+            call = once.map(work, [key, key + "b"], key="{_item}", name="shared") if bulk else once.run(key, work)
+            task = asyncio.ensure_future(call)
+            for _ in range(first):
+                await asyncio.sleep(0)
+            task.cancel()
+            for _ in range(second):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+            for one in (key, key + "b"):
+                entry = await once.read(one)
+                assert entry is None or entry.state is not State.PENDING, key
+            assert not once.keeper._holds
+    await once.close()
+
+
+@pytest.mark.fault("F28")
+async def test_what_is_left_of_a_cancelled_batch_is_released_in_one_call() -> None:
+    wire = Wire()
+    once = AsyncOnce(SlowStore(MemoryStore(), wire))
+    begun = asyncio.Event()
+
+    async def work(item: int) -> None:
+        begun.set()
+        await asyncio.sleep(60)
+
+    task = asyncio.ensure_future(once.map(work, range(100), key="{item}"))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert wire.calls["settle"] == 2  # the one that was begun, and all the others
+    await once.close()
+
+
+@pytest.mark.fault("F28", "F50")
+@pytest.mark.parametrize("on_store_down", ["raise", "run"])
+async def test_a_release_that_fails_does_not_hide_the_cancellation(on_store_down: Any) -> None:
+    wire = Wire()
+    wire.lose_requests("settle")
+    once = AsyncOnce(SlowStore(MemoryStore(), wire), on_store_down=on_store_down)
+
+    async def never() -> None:
+        pytest.fail("cancelled work must not run")
+
+    task = asyncio.ensure_future(once.run("order 7", never))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert wire.calls["settle"] == 1
+    await once.close()
+
+
+@pytest.mark.fault("F28")
+async def test_a_settlement_is_told_even_if_its_caller_was_cancelled(place: Place) -> None:
+    once = AsyncOnce(SlowStore(place.open(), Wire()))
+    told: list[str] = []
+    once.subscribe(lambda event: told.append(event.name))
+    done = asyncio.Event()
+
+    async def work() -> None:
+        done.set()
+
+    task = asyncio.ensure_future(once.run("order 7", work))
+    await done.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert told == ["acquired", "completed"]
+    await once.close()
+
+
+# ── a store that will not come back ──
+
+
+@pytest.mark.fault("F51")
+def test_work_that_ends_after_the_client_was_closed_is_unknown_at_once(tmp_path: Path) -> None:
+    once = Once(f"sqlite:///{tmp_path}/once.db", lease="1h")
+    begun, go = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        go.wait(10)
+
+    outcomes: list[Any] = []
+    worker = threading.Thread(target=lambda: outcomes.append(once.outcome("order 7", work)))
+    worker.start()
+    assert begun.wait(10)
+    once.close(timeout=0)
+    since = time.monotonic()
+    go.set()
+    worker.join(20)
+    assert isinstance(outcomes[0], Unknown)
+    assert time.monotonic() - since < 10
+
+
+class Broken(MemoryStore):
+    """Settles nothing, in a way that does not pass."""
+
+    asked = 0
+
+    async def settle(self, *_: Any, **__: Any) -> Any:
+        self.asked += 1
+        raise StoreBroken("the file was replaced")
+
+
+@pytest.mark.fault("F51")
+def test_a_broken_store_is_not_asked_again_for_a_whole_lease() -> None:
+    store = Broken()
+    once = Once(store, lease="1h")
+    assert isinstance(once.outcome("order 7", int), Unknown)
+    assert store.asked == 1
+    once.close()

@@ -1,0 +1,202 @@
+"""Counters in the store: written once, by the hour, and purged."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onceward import Once, StoreUnavailable
+from onceward.model.counts import HOUR, KEEP_COUNTS, Tally
+from onceward.stores.sqlite import SQLiteStore
+from onceward.worlds import counters as writing
+from tests.faces import Face
+from tests.integration.counting import counted, counting, sums, work
+
+__all__ = ["counting"]  # fixtures, told here so that pytest finds them
+
+
+def test_what_is_left_is_written_at_close(counting: Face, face: Face) -> None:
+    counting.run("a", work)
+    counting.close()
+    assert sums(face) == {"executed": 1}
+
+
+def test_where_no_thread_could_be_had_it_is_written_at_close(counting: Face, face: Face) -> None:
+    counting.once.counters.totals._begin = lambda: None
+    counting.run("a", work)
+    assert counting.once.counters._thread is None
+    counting.close()
+    assert sums(face) == {"executed": 1}
+
+
+def test_clients_are_added_up(face: Face) -> None:
+    for number in range(3):
+        other = face.another(counters=True)
+        other.run(f"k{number}", work)
+        other.run(f"k{number}", work)
+        counted(other)
+    assert sums(face) == {"executed": 3, "replayed": 3}
+
+
+def test_a_client_that_does_not_count_writes_nothing(face: Face) -> None:
+    other = face.another()
+    other.run("a", work)
+    other.close()
+    assert sums(face) == {}
+    assert other.once.counters is None
+
+
+@contextlib.contextmanager
+def lost_replies(face: Face, *, applied: bool, times: int = 1) -> Iterator[list[int]]:
+    """The store gets the sheets, or not; we never hear of it."""
+    kind: Any = type(face.once.store)
+    sound = kind.keep_counts
+    lost: list[int] = []
+
+    async def troubled(store: Any, sheets: Any, *, timeout: float) -> int:
+        if not sheets or len(lost) >= times:
+            return int(await sound(store, sheets, timeout=timeout))
+        lost.append(len(sheets))
+        if applied:
+            await sound(store, sheets, timeout=timeout)
+        raise StoreUnavailable("lost on the way")
+
+    kind.keep_counts = troubled
+    try:
+        yield lost
+    finally:
+        kind.keep_counts = sound
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_what_was_not_confirmed_is_written_again_and_counts_once(counting: Face, applied: bool) -> None:
+    counting.run("a", work)
+    with lost_replies(counting, applied=applied) as lost:
+        assert not counting.once.counters.write()
+        assert lost == [1]
+        [told] = counting.told("counting_failed")
+        assert "lost on the way" in told.error
+        counting.run("b", work)
+        assert counted(counting) == {"executed": 2}
+    assert counted(counting) == {"executed": 2}
+
+
+def test_each_hour_has_its_own(counting: Face) -> None:
+    counting.run("a", work)
+    counted(counting)
+    counting.clock.advance("1h")
+    counting.run("b", work)
+    counting.run("c", work)
+    counted(counting)
+    tally: Tally = counting._wait(counting.once.stats("5h"))
+    assert tally.series(["executed"]) == [0, 0, 0, 1, 2]
+    assert counting._wait(counting.once.stats("1h")).total("executed") == 2
+
+
+def test_less_than_an_hour_is_the_hour_that_is_going_on_and_more_than_is_kept_is_all_of_it(
+    counting: Face,
+) -> None:
+    counting.run("a", work)
+    assert counted(counting) == {"executed": 1}
+    for since in ("30m", "0s"):
+        assert counting._wait(counting.once.stats(since)).series(["executed"]) == [1]
+    kept: Tally = counting._wait(counting.once.stats("365d"))
+    assert kept.total("executed") == 1
+    assert kept.latest - kept.since == KEEP_COUNTS // HOUR
+
+
+def test_a_store_that_was_down_over_the_hour_gets_both_hours_later(counting: Face) -> None:
+    counting.run("a", work)
+    with lost_replies(counting, applied=False, times=2):
+        assert not counting.once.counters.write()
+        counting.clock.advance("1h")
+        counting.run("b", work)
+        assert not counting.once.counters.write()
+    assert counted(counting) == {"executed": 2}
+    assert counting._wait(counting.once.stats("2h")).series(["executed"]) == [1, 1]
+
+
+def test_what_is_counted_after_a_clock_was_set_right_again_is_seen(counting: Face) -> None:
+    counting.clock.advance("24h")
+    counting.run("a", work)
+    assert counted(counting) == {"executed": 1}
+    counting.clock.set_back("24h")
+    counting.run("b", work)
+    assert counted(counting) == {"executed": 1}
+    assert counting._wait(counting.once.stats("2h")).series(["executed"]) == [0, 1]
+
+
+def test_one_call_of_the_store_writes_everything(counting: Face) -> None:
+    for name in ("a", "b", "c"):
+        counting.run(name, work)
+        with counting.claim(name, name=f"operation {name}"):
+            pass
+    with lost_replies(counting, applied=True, times=0) as lost, counted_calls(counting) as calls:
+        assert counting.once.counters.write()
+        assert counting.once.counters.write(), "and nothing, if there is nothing new"
+    assert lost == []
+    assert calls == [0, 1], "the time, and one sheet for all scopes"
+
+
+@contextlib.contextmanager
+def counted_calls(face: Face) -> Iterator[list[int]]:
+    kind: Any = type(face.once.store)
+    sound = kind.keep_counts
+    calls: list[int] = []
+
+    async def watched(store: Any, sheets: Any, *, timeout: float) -> int:
+        calls.append(len(sheets))
+        return int(await sound(store, sheets, timeout=timeout))
+
+    kind.keep_counts = watched
+    try:
+        yield calls
+    finally:
+        kind.keep_counts = sound
+
+
+def test_it_is_written_by_itself_once_in_a_while(counting: Face, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert writing.EVERY == 60, "a minute is what a kill may cost"
+    monkeypatch.setattr(writing, "EVERY", 0.005)
+    written = threading.Event()
+    book = counting.once.counters._book
+    sound = book.written
+
+    def tell() -> None:
+        sound()
+        written.set()
+
+    book.written = tell
+    counting.run("a", work)
+    assert written.wait(30)
+    assert sums(counting) == {"executed": 1}
+
+
+def test_old_counters_are_purged(counting: Face, face: Face) -> None:
+    counting.run("a", work)
+    counted(counting)
+    face.clock.advance_microseconds(KEEP_COUNTS + 2 * HOUR)
+    face.purge()
+    assert face.drive(face.once.store.expire_counts(10, timeout=5)) == 0, "they are gone already"
+    assert face._wait(face.once.stats("1000h")).hours == {}
+
+
+def test_old_counters_go_by_the_way_of_new_ones(tmp_path: Path, clock: Any) -> None:
+    store = SQLiteStore(tmp_path / "once.db", clock=clock)
+    with Once(store, counters=True) as once:
+        assert once.counters is not None
+        for number in range(3):
+            once.run(f"a{number}", work)
+            assert once.counters.write()
+            clock.advance("1h")
+        clock.advance_microseconds(KEEP_COUNTS)
+        once.run("b", work)
+        assert once.counters.write()
+        with contextlib.closing(sqlite3.connect(tmp_path / "once.db")) as raw:
+            assert len(raw.execute("SELECT hour FROM onceward_counters").fetchall()) == 2

@@ -1,0 +1,131 @@
+"""Locks and their leases, on every store and in both colours: what a lease lock can and cannot promise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from onceward import LeaseLost, LeaseOverdue, State
+from tests.faces import Face
+from tests.integration.lock_calls import acquire, locked, record_of, try_lock
+
+pytestmark = pytest.mark.mission("C2")
+
+
+@pytest.mark.rival(27)
+def test_the_keeper_renews_a_lock_while_its_block_runs_and_nothing_reaps_it(face: Face) -> None:
+    held = acquire(face, lease="30s")
+    other = face.another()
+    for _ in range(20):
+        face.clock.advance("10s")
+        face.heartbeat()
+        assert try_lock(other) is None
+        assert other.purge() == 0
+    held.check()
+    held.release()
+
+
+@pytest.mark.fault("F40", "F41")
+def test_a_silent_owner_is_replaced_after_its_lease_and_its_late_release_frees_nobody_elses(face: Face) -> None:
+    late = acquire(face, lease="30s")
+    face.clock.advance("31s")
+    owner = acquire(face.another(), lease="30s")
+    assert owner.taken_over
+    assert owner.token > late.token
+    with pytest.raises(LeaseLost, match="was not alone"):
+        late.release()
+    owner.check()
+    assert try_lock(face.another()) is None
+    owner.release()
+    assert [event.reason for event in face.told("lost")] == ["release refused"]
+    with locked(face) as lock:
+        assert not lock.taken_over, "the crash is over once its successor has released"
+
+
+def test_an_owner_that_was_silent_but_not_replaced_was_alone_and_may_release(face: Face) -> None:
+    late = acquire(face, lease="30s")
+    face.clock.advance("5m")
+    with pytest.raises(LeaseOverdue):
+        late.check()
+    late.release()
+    assert try_lock(face.another()) is not None
+
+
+def test_check_raises_once_the_keeper_has_seen_another_owner(face: Face) -> None:
+    late = acquire(face, lease="30s")
+    face.clock.advance("31s")
+    acquire(face.another())
+    face.heartbeat()
+    assert not late.held
+    with pytest.raises(LeaseLost):
+        late.check()
+
+
+def test_a_resource_that_remembers_the_highest_token_refuses_the_late_owner(face: Face) -> None:
+    highest = [0]
+
+    def write(token: int) -> bool:
+        fresh = token >= highest[0]
+        highest[0] = max(highest[0], token)
+        return fresh
+
+    late = acquire(face, lease="30s")
+    face.clock.advance("31s")
+    owner = acquire(face.another())
+    assert write(owner.token)
+    assert not write(late.token)
+
+
+def test_the_error_of_a_block_goes_on_and_says_that_the_lock_was_lost_too(face: Face) -> None:
+    with pytest.raises(ValueError, match="half written") as told, locked(face, lease="30s"):
+        face.clock.advance("31s")
+        acquire(face.another())
+        raise ValueError("half written")
+    assert any("another owner" in note for note in told.value.__notes__)
+
+
+def test_a_client_that_parks_after_crashes_still_takes_over_its_locks(face: Face) -> None:
+    strict = face.another(after_crash="park", max_attempts=1)
+    acquire(strict, lease="30s")
+    face.clock.advance("31s")
+    assert acquire(strict).taken_over
+
+
+def test_a_free_lock_is_free_whatever_the_clock_says(face: Face) -> None:
+    """The record's window was over at once. On a clock that was set back it seems to lie ahead."""
+    with locked(face) as lock:
+        before = lock.token
+    face.clock.set_back("30m")
+    with locked(face.another()) as lock:
+        assert lock.token > before
+    face.clock.set_back("10m")
+    after = try_lock(face)
+    assert after is not None
+    assert after.token > before
+
+
+def test_a_lock_given_back_after_a_takeover_is_free_whatever_the_clock_says(face: Face) -> None:
+    acquire(face, lease="30s")
+    face.clock.advance("31s")
+    other = face.another()
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(other)
+    assert record_of(face).state is State.FAILED
+    face.clock.set_back("30s")
+    acquire(other).release()
+
+
+def interrupted(face: Face) -> None:
+    """A signal comes when the grant is there, but its holder does not know yet."""
+    keeper = face.keeper
+    take = keeper.take
+
+    def struck(*args: Any) -> Any:
+        raise KeyboardInterrupt
+
+    keeper.take = struck
+    try:
+        acquire(face)
+    finally:
+        keeper.take = take

@@ -1,0 +1,109 @@
+"""examples/outreach: its lock, and its runs of cron on several machines."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from examples.outreach.app import PATTERN
+from examples.outreach.audit import audit
+from onceward import State
+from tests.integration.outreach_cases import ROOT, together, world
+from tests.integration.outreach_world import ANNA, BORIS, World
+
+__all__ = ["world"]  # fixtures, told here so that pytest finds them
+
+
+@pytest.mark.mission("C2")
+def test_with_lock_gives_nothing_when_it_is_taken(world: World) -> None:
+    first, second = world.worker(), world.worker()
+    answers: list[Any] = []
+
+    def work() -> str:
+        answers.append(second.with_lock("sync", lambda: "second"))
+        return "first"
+
+    assert first.with_lock("sync", work) == "first"
+    assert answers == [None]
+    assert second.with_lock("sync", lambda: "later") == "later"
+
+
+@pytest.mark.mission("C3", "C10")
+def test_a_run_of_cron_happens_once_among_all_machines_and_a_restart_sends_nothing_again(world: World) -> None:
+    workers = [world.worker() for _ in range(3)]
+    for who in (ANNA, BORIS):
+        workers[0].import_prospect(**who)
+    world.clock.advance("8h5m")  # Thursday, 2026-01-01
+    outcomes = together([worker.cron.tick for worker in workers])
+    assert sum(outcome.executed for outcome in outcomes) == 1
+    workers[0].close()
+    restarted = world.worker()
+    assert restarted.cron.tick().replayed
+    assert restarted.cron.tick("2026-01-01T08:05:00Z").replayed
+    world.clock.advance("5m")
+    assert restarted.cron.tick().value == 0  # another slot, but nobody is due
+    assert world.rows("SELECT pattern, scheduled_at, sent FROM runs ORDER BY 2") == [
+        (PATTERN, "2026-01-01T08:05:00.000000+00:00", 2),
+        (PATTERN, "2026-01-01T08:10:00.000000+00:00", 0),
+    ]
+    assert len(world.kept("SELECT 1 FROM mails")) == 2
+    world.clock.advance("14h")  # 22:10: the pattern ends at 18:55, so a fire is for that slot
+    assert restarted.cron.tick().value == 0
+    assert world.rows("SELECT max(scheduled_at) FROM runs") == ["2026-01-01T18:55:00.000000+00:00"]
+
+
+DIES = """
+import os, sys
+from examples.outreach.app import Outreach
+from onceward.stores.sqlite import SQLiteStore
+from onceward.testing import FakeClock
+
+database, file, smtp, api, now = sys.argv[1:]
+clock = FakeClock(int(now))
+outreach = Outreach(database, smtp=smtp, api=api, store=SQLiteStore(file, clock=clock), clock=clock)
+outreach._sent = lambda *_: os.kill(os.getpid(), 9)
+outreach.cron.tick()
+"""
+
+
+@pytest.mark.mission("C1", "C3", "C10")
+def test_a_run_whose_worker_was_killed_behind_a_mail_is_free_after_600_seconds_and_sends_that_mail_no_more(
+    world: World,
+) -> None:
+    outreach = world.worker()
+    for who in (ANNA, BORIS):
+        outreach.import_prospect(**who)
+    world.clock.advance("8h5m")
+    place = [world.database, f"{world.folder}/outreach.db", world.outside.smtp, world.outside.api]
+    child = subprocess.run([sys.executable, "-c", DIES, *place, str(world.clock.now())], cwd=ROOT, check=False)
+    assert child.returncode == -signal.SIGKILL
+    slot = "2026-01-01T08:05:00Z"
+    world.clock.advance("599s")
+    assert outreach.cron.tick(slot).reason == "running"
+    world.clock.advance("1s")
+    assert outreach.cron.tick(slot).value == 1  # the other one had been sent
+    assert sorted(world.kept("SELECT prospect FROM mails")) == sorted(world.rows("SELECT id FROM prospects"))
+    assert [found.wrong for found in audit(world.data) if found.wrong] == []
+
+
+@pytest.mark.mission("C3")
+def test_a_failed_run_is_recorded_and_not_run_again_unless_asked(world: World) -> None:
+    outreach = world.worker()
+    outreach.import_prospect(**ANNA)
+    world.clock.advance("8h5m")
+    world.outside.refuses_mail = True
+    assert [outreach.cron.tick().reason for _ in range(2)] == ["failed", "failed"]
+    world.outside.refuses_mail = False
+    world.clock.advance("1h")
+    slot = "2026-01-01T08:05:00Z"
+    assert outreach.cron.tick(slot).reason == "failed"
+    entry = outreach.cron.read(slot)
+    assert entry is not None
+    assert entry.state is State.FAILED
+    assert world.kept("SELECT 1 FROM mails") == []
+    assert outreach.cron.tick(slot, rerun=True).value == 1
+    assert len(world.kept("SELECT 1 FROM mails")) == 1

@@ -1,0 +1,138 @@
+"""Schedules whose store, whose runner or whose clock gives out: both colours, both stores."""
+
+from __future__ import annotations
+
+import contextvars
+from datetime import datetime, timedelta
+
+import pytest
+
+from onceward.core.held import Held
+from onceward.core.lock import give_up, take, untaken
+from onceward.core.slot import Run
+from onceward.model.due import Agenda
+from onceward.model.slots import instant_of
+from tests.cli.calls import until
+from tests.faces import Face
+from tests.integration.hourly_runs import both_turn, hourly, ran
+from tests.planned import Runner, start_at, utc
+
+__all__ = ["ran"]  # fixtures, told here so that pytest finds them
+
+
+def test_a_store_that_does_not_answer_delays_a_slot_and_loses_none(face: Face, ran: list[datetime]) -> None:
+    runner = hourly(face, ran)
+    runner.turn()
+    with face.store_trouble("read"):
+        runner.sleep_until(utc(2026, 1, 1, 1, 0) + timedelta(seconds=20))
+    assert ran == []
+    runner.sleep_until(utc(2026, 1, 1, 1, 1))
+    assert ran == [utc(2026, 1, 1, 1)]
+    assert face.told("schedule_delayed")
+
+
+@pytest.mark.parametrize("verb", ["claim", "settle", "forget"])
+def test_lost_replies_neither_double_a_run_nor_a_count(face: Face, ran: list[datetime], verb: str) -> None:
+    runner = hourly(face, ran)
+    runner.turn()
+    face.clock.advance("5h")
+    with face.store_trouble(verb, times=2, applied=True):
+        for _ in range(4):
+            face.clock.advance("30s")
+            runner.turn()
+    runner.sleep_until(utc(2026, 1, 1, 7, 30))
+    assert ran == [utc(2026, 1, 1, hour) for hour in (5, 6, 7)]
+    cursor = runner.watch._cursor
+    assert cursor is not None
+    assert cursor.missed == sum(one.count for one in runner.missed()) == 4
+
+
+def test_a_stopped_client_begins_no_more_runs(face: Face, ran: list[datetime]) -> None:
+    runner = hourly(face, ran)
+    runner.turn()
+    face.clock.advance("60m")
+    runner.look()
+    face.once.stop()
+    runner.work()
+    runner.look()
+    assert ran == []
+
+
+def test_a_run_that_waits_for_its_turn_when_the_client_stops_is_left_to_others(face: Face, ran: list[datetime]) -> None:
+    other = face.another()
+    runner = hourly(face, ran, overlap="wait", lease="1d")
+    runner.turn()
+    turn_of_another(other, runner)
+    face.clock.advance("60m")
+    runner.look()
+    waiting = face.start(runner.work)
+    until(lambda: other._wait(other.once.read(runner.planned.key(utc(2026, 1, 1, 1)))) is not None)
+    face.once.stop()
+    waiting.result(20)
+    assert ran == []
+    assert other._wait(other.once.read(runner.planned.key(utc(2026, 1, 1, 1)))) is None  # free: neither run nor skipped
+
+
+def test_a_late_run_waits_for_its_turn_where_one_on_time_is_skipped(face: Face, ran: list[datetime]) -> None:
+    other = face.another()
+    runner = hourly(face, ran, overlap="skip", catch_up="all", lease="1d")
+    runner.turn()
+    lock = turn_of_another(other, runner)
+    face.clock.advance("90m")
+    runner.look()
+    waiting = face.start(runner.work)
+    until(lambda: other._wait(other.once.read(runner.planned.key(utc(2026, 1, 1, 1)))) is not None)
+    assert ran == []
+    other.drive(give_up(lock))
+    waiting.result(20)
+    assert ran == [utc(2026, 1, 1, 1)]
+
+
+def turn_of_another(other: Face, runner: Runner) -> Held:
+    """Somebody else's run is still going."""
+    job = Run(runner.planned.schedule, 0, runner.planned.job(0)).turn_job()
+    lock = untaken(other.once.engine, job)
+    contextvars.Context().run(other.drive, take(lock))
+    return lock
+
+
+def test_whoever_ran_a_slot_moves_the_cursor_over_it_at_once(face: Face, ran: list[datetime]) -> None:
+    """A machine that is off for long must not take for missed what was done right before."""
+    runner = hourly(face, ran)
+    runner.turn()
+    face.clock.advance("60m")
+    runner.look()
+    runner.work()
+    assert runner.watch.is_due()  # a run has ended, so there may be something to do
+    runner.look()
+    runner.look()
+    cursor = runner.watch._cursor
+    assert cursor is not None
+    assert cursor.considered == instant_of(utc(2026, 1, 1, 1))
+    assert not runner.watch.is_due()
+
+
+def test_of_two_who_see_the_same_missed_runs_only_the_one_that_moves_the_cursor_tells(
+    face: Face, ran: list[datetime]
+) -> None:
+    first, second = hourly(face, ran), hourly(face.another(), ran)
+    both_turn(first, second)
+    face.clock.advance("150m")
+    first.turn()
+    now = instant_of(utc(2026, 1, 1, 2))
+    seen = Agenda(now=(), late=None, considered=now, missed=(now,), settled=(), look_at=None)
+    second.face.drive(second.watch._advance(seen, more=False))  # what it saw before the first one moved it
+    assert [one.count for one in first.missed() + second.missed()] == [2]
+
+
+@pytest.mark.fault("F44")
+def test_a_slot_comes_by_the_stores_clock_and_not_by_ours(face: Face, ran: list[datetime]) -> None:
+    start_at(face.clock, utc(2026, 1, 1, 0, 50))
+    runner = hourly(face, ran)
+    runner.turn()
+    face.clock.advance("20m")
+    face.clock.set_back("15m")  # it is 00:55 there, and a machine that counts by itself has 01:10
+    runner.turn()
+    assert ran == []
+    runner.sleep_until(utc(2026, 1, 1, 1, 1))
+    assert ran == [utc(2026, 1, 1, 1)]

@@ -1,0 +1,256 @@
+"""The guard against old events on PostgreSQL, when somebody else is faster and in a crowd."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from onceward import Failed, Once, Ordering, VersionSkew
+from onceward.stores.postgres import newest
+from onceward.stores.postgres import store as postgres_store
+from onceward.stores.postgres.newest import Batch
+from tests.integration.test_state_postgres_costs import END, sent
+from tests.integration.trucks import HISTORY, at, current
+from tests.integration.trucks_on_postgres import _quiet, another, count, once, store, trucks
+from tests.servers.postgres import URL, execute
+
+__all__ = ["_quiet", "once", "sent", "store", "trucks"]  # fixtures, told here so that pytest finds them
+
+
+pytestmark = [pytest.mark.usefixtures("postgres")]
+
+
+# ── somebody else was faster ──
+
+
+Deed = Callable[[Any], object]
+RACES: dict[str, tuple[Deed, list[str], Any]] = {
+    "a newer state": (lambda others: others.apply("truck", at(7), "seven"), ["stale_event_ignored"] * 2, "seven"),
+    "one in between": (
+        lambda others: others.apply("truck", at(5, sequence=1), "between"),
+        ["stale_event_ignored", "applied"],
+        "six",
+    ),
+    "an older state": (lambda others: others.apply("truck", at(2), "two"), ["applied", "applied"], "six"),
+    "a message": (
+        lambda others: others.apply("truck", at(5, message_id="m5"), "five"),
+        ["duplicate_message_noop", "applied"],
+        "six",
+    ),
+    "a message with other content": (
+        lambda others: others.apply("truck", at(1, message_id="m6"), "one"),
+        ["applied", "mismatch"],
+        "five",
+    ),
+    "a deleted one": (lambda others: others.delete("truck", at(7)), ["stale_event_ignored"] * 2, None),
+}
+HALVES = ("truck", at(5, message_id="m5"), "five"), ("truck", at(6, message_id="m6"), "six")
+
+
+@pytest.mark.rival(18)
+@pytest.mark.mission("E2", "E6")
+@pytest.mark.parametrize("there", [True, False], ids=["known", "new"])
+@pytest.mark.parametrize("race", RACES)
+def test_what_another_writes_between_the_look_and_the_write_counts(
+    trucks: Any, schema: str, monkeypatch: pytest.MonkeyPatch, race: str, there: bool
+) -> None:
+    deed, told, end = RACES[race]
+    if there:
+        trucks.apply("truck", at(3), "three")
+    with another(schema) as other:
+        others = other.state("trucks")
+        before_the_write(monkeypatch, lambda: deed(others))
+        assert [str(outcome) for outcome in trucks.apply_many(HALVES)] == told
+        assert [str(outcome) for outcome in others.apply_many(HALVES)] == [
+            "mismatch" if one == "mismatch" else "duplicate_message_noop" for one in told
+        ]
+    assert trucks.get("truck") == end
+
+
+@pytest.mark.rival(18)
+def test_of_two_who_bring_a_stale_message_at_once_one_claims_it(
+    trucks: Any, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither moves the entity, so that only the mark can tell."""
+    trucks.apply("truck", at(9), "nine")
+    late, told = at(1, message_id="late"), []
+    with another(schema) as other:
+        before_the_write(monkeypatch, lambda: told.append(other.state("trucks").apply("truck", late, 1)))
+        told.append(trucks.apply("truck", late, 1))
+    assert [str(outcome) for outcome in told] == ["stale_event_ignored", "duplicate_message_noop"]
+
+
+@pytest.mark.fault("F67")
+def test_an_entity_that_a_newer_version_writes_meanwhile_is_left_alone(
+    trucks: Any, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trucks.apply_many([("new", at(1), 1), ("old", at(1), 1)])
+    taken_over = f"""UPDATE "{schema}".onceward_newest SET min_reader = 99 WHERE entity = 'new'"""
+    before_the_write(monkeypatch, lambda: execute(taken_over))
+    outcomes = trucks.apply_many([("new", at(2, message_id="m"), 2), ("old", at(2), 2)])
+    assert isinstance(outcomes[0], Failed)
+    assert isinstance(outcomes[0].exception, VersionSkew)
+    assert outcomes[1].executed
+    with pytest.raises(VersionSkew, match="newer Onceward"):
+        trucks.apply("new", at(3), 3)
+    assert count(schema, "marks") == 0
+
+
+def before_the_write(monkeypatch: pytest.MonkeyPatch, deed: Callable[[], object]) -> None:
+    """The next batch that has looked finds this done, by somebody else, when it comes to write."""
+    sound = newest._write
+
+    async def late(turn: Any, batch: Batch) -> bool:
+        newest._write = sound
+        other = threading.Thread(target=deed)
+        other.start()
+        other.join(30)
+        return await sound(turn, batch)
+
+    monkeypatch.setattr(newest, "_write", late)
+
+
+def test_those_who_raced_hold_their_entities_first_and_leave_no_empty_rows(
+    once: Once, trucks: Any, schema: str, sent: list[list[str]]
+) -> None:
+    store: Any = once.store
+    store._crowd = 1
+    future = Ordering("2999-01-01T00:00Z")
+    many = [(f"truck {n}", at(1, message_id=f"m{n}"), n) for n in range(20)]
+    told = trucks.apply_many([*many, ("early", future, 1)])
+    assert [str(outcome) for outcome in told] == ["applied"] * 20 + ["future_event_parked"]
+    held = ["begin", "set", "newest_hold", "newest_look"]
+    assert sent == [held, ["newest_move", "newest_mark"], END]
+    assert execute(f"""SELECT entity FROM "{schema}".onceward_newest WHERE expires_at IS NOT NULL""") == []
+    assert store._crowd == 0
+    store._crowd = 1
+    sent.clear()
+    assert {str(outcome) for outcome in trucks.apply_many(many)} == {"duplicate_message_noop"}
+    assert sent == [held, END]
+
+
+# ── a crowd ──
+
+ENTITIES, ROUNDS, CREW = 40, 12, 6
+
+
+def brought(number: int, turn: int) -> list[tuple[str, Ordering, int]]:
+    """What this one of the crew brings in this turn: entities that are known and new ones; others bring the like."""
+    some = [(f"truck {n + 5 * turn}", (n * 7 + number) % 11) for n in range(ENTITIES)]
+    return [(name, at(turn, sequence=place, message_id=f"{turn} {place}"), 100 * turn + place) for name, place in some]
+
+
+@pytest.mark.rival(18)
+@pytest.mark.mission("E2", "E6")
+@pytest.mark.parametrize("crowded", [False, True], ids=["looking first", "holding first"])
+def test_batches_that_overlap_in_every_order_lose_nothing_and_never_wait_crosswise(
+    trucks: Any, schema: str, monkeypatch: pytest.MonkeyPatch, crowded: bool
+) -> None:
+    monkeypatch.setattr(postgres_store, "RETRIED", frozenset())  # a deadlock is an error
+    sound, in_vain = Batch.took, []
+
+    def took(batch: Batch, replies: Any) -> bool:
+        done = sound(batch, replies)
+        in_vain.extend([batch] * (not done))
+        return done
+
+    monkeypatch.setattr(Batch, "took", took)
+    line = threading.Barrier(CREW)
+    errors: list[BaseException] = []
+    fresh: list[tuple[str, int]] = []
+
+    def deliver(number: int) -> None:
+        dice = Random(number)
+        try:
+            with another(schema) as mine:
+                state, store = mine.state("trucks"), mine.store
+                state.get("open the store")
+                for turn in range(ROUNDS):
+                    store._crowd = 5 if crowded else 0  # type: ignore[attr-defined]  # as after a race, or before
+                    batch = dice.sample(brought(number, turn), ENTITIES)
+                    line.wait(60)
+                    told = state.apply_many(batch)
+                    fresh.extend(
+                        (name, value) for (name, _, value), one in zip(batch, told, strict=True) if not one.replayed
+                    )
+        except BaseException as error:
+            errors.append(error)
+            line.abort()
+
+    crew = [threading.Thread(target=deliver, args=(number,)) for number in range(CREW)]
+    for one in crew:
+        one.start()
+    for one in crew:
+        one.join(120)
+    assert errors == []
+    assert not (crowded and in_vain), "who holds its entities writes at the first try"
+    all_of_it = [event for number in range(CREW) for turn in range(ROUNDS) for event in brought(number, turn)]
+    assert sorted(fresh) == sorted({(name, value) for name, _, value in all_of_it}), "each message was new to one"
+    wanted = {name: value for name, _, value in sorted(all_of_it, key=lambda event: event[2])}
+    assert {name: trucks.get(name) for name in wanted} == wanted
+
+
+LIVES = itertools.count()
+
+
+@pytest.mark.mission("E6")
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(history=HISTORY, dice=st.randoms(use_true_random=False))
+def test_any_permutation_and_repetition_by_several_at_once_ends_in_the_same_state(
+    once: Once, schema: str, history: list[tuple[Any, ...]], dice: Random
+) -> None:
+    events = [
+        (entity, Ordering(time, sequence, published, f"m{n}" if has_id or not (time or sequence) else None), value, id)
+        for n, (entity, time, sequence, published, has_id, value, id) in enumerate(history)
+    ]
+    with Once("memory://") as alone:
+        alone.state("trucks").apply_many(events)
+        wanted = [current(alone.state("trucks"), entity) for entity in ("a", "b")]
+    life = once.state(f"life {next(LIVES)}")
+
+    def deliver(mine: list[Any]) -> None:
+        for start in range(0, len(mine), 3):
+            life.apply_many(mine[start : start + 3])
+
+    crew = [threading.Thread(target=deliver, args=(dice.sample(events, len(events)),)) for _ in range(3)]
+    for one in crew:
+        one.start()
+    for one in crew:
+        one.join(60)
+    assert [current(life, entity) for entity in ("a", "b")] == wanted
+
+
+DELIVER = """
+import sys
+from random import Random
+from onceward import Once, Ordering
+url, number = sys.argv[1], int(sys.argv[2])
+history = [(f"truck {n % 7}", Ordering("2025-12-31T12:00Z", n % 13, None, f"m{n}"), n) for n in range(400)]
+Random(number).shuffle(history)
+with Once(url) as once:
+    state = once.state("trucks")
+    told = [outcome for start in range(0, 400, 20) for outcome in state.apply_many(history[start : start + 20])]
+    print(sum(not outcome.replayed for outcome in told))
+"""
+
+
+@pytest.mark.rival(18)
+@pytest.mark.mission("E2", "E6")
+def test_processes_that_deliver_one_history_end_in_its_state(once: Once, trucks: Any, schema: str) -> None:
+    command = [sys.executable, "-c", DELIVER, f"{os.environ[URL]}?schema={schema}"]
+    crew = [subprocess.Popen([*command, str(n)], stdout=subprocess.PIPE, text=True) for n in range(3)]
+    assert sum(int(one.communicate(timeout=60)[0]) for one in crew) == 400, "each message was new to exactly one"
+    history = [(f"truck {n % 7}", Ordering("2025-12-31T12:00Z", n % 13, None, f"m{n}"), n) for n in range(400)]
+    alone = once.state("alone")
+    alone.apply_many(Random(9).sample(history, 400))
+    assert [current(trucks, f"truck {n}") for n in range(7)] == [current(alone, f"truck {n}") for n in range(7)]

@@ -1,0 +1,81 @@
+"""A state of trucks on every store, in both colours, and histories of it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+
+from onceward import MemoryStore, Ordering, deleted
+from onceward.ports import Store
+from onceward.stores.redis import RedisStore
+from onceward.stores.sqlite import SQLiteStore
+from onceward.testing import FakeClock
+from tests.faces import Face, Place, place_of
+from tests.servers.redis import shared
+
+
+class Kept:
+    """A state of either colour, called as blocking code."""
+
+    def __init__(self, face: Face, *what: Any, **choices: Any) -> None:
+        self._face = face
+        self.state = face.once.state(*(what or ("trucks",)), **choices)
+
+    def __getattr__(self, name: str) -> Any:
+        verb = getattr(self.state, name)
+        return lambda *args, **kwargs: self._face._wait(verb(*args, **kwargs))
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres", "valkey"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Place:
+    """Every store that keeps the newest: the rule is written once in Python and once in Lua."""
+    return place_of(request, tmp_path, clock)
+
+
+@pytest.fixture
+def trucks(face: Face) -> Kept:
+    return Kept(face)
+
+
+def at(minute: int, **more: Any) -> Ordering:
+    """On the last day of 2025, which is yesterday for the clock of these tests."""
+    return Ordering(dt.datetime(2025, 12, 31, 12, minute, tzinfo=dt.UTC), **more)
+
+
+HISTORY = st.lists(
+    st.tuples(
+        st.sampled_from(["a", "b"]),
+        st.sampled_from([None, "2025-12-31T12:00:00Z", "2025-12-31T13:00:00+01:00", "2025-12-31T12:00:01Z"]),
+        st.none() | st.integers(-1, 1),
+        st.none() | st.sampled_from(["2025-12-31T12:00:00Z"]),
+        st.booleans(),
+        st.sampled_from([0, "0", None, deleted]),
+        st.none() | st.integers(1, 2),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+def an_empty_store(kind: str) -> Store:
+    if kind == "valkey":
+        return RedisStore(shared().url(), prefix=f"an empty store/{next(stores)}")
+    return MemoryStore() if kind == "memory" else SQLiteStore(":memory:")
+
+
+stores = count()
+
+
+def current(state: Any, entity: str) -> Any:
+    found = state.read(entity)
+    return None if found is None else (found.ordering, found.value, type(found.value), found.deleted)
+
+
+@pytest.fixture(autouse=True)
+def _quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("CRITICAL", "onceward")

@@ -1,0 +1,133 @@
+"""Consumers whose messages, brokers or processes give out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from onceward import AsyncOnce, MemoryStore
+from onceward.queues import Consumer, Delivery, MemoryQueue, Message
+from onceward.testing.queues import Seen, Shaky, noting, parked, until
+from tests.queues.consuming import consumed
+
+
+class Nameless(MemoryQueue):
+    """A broker whose senders give no ids."""
+
+    async def receive(self, most: int, wait: float) -> list[Delivery]:
+        return [Delivery(Message(one.message.body), one.handle) for one in await super().receive(most, wait)]
+
+
+@pytest.mark.fault("F72")
+async def test_work_that_kills_its_process_again_and_again_is_set_aside() -> None:
+    """Attempts count on claim: the last claimant finds the record parked."""
+    once, queue = AsyncOnce(MemoryStore(), lease="50ms"), MemoryQueue(dead_letters=True)
+
+    @once(key="{event[id]}", name="book", max_attempts=2)
+    async def book(event: dict[str, Any]) -> None: ...
+
+    for _ in range(2):
+        claimed = once.claim(book.key({"id": "a"}), max_attempts=2)
+        held = await claimed.__aenter__()
+        held._held.let_lapse()
+        held._held.leave()
+        await asyncio.sleep(0.06)
+    queue.put(b'{"id": "a"}')
+    await consumed(queue, book)
+    assert [message.body for message, _ in queue.dead] == [b'{"id": "a"}']
+
+
+async def test_a_dead_letter_queue_that_is_away_is_asked_again() -> None:
+    once, queue = AsyncOnce(MemoryStore()), AwayAtFirst(dead_letters=True)
+    queue.put(b"no JSON")
+    await consumed(queue, noting(once, Seen()))
+    assert [message.body for message, _ in queue.dead] == [b"no JSON"]
+    assert once.counts["queue_failed"] == 1
+
+
+class AwayAtFirst(MemoryQueue):
+    refusals = 1
+
+    async def dead_letter(self, delivery: Delivery, reason: str) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise ConnectionError("away")
+        await super().dead_letter(delivery, reason)
+
+
+async def test_a_message_that_cannot_be_parked_is_not_acknowledged() -> None:
+    store, queue = Shaky(), MemoryQueue()
+    once = AsyncOnce(store)
+    store.down = True
+    queue.put(b"no JSON")
+    task = asyncio.create_task((consumer := Consumer(noting(once, Seen()), queue, first_delay="10ms")).consume())
+    await until(lambda: once.counts.get("queue_failed", 0) > 0)
+    assert len(queue) == 1
+    store.down = False
+    await until(lambda: len(queue) == 0)
+    consumer.stop()
+    await task
+    assert [error for _, error in await parked(once.store)] == ["DecodeError"]
+
+
+async def test_a_broker_that_is_away_is_asked_again() -> None:
+    once, seen, queue = AsyncOnce(MemoryStore()), Seen(), Interrupted()
+    queue.put(b'{"id": "a"}')
+    await consumed(queue, noting(once, seen))
+    assert seen.effects == ["a"]
+    assert once.counts["queue_failed"] == 3
+
+
+class Interrupted(MemoryQueue):
+    troubles = 3
+
+    async def receive(self, most: int, wait: float) -> list[Delivery]:
+        if self.troubles:
+            self.troubles -= 1
+            raise ConnectionError("away")
+        return await super().receive(most, wait)
+
+
+@pytest.mark.fault("F70")
+async def test_a_delivery_whose_claim_is_lost_is_not_held_on_to() -> None:
+    """Else the broker would keep it from whoever could do it now."""
+    once, queue = AsyncOnce(MemoryStore(), lease="300ms"), Watched(ack_deadline=0.3)
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    queue.put(b'{"id": "a"}')
+
+    @once(key="{event[id]}", name="book")
+    async def book(event: dict[str, Any]) -> None:
+        begun.set()
+        await go_on.wait()
+
+    consumer = Consumer(book, queue)
+    task = asyncio.create_task(consumer.consume())
+    await begun.wait()
+    await until(lambda: bool(queue.extended))
+    await once.forget(book.key({"id": "a"}), force=True)
+    await until(lambda: once.counts.get("lost", 0) > 0)
+    queue.extended.clear()
+    await until(lambda: len(queue.delivered) > 1)  # the broker gives it to the next one
+    assert queue.delivered[0] not in queue.extended
+    go_on.set()
+    consumer.stop()
+    await task
+
+
+class Watched(MemoryQueue):
+    def __init__(self, **choices: Any) -> None:
+        super().__init__(**choices)
+        self.delivered: list[Delivery] = []
+        self.extended: list[Delivery] = []
+
+    async def receive(self, most: int, wait: float) -> list[Delivery]:
+        received = await super().receive(most, wait)
+        self.delivered += received
+        return received
+
+    async def extend(self, deliveries: Sequence[Delivery]) -> None:
+        self.extended += deliveries
+        await super().extend(deliveries)

@@ -1,0 +1,22 @@
+"""Decorated functions of either colour, on a store in memory or a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onceward.testing import FakeClock
+from tests.faces import Face, Place
+
+
+@pytest.fixture
+def place(tmp_path: Path, clock: FakeClock) -> Place:
+    """Memory is enough here: nothing in this file depends on the store."""
+    return Place("memory", tmp_path, clock)
+
+
+def decorated(face: Face, fn: Any, **settings: Any) -> Any:
+    """The decorated function itself, without the adapter that calls it."""
+    return face.once(**settings)(face._work(fn)) if settings else face.once(face._work(fn))

@@ -1,0 +1,96 @@
+"""A keeper on a bench: driven by hand, pass by pass, on a fake clock."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from onceward import Event, MemoryStore
+from onceward.bridge import run
+from onceward.core.lease import Lease
+from onceward.model.policy import SECOND
+from onceward.model.record import ClaimRequest, Record, Verdict
+from onceward.observe.log import logging_bus
+from onceward.testing.clock import FakeClock
+from onceward.worlds.keeper import Keeper
+from tests.faulty import FaultyStore, Wire
+
+LEASE = 600
+NAME = "onceward-keeper"
+
+
+def lease_of(record: Record, seconds: float) -> Lease:
+    lease = Lease()
+    lease.record, lease.nonce, lease.lease = record, record.nonce, round(seconds * SECOND)
+    return lease
+
+
+class HandDriven(Keeper):
+    """Without a thread: only `tick` renews."""
+
+    def _start(self) -> None:
+        self._thread = threading.current_thread()
+
+    def close(self) -> None:
+        self._thread = None
+        super().close()
+
+
+class Bench:
+    """A keeper on a memory store behind a wire, all on one clock."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.memory = MemoryStore(clock=self.clock)
+        self.wire = Wire()
+        self.store = FaultyStore(self.memory, self.wire)
+        self.bus = logging_bus()
+        self.events: list[Event] = []
+        self.bus.subscribe(self.events.append)
+        self.keeper = HandDriven(self.store, self.bus, monotonic=self.now)
+
+    def now(self) -> float:
+        return self.clock.elapsed / SECOND
+
+    def record(self, name: str, lease: float = LEASE) -> Record:
+        id = name.encode().rjust(32, b".")
+        request = ClaimRequest(id, "app/op", name, f"nonce of {name}".encode(), round(lease * SECOND))
+        answer = run(self.memory.claim([request], timeout=1))[0]
+        assert answer.verdict is Verdict.ACQUIRED
+        assert answer.record is not None
+        return answer.record
+
+    def hold(self, name: str = "work", lease: float = LEASE) -> Lease:
+        held = lease_of(self.record(name, lease), lease)
+        self.keeper.take(held, self.now())
+        return held
+
+    def stored(self, hold: Lease) -> Record:
+        record = run(self.memory.read([hold.record.id], timeout=1))[0].record
+        assert record is not None
+        return record
+
+    def taken_over(self, hold: Lease) -> None:
+        """Somebody else claims the key, whose lease has lapsed."""
+        request = ClaimRequest(hold.record.id, "app/op", hold.record.key, b"another", hold.lease)
+        assert run(self.memory.claim([request], timeout=1))[0].verdict is Verdict.ACQUIRED
+
+    def after(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.keeper.tick()
+
+    def told(self, name: str) -> list[Event]:
+        return [event for event in self.events if event.name == name]
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    bench = Bench()
+    yield bench
+    bench.keeper.close()
+
+
+def keepers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == NAME]

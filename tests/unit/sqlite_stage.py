@@ -1,0 +1,39 @@
+"""A SQLite store of a test's own, in fake time, asked in either colour."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from onceward.bridge import run
+from onceward.stores.sqlite import SQLiteStore
+from onceward.testing.clock import FakeClock
+from onceward.worlds.threads import Threads
+from tests.unit.sqlite_calls import Blocking, Colour, OnALoop
+
+
+@pytest.fixture(params=["threads", "loop"])
+def colour(request: pytest.FixtureRequest) -> Iterator[Colour]:
+    if request.param == "threads":
+        yield Blocking()
+        return
+    with asyncio.Runner() as runner:
+        loop = OnALoop(runner)
+        yield loop
+        loop.world.close()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "once.db"
+
+
+@pytest.fixture
+def store(path: Path, clock: FakeClock) -> Iterator[SQLiteStore]:
+    opened = SQLiteStore(path, synchronous="NORMAL", clock=clock)
+    run(opened.open(Threads()))
+    yield opened
+    run(opened.close())

@@ -1,0 +1,133 @@
+"""`@once` on methods, class methods and static methods."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from onceward import ConfigurationError, InvalidKey, MemoryStore, Once
+from tests.faces import Face
+from tests.unit.decorating import decorated, place
+
+__all__ = ["place"]  # fixtures, told here so that pytest finds them
+
+
+def test_what_tells_the_objects_of_a_method_apart_belongs_into_its_key() -> None:
+    once = Once(MemoryStore())
+
+    class Mailer:
+        def __init__(self, account: str) -> None:
+            self.account = account
+
+        @once(key="{self.account}:{n}")
+        def send(self, n: int) -> str:
+            return f"{n} of {self.account}"
+
+        @once(name="write")
+        def write(self, n: int, to: str) -> None: ...
+
+    assert (Mailer("a").send(1), Mailer("b").send(1), Mailer("a").send(1)) == ("1 of a", "1 of b", "1 of a")
+    with pytest.raises(InvalidKey) as refused:
+        Mailer("a").write(1, "you")
+    assert "no declared content" in str(refused.value)
+    assert 'key="write:{self.account}:{n}:{to}"' in str(refused.value)
+
+
+def test_a_method_is_bound_and_its_receiver_is_no_payload(face: Face) -> None:
+    effects: list[str] = []
+
+    class Till:
+        def take(self, order: str, amount: int = 1) -> str:
+            effects.append(order)
+            return f"{order} {amount}"
+
+        once = decorated(face, take, key="take:{order}")
+
+    till = Till()
+    assert face._wait(till.once("A")) == "A 1"
+    assert face._wait(Till().once("A", amount=1)) == "A 1"  # another till, the same work
+    assert face._wait(Till.once(till, "A")) == "A 1"
+    assert face._wait(till.once.outcome("A")).replayed
+    assert till.once.key("A") == Till.once.key(till, "A")
+    assert face._wait(till.once.read("A")).value == "A 1"
+    assert face._wait(till.once.forget("A")) is True
+    assert effects == ["A"]
+
+
+def test_without_a_key_the_receiver_must_have_content(face: Face) -> None:
+    def take(self: Any, order: str) -> str:
+        return order
+
+    @dataclass
+    class Account:
+        number: int
+        once = decorated(face, take)
+
+    class Plain:
+        once = decorated(face, take)
+
+    assert Account(1).once.key("A") == Account(1).once.key("A")
+    assert Account(1).once.key("A") != Account(2).once.key("A")
+    with pytest.raises(InvalidKey, match=r"key=.*dataclass"):
+        Plain().once.key("A")
+
+
+def test_static_methods_are_functions(face: Face) -> None:
+    class Till:
+        @staticmethod
+        @functools.partial(decorated, face)
+        def take(order: str) -> str:
+            return order
+
+    assert face._wait(Till.take("A")) == face._wait(Till().take("A")) == "A"
+    assert face._wait(Till.take.outcome("A")).replayed
+
+
+def test_class_methods_know_their_class(face: Face) -> None:
+    class Till:
+        @classmethod
+        @functools.partial(decorated, face)
+        def make(cls, order: str) -> str:
+            return f"{cls.__name__} {order}"
+
+    class Desk(Till):
+        pass
+
+    assert [face._wait(Till.make("A")), face._wait(Till().make("A"))] == ["Till A"] * 2
+    assert face._wait(Desk.make("A")) == "Desk A"  # the class is part of the default key
+    # Since Python 3.13, @classmethod gives a bound method whose attributes are those of the function: no class in them.
+    of_desk = (Desk,) if sys.version_info >= (3, 13) else ()
+    assert face._wait(Desk.make.outcome(*of_desk, "A")).replayed
+    assert face._wait(Desk.make.forget(*of_desk, "A"))
+    assert [one.value for one in face._wait(face.once.map(Desk.make, ["A", "B"]))] == ["Desk A", "Desk B"]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="there, @classmethod asks the function for its bound form")
+def test_a_class_method_that_was_told_no_class_runs_nothing(face: Face) -> None:
+    class Till:
+        @classmethod
+        @functools.partial(decorated, face)
+        def make(cls, order: str = "A") -> str:
+            pytest.fail("nothing may run")
+
+    for call in (Till.make.outcome, Till.make.read, Till.make.forget):
+        for arguments in ((), ("B",)):
+            with pytest.raises(ConfigurationError, match=r"Class\.method\.outcome\(Class"):
+                face._wait(call(*arguments))
+
+
+def test_a_parameter_called_cls_of_a_plain_function_is_any_parameter(face: Face) -> None:
+    def book(cls: str) -> str:
+        return cls
+
+    assert face._wait(decorated(face, book)("economy")) == "economy"
+
+
+@pytest.mark.parametrize("kind", [staticmethod, classmethod])
+def test_once_goes_below_staticmethod_and_classmethod(kind: Any) -> None:
+    with pytest.raises(ConfigurationError, match=f"put @{kind.__name__} above"):
+        Once(MemoryStore())(kind(lambda x: x))

@@ -1,0 +1,176 @@
+"""What a decorated function looks like from outside, and what is refused while decorating."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import pickle
+import sys
+from typing import Any
+
+import pytest
+
+from onceward import AsyncOnce, ConfigurationError, MemoryStore, Once
+from tests.faces import Face
+from tests.unit.decorating import decorated, place
+
+__all__ = ["place"]  # fixtures, told here so that pytest finds them
+
+
+# ── from outside it is the function ──
+
+
+def test_name_docstring_and_signature_are_the_functions(face: Face) -> None:
+    def charge(self: Any, order: str, amount: int = 1) -> str:
+        """Take the money."""
+        return order
+
+    class Till:
+        once = decorated(face, charge, key="{order}")
+
+    for each in (Till.once, Till().once):
+        assert (each.__name__, each.__doc__, each.__module__) == ("charge", "Take the money.", __name__)
+        assert each.__wrapped__.__name__ == "charge"
+    assert str(inspect.signature(Till.once)) == "(self: 'Any', order: 'str', amount: 'int' = 1) -> 'str'"
+    assert str(inspect.signature(Till().once)) == "(order: 'str', amount: 'int' = 1) -> 'str'"
+    assert "charge" in repr(Till.once)
+
+
+def test_frameworks_see_which_functions_are_async() -> None:
+    async def work() -> None: ...
+    def plain() -> None: ...
+
+    once = Once(MemoryStore())
+    with_loop = AsyncOnce(MemoryStore())(work)
+    assert asyncio.iscoroutinefunction(with_loop)
+    assert asyncio.iscoroutinefunction(once(work))
+    assert not asyncio.iscoroutinefunction(once(plain))
+    if sys.version_info >= (3, 12):
+        assert inspect.iscoroutinefunction(with_loop)
+
+
+once_by_name = Once("memory://")
+
+
+@once_by_name
+def by_name(x: int) -> int:
+    return x
+
+
+class Keeper:
+    @once_by_name(key="{x}")
+    def keep(self, x: int) -> int:
+        return x
+
+
+def test_a_decorated_function_is_pickled_by_name_like_any_other() -> None:
+    assert pickle.loads(pickle.dumps(by_name)) is by_name
+    assert pickle.loads(pickle.dumps(Keeper().keep))(4) == 4
+
+
+# ── what cannot work is said while decorating ──
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"key": "mail:{prospect}"}, r"names 'prospect', which is no parameter.*order, amount"),
+        ({"key": ["a:{order}", "b:{nothing}"]}, "'nothing'"),
+        ({"key": "mail:{order!r}"}, "a key is made of values"),
+        ({"key": "mail:{order"}, "cannot be read"),
+        ({"key": "mail:{}"}, "names no parameter"),
+        ({"key": 7}, "key= is int"),
+        ({"key": lambda customer: customer}, "does not fit"),
+        ({"key": ""}, "template of a key is empty"),
+        ({"tenant": "{org}"}, "'org'"),
+        ({"tenant": ["{order}", "{amount}"]}, "tenant= takes a template or a callable"),
+        ({"fingerprint": ["amout"]}, r"fingerprint names 'amout'.*order, amount"),
+        ({"on_runing": "skip"}, "there is no setting 'on_runing'"),
+        ({"kye": "a"}, "there is no setting 'kye' → did you mean 'key'"),
+        ({"tennant": "a"}, "did you mean 'tenant'"),
+        ({"lease": "1ms"}, "a lease of 1ms cannot work"),
+    ],
+)
+def test_choices_that_cannot_work_are_refused_while_decorating(face: Face, settings: Any, says: str) -> None:
+    def charge(order: str, amount: int = 1) -> str:
+        return order
+
+    with pytest.raises(ConfigurationError, match=says):
+        face(**settings)(charge)
+
+
+@pytest.mark.rival(6)
+def test_functions_that_yield_are_refused_because_they_work_later() -> None:
+    def later() -> Any:
+        yield 1
+
+    async def later_still() -> Any:
+        yield 1
+
+    once = Once(MemoryStore())
+    for fn in (later, later_still):
+        with pytest.raises(ConfigurationError, match="yields"):
+            once(fn)
+    with pytest.raises(ConfigurationError):
+        AsyncOnce(MemoryStore())(later_still)
+
+
+@pytest.mark.rival(6)
+def test_each_colour_refuses_the_others_functions() -> None:
+    async def work() -> int:
+        return 1
+
+    def plain() -> int:
+        return 1
+
+    once = Once(MemoryStore())
+    with pytest.raises(ConfigurationError, match="AsyncOnce"):
+        _ = once.run("k", work)
+    with pytest.raises(ConfigurationError, match="AsyncOnce"):
+        _ = once.run("k", functools.partial(work))
+    with pytest.raises(ConfigurationError, match="or use Once"):
+        AsyncOnce(MemoryStore())(plain)  # type: ignore[arg-type]  # that is the point
+
+
+def test_what_the_async_face_has_run_the_blocking_one_still_refuses() -> None:
+    """Before anything is claimed: what a blocking call cannot await must not use up an attempt, or park a key."""
+
+    async def work() -> int:
+        return 1
+
+    once = Once(MemoryStore(), after_crash="park")
+    assert asyncio.run(once.aio.run("a", work)) == 1
+    with pytest.raises(ConfigurationError, match="cannot await"):
+        once.run("b", work)  # type: ignore[unused-coroutine]  # that is the point
+    assert once.read("b") is None
+    once.close()
+
+
+@pytest.mark.rival(6)
+def test_a_coroutine_is_never_taken_for_the_result() -> None:
+    async def work() -> int:
+        return 1
+
+    def hidden() -> Any:
+        return work()
+
+    once = Once(MemoryStore())
+    outcome = once.outcome("k", hidden)
+    assert outcome.kind == "failed"
+    with pytest.raises(ConfigurationError, match="AsyncOnce"):
+        outcome.unwrap()
+
+
+async def test_async_once_takes_a_plain_function_that_gives_a_value() -> None:
+    """Failing after its effect would run it twice."""
+    effects: list[int] = []
+
+    def plain() -> Any:
+        effects.append(1)
+        return 5
+
+    once = AsyncOnce(MemoryStore())
+    assert [await once.run("k", plain), await once.run("k", plain)] == [5, 5]
+    assert effects == [1]
+    await once.close()

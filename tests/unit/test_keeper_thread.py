@@ -1,0 +1,241 @@
+"""The thread of the keeper: when it is there, and that nothing ends it."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from onceward import Event, LeaseLost, MemoryStore, Once
+from onceward.bridge import run
+from onceward.errors import ConfigurationError
+from onceward.model.record import Answer, Renewal
+from onceward.stores.sqlite import SQLiteStore
+from onceward.testing.clock import FakeClock
+from onceward.worlds.threads import Threads
+from tests.faulty import FaultyStore, Wire
+from tests.unit.keeper_bench import NAME, Bench, bench, keepers
+
+__all__ = ["bench"]  # fixtures, told here so that pytest finds them
+
+
+# ── the thread ──
+
+
+def test_there_is_no_thread_before_the_first_claim_and_one_for_all_of_them() -> None:
+    before = len(keepers())
+    with Once("memory://") as once:
+        assert once.read("work") is None
+        assert len(keepers()) == before
+        for number in range(5):
+            once.run(f"work {number}", int)
+        with once.claim("a"), once.claim("b"), once.using(tenant="acme").claim("c"):
+            assert len(keepers()) == before + 1
+
+
+def test_closing_joins_the_thread_and_a_second_close_is_fine() -> None:
+    before = len(keepers())
+    once = Once("memory://")
+    once.run("work", int)
+    once.close()
+    assert len(keepers()) == before
+    once.close()
+
+
+def test_a_closed_keeper_takes_no_lease_and_the_key_is_given_back() -> None:
+    store = MemoryStore()
+    once = Once(store)
+    once.keeper.close()
+    with pytest.raises(ConfigurationError, match="closed"):
+        once.run("work", int)
+    assert Once(store).outcome("work", int).executed
+
+
+def test_a_short_lease_is_renewed_in_time_although_the_keeper_had_planned_a_long_sleep() -> None:
+    wire = Wire()
+    with Once(FaultyStore(MemoryStore(), wire)) as once, once.claim("long", lease="10m"):
+        time.sleep(0.05)  # asleep for two minutes by now
+        with once.claim("short", lease="200ms") as claim:
+            time.sleep(0.4)
+            claim.check()
+    assert wire.calls["renew"] >= 4
+
+
+def test_the_keeper_has_a_connection_of_its_own(tmp_path: Path) -> None:
+    """A connection that the work keeps busy does not keep the renewals out."""
+    store = SQLiteStore(tmp_path / "once.db")
+    with Once(store, lease="300ms") as once, once.claim("work") as claim:
+        with store._link._lock:
+            time.sleep(0.5)
+        claim.check()
+        twin = once.keeper._twin
+        assert isinstance(twin, SQLiteStore)
+        assert twin is not store
+    assert not twin._link.is_open, "the keeper closes what it has opened"
+
+
+def test_an_error_in_the_store_that_nobody_foresaw_does_not_end_the_thread(bench: Bench) -> None:
+    class Buggy(MemoryStore):
+        broken = True
+
+        async def renew(self, *args: object, **kwargs: object) -> list[Answer]:
+            if self.broken:
+                raise ZeroDivisionError
+            return await super().renew(*args, **kwargs)  # type: ignore[arg-type]
+
+    store = Buggy()
+    with Once(store, lease="200ms") as once, once.claim("work") as claim:
+        time.sleep(0.15)
+        store.broken = False
+        time.sleep(0.15)
+        claim.check()
+
+
+def test_a_canceller_that_fails_does_not_end_the_thread() -> None:
+    """The loop of a lost task may be closed by the time it is told."""
+    clock = FakeClock()
+    store = MemoryStore(clock=clock)
+    events: list[Event] = []
+    with Once(store, lease="100ms") as once, once.claim("kept") as kept:
+        once.subscribe(events.append)
+        with pytest.raises(LeaseLost), once.claim("lost"):
+            hold = list(once.keeper._holds.values())[-1]
+
+            def closed() -> None:
+                raise RuntimeError("Event loop is closed")
+
+            hold.on_lost = closed
+            run(store.forget([hold.record.id], force=True, timeout=1))
+            wait_until(lambda: hold.lost)
+        time.sleep(0.2)
+        kept.check()
+        assert len(keepers()) >= 1
+
+
+def wait_until(happened: Callable[[], bool], seconds: float = 5.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.005)
+
+
+def test_a_process_that_ends_without_closing_joins_the_keeper_and_ends_at_once() -> None:
+    script = """
+        import atexit, threading, time
+        atexit.register(lambda: print("left:", [one.name for one in threading.enumerate() if "onceward" in one.name]))
+        from onceward import Once
+        once = Once("memory://")
+        once.claim("held to the end").__enter__()
+        print("during:", [one.name for one in threading.enumerate() if "onceward" in one.name])
+    """
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [f"during: ['{NAME}']", "left: []"]
+    assert done.stderr == ""
+    assert time.monotonic() - began < 8, "the keeper was not woken, but waited for"
+
+
+@pytest.mark.fault("F35")
+@pytest.mark.timeout(20)
+def test_a_claim_made_by_a_signal_handler_while_its_thread_rings_the_keeper_does_not_deadlock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Once("memory://") as once:
+        once.run("first", int)
+        ring = once.keeper._bell.notify
+        inner: list[int] = []
+
+        def interrupted() -> None:
+            monkeypatch.setattr(once.keeper._bell, "notify", ring)
+            inner.append(once.run("from the handler", int))
+            ring()
+
+        monkeypatch.setattr(once.keeper._bell, "notify", interrupted)
+        for turn in itertools.count():
+            once.keeper._next_look = float("inf")  # its own thread may set it, too, and then nobody rings
+            once.run(("outer", turn), int)
+            if inner:
+                break
+        assert inner == [0]
+
+
+def test_a_twin_of_the_store_is_opened_in_the_blocking_world(bench: Bench) -> None:
+    opened: list[object] = []
+
+    async def remember(world: object) -> None:
+        opened.append(world)
+
+    bench.store.open = remember  # type: ignore[method-assign]
+    bench.hold()
+    bench.after(120)
+    assert isinstance(opened[0], Threads)
+
+
+# ── nothing ends its thread ──
+
+
+class Forgetful(MemoryStore):
+    """Answers for fewer leases than it was asked to renew."""
+
+    async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
+        return (await super().renew(renewals, timeout=timeout))[1:]
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.005)
+
+
+@pytest.mark.mission("B3")
+def test_a_store_that_answers_too_little_does_not_end_the_thread() -> None:
+    once = Once(Forgetful(), lease="50ms")
+    told: list[str] = []
+    once.subscribe(lambda event: told.append(event.name))
+    with once.claim("order 7"):
+        until(lambda: told.count("renewal_failed") > 2)
+        assert once.keeper._thread is not None
+        assert once.keeper._thread.is_alive()
+    once.close()
+
+
+@pytest.mark.mission("B3")
+def test_a_listener_that_wants_to_exit_does_not_end_the_thread() -> None:
+    once = Once(MemoryStore(), lease="50ms")
+    told: list[str] = []
+
+    def listen(event: Event) -> None:
+        told.append(event.name)
+        if event.name.startswith("renew"):
+            raise SystemExit
+
+    once.subscribe(listen)
+    with once.claim("order 7") as claim:
+        until(lambda: told.count("renewed") > 5)
+        claim.check()
+    once.close()
+
+
+@pytest.mark.mission("B3")
+def test_a_thread_that_died_all_the_same_is_replaced_with_the_next_hold() -> None:
+    once = Once(MemoryStore(), lease="50ms")
+    dead = threading.Thread(target=int)
+    dead.start()
+    dead.join()
+    once.keeper._thread = dead
+    told: list[str] = []
+    once.subscribe(lambda event: told.append(event.name))
+    with once.claim("order 7"):
+        until(lambda: "renewed" in told)
+    once.close()
