@@ -25,7 +25,7 @@ from .trail import Trail
 from .watchers import Watchers
 
 FREE = State.FREE
-VERBS, CLAIM, replays = transitions.VERBS, transitions.claim, transitions.replays
+VERBS, CLAIM, SETTLE, replays = transitions.VERBS, transitions.claim, transitions.settle, transitions.replays
 Change = Callable[[Record | None, int], tuple[Record | None, Verdict]]
 SWEEP = 2  # records purged by the way a claim: twice what a claim can add, so that the store never only grows
 SLACK = 64  # entries of the past that a small store may keep, so that it does not compact all the time
@@ -48,7 +48,7 @@ class MemoryStore(MemoryNewest, MemoryCounts, Watchers):
         super().__init_subclass__()
         changed = any(getattr(cls, verb) is not getattr(MemoryStore, verb) for verb in ("claim", "renew", "settle"))
         if changed and cls.answer is MemoryStore.answer:
-            cls.answer = None  # type: ignore[assignment]  # as classes say that they lack a method
+            setattr(cls, "answer", None)  # noqa: B010 (as classes say that they lack a method; it has one type all the same)
 
     def __init__(self, *, max_records: int | None = None, clock: Clock | None = None) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class MemoryStore(MemoryNewest, MemoryCounts, Watchers):
             record, verdict = verb(before, request, now)
             if record is before or self._exchange(before, record):
                 break
-        if self._waiting:
+        if self._waiting and verb is SETTLE:  # not by a claim: those who wait claim, and would wake each other
             self.wake((id,))
         return Answer(verdict, record, now)
 
