@@ -107,3 +107,13 @@ def test_whenever_somebody_forgets_the_key_in_between_a_completion_counts_or_is_
         assert record.state is State.FREE, step
         seen.add(answer.verdict)
     assert seen == {Verdict.OK, Verdict.LOST}
+
+
+def test_where_threads_take_no_turns_a_lock_makes_one_step_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "ONE_AT_A_TIME", False)
+    once = Once(MemoryStore(max_records=2), window="1ms")
+    for number in range(5):
+        assert once.run(number, int) == 0
+        once.forget(number)
+    assert once.outcome("k", int).executed
+    assert len(once.store._records) <= 2  # type: ignore[attr-defined]  # a MemoryStore

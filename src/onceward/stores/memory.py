@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import heapq
 import os
+import sys
+import threading
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from itertools import count
-from typing import NoReturn
+from typing import Any
 
-from onceward.errors import ConfigurationError, StoreBroken, StoreFull
+from onceward.errors import ConfigurationError, StoreFull
 from onceward.model import transitions
 from onceward.model.audit import AuditEntry, AuditFilter, Signature, entries_of, purge_entry
 from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Seen, State, Verdict
@@ -21,11 +24,15 @@ from .alone import Alone
 from .clock import SteadyClock
 from .memory_counts import MemoryCounts
 from .memory_newest import MemoryNewest
+from .orphaned import Nowhere, Orphaned
 from .trail import Trail
 from .watchers import Watchers
 
 FREE = State.FREE
 VERBS, CLAIM, SETTLE, replays = transitions.VERBS, transitions.claim, transitions.settle, transitions.replays
+ONE_AT_A_TIME: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
+"""Whether threads take turns. On a Python without that, two steps are never one, and a lock has to make them so."""
+
 Change = Callable[[Record | None, int], tuple[Record | None, Verdict]]
 SWEEP = 2  # records purged by the way a claim: twice what a claim can add, so that the store never only grows
 SLACK = 64  # entries of the past that a small store may keep, so that it does not compact all the time
@@ -63,6 +70,10 @@ class MemoryStore(MemoryNewest, MemoryCounts, Watchers):
         self._order = count()
         self._floor = 0  # above every token that was evicted young: claims are never given a time below it
         self._alone = Alone()
+        if not ONE_AT_A_TIME:
+            lock = threading.RLock()
+            self._exchange = partial(_with, lock, self._exchange)  # type: ignore[method-assign]  # the same, locked
+            self._delete = partial(_with, lock, self._delete)  # type: ignore[method-assign]  # the same, locked
         _stores.add(self)
 
     @property
@@ -305,6 +316,11 @@ class MemoryStore(MemoryNewest, MemoryCounts, Watchers):
         )
 
 
+def _with(lock: AbstractContextManager[Any], step: Callable[..., bool], *records: Record | None) -> bool:
+    with lock:
+        return step(*records)
+
+
 def _settle(settlement: AnySettlement, record: Record | None, now: int) -> tuple[Record | None, Verdict]:
     return transitions.settle(record, settlement, now)
 
@@ -312,30 +328,6 @@ def _settle(settlement: AnySettlement, record: Record | None, now: int) -> tuple
 def _end_of(record: Record) -> int | None:
     """From when on the record answers for nothing; None if nobody knows yet."""
     return record.updated_at if record.state is State.FREE else record.valid_until
-
-
-class Nowhere(dict[bytes, Record]):
-    """The records in the child of a fork."""
-
-    def get(self, *_: object) -> NoReturn:
-        """Comes before any change of one."""
-        Orphaned().refuse()
-
-
-class Orphaned(Alone):
-    """In the child of a fork: runs nothing."""
-
-    __slots__ = ()
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.busy = True  # with something that will never end
-
-    def refuse(self) -> NoReturn:
-        raise StoreBroken(
-            "this MemoryStore belongs to the process that made it; after a fork it would protect nothing",
-            hint="open a store in the child, or use one that processes share (sqlite:///…)",
-        )
 
 
 _stores: weakref.WeakSet[MemoryStore] = weakref.WeakSet()
