@@ -17,11 +17,15 @@ BUSY = 30.0  # seconds to wait for SQLite's one writer
 HEADER = 7  # bytes in front of a stored value: its codec, version, flags and checksum
 
 NOTE = "INSERT INTO fleet_notes_{run} (scope, entity, value) VALUES (NEW.scope, NEW.entity, NEW.value)"
+NOTE_STATE = """
+INSERT INTO fleet_notes_{run} (scope, entity, value)
+SELECT scope, entity, NEW.value FROM onceward_newest WHERE number = NEW.number
+"""
 SQLITE = (
     "CREATE TABLE fleet_notes_{run} (number INTEGER PRIMARY KEY, scope TEXT, entity TEXT, value BLOB)",
     "CREATE TABLE fleet_by_hand_{run} (scope TEXT, entity TEXT, value BLOB, PRIMARY KEY (scope, entity))",
-    f"CREATE TRIGGER fleet_insert_{{run}} AFTER INSERT ON {{table}} BEGIN {NOTE}; END",
-    f"CREATE TRIGGER fleet_update_{{run}} AFTER UPDATE ON {{table}} BEGIN {NOTE}; END",
+    "CREATE TRIGGER fleet_insert_{run} AFTER INSERT ON {table} BEGIN {note}; END",
+    "CREATE TRIGGER fleet_update_{run} AFTER UPDATE ON {table} BEGIN {note}; END",
 )
 POSTGRESQL = (
     "CREATE TABLE fleet_notes_{run} (number bigserial, scope text, entity text, value bytea)",
@@ -45,8 +49,11 @@ class Watched:
         self.url = setting.store or f"sqlite:///{Path(setting.folder) / 'fleet.db'}"
         self.app = f"fleet-{setting.run}"
         self._on_a_server = not self.url.startswith("sqlite:")
-        table = "onceward_newest" if setting.guarded else f"fleet_by_hand_{setting.run}"
+        ours = "onceward_newest" if self._on_a_server else "onceward_states"
+        table = ours if setting.guarded else f"fleet_by_hand_{setting.run}"
+        note = NOTE_STATE if table == "onceward_states" else NOTE
         self._words = {"run": setting.run, "table": table, "p": "%s" if self._on_a_server else "?"}
+        self._words["note"] = note.format_map(self._words)
         self._connection = self._connect()
 
     def _connect(self) -> Any:

@@ -96,7 +96,7 @@ def test_migrate_asks_and_does_nothing_without_a_terminal_unless_yes_is_said(old
 def test_a_person_may_say_no_and_then_yes(old: Path) -> None:
     code, seen = on_a_terminal(old, "migrate", typed=b"n\n")
     assert (code, version()) == (1, 1)
-    assert b"Execute these 10 statements?" in seen
+    assert b"Execute these 12 statements?" in seen
     code, seen = on_a_terminal(old, "migrate", typed=b"y\n")
     assert (code, version()) == (0, schema.LATEST)
     assert f"migrated: version {schema.LATEST}".encode() in seen
@@ -114,7 +114,7 @@ def test_other_commands_never_migrate_but_say_what_does(old: Path, words: tuple[
 
 def test_a_missing_file_is_not_made_by_a_look_but_by_migrate(folder: Path) -> None:
     assert "no tables yet" in call("migrate", "--dry-run", "-o", "table").stdout
-    assert call("migrate", "--sql").stdout.count("CREATE TABLE") == 6
+    assert call("migrate", "--sql").stdout.count("CREATE TABLE") == 7
     assert call("migrate").exit_code == Exit.REFUSED
     assert list(folder.iterdir()) == []
     assert call("migrate", "--yes").exit_code == 0

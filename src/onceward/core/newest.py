@@ -41,6 +41,7 @@ MOST_KEYS: Final = 65_536
 
 _VERSION: Final = bytes((ENCODER_VERSION,))
 _HASH: Final = CONTENT - len(_VERSION)
+_TEXTS: Final = frozenset((str,))
 _joined = b"".join
 _sha256 = hashlib.sha256
 
@@ -83,33 +84,54 @@ class Newest:
     def deliveries(self, events: Sequence[AnyEvent]) -> Made:
         """Events, ready for the store: many in few steps. Raises what is wrong with any of them."""
         given = [event if type(event) is StateEvent else _event(event) for event in events]
-        known, key = self._keys.get, self.key
-        keys = [(known(one.entity) if type(one.entity) is str else None) or key(one.entity) for one in given]
+        keys = self._keys_of([event.entity for event in given])
         values = [None if event.value is deleted else event.value for event in given]
         said = canonical_all(_contents(given, values))
         try:
             data = self.codec.pack_all(values, [key.id for key in keys])
         except Unstorable as error:
             raise ResultError(f"the value cannot be kept: {error}", key=keys[0].text) from None
-        return Made(list(map(self._delivery, given, keys, said, data)), values, sum(map(len, data)))
+        return Made(self._made(given, keys, said, data), values, sum(map(len, data)))
 
-    def _delivery(self, event: StateEvent[Any], key: Key, said: bytes, data: bytes) -> Delivery:
-        id, event_id, ahead = key.id, event.event_id, self.ahead
-        place = place_of(event.ordering)
-        head, message, time = place.head, place.message_id, place.time
-        gone = event.value is deleted
-        content = _sha256(head if gone else head + said).digest()[:_HASH]  # the same for all consumers
-        return Delivery(
-            id,
-            self._scope_text,
-            key.text,
-            _joined((head, place.tail, _VERSION, content)),
-            None if gone else data,
-            NO_MARK if message is None else mark_of(id, b"message", message.encode(), message),
-            NO_MARK if event_id is None else _event_mark(id, event_id),
-            message or "",
-            0 if ahead is None or time is None else time - ahead,
-        )
+    def _keys_of(self, entities: list[Any]) -> list[Key]:
+        """Most are remembered: all of these in one step."""
+        key = self.key
+        if set(map(type, entities)) != _TEXTS:
+            return list(map(key, entities))
+        known = list(map(self._keys.get, entities))
+        return [one or key(entity) for one, entity in zip(known, entities, strict=True)]
+
+    def _made(
+        self, events: list[StateEvent[Any]], keys: list[Key], said: list[bytes], data: list[bytes]
+    ) -> list[Delivery]:
+        """All in one loop: to call something for each of them would cost as much as it does."""
+        made: list[Delivery] = []
+        scope, ahead = self._scope_text, self.ahead
+        for event, key, says, value in zip(events, keys, said, data, strict=True):
+            id, event_id = key.id, event.event_id
+            place = place_of(event.ordering)
+            head, message = place.head, place.message_id
+            gone = event.value is deleted
+            content = _sha256(head if gone else head + says).digest()[:_HASH]  # the same for all consumers
+            order = _joined((head, place.tail, _VERSION, content))
+            if message is None and event_id is None and ahead is None:
+                made.append(Delivery(id, scope, key.text, order, None if gone else value))
+                continue
+            time = place.time
+            made.append(
+                Delivery(
+                    id,
+                    scope,
+                    key.text,
+                    order,
+                    None if gone else value,
+                    NO_MARK if message is None else mark_of(id, b"message", message.encode(), message),
+                    NO_MARK if event_id is None else _event_mark(id, event_id),
+                    message or "",
+                    0 if ahead is None or time is None else time - ahead,
+                )
+            )
+        return made
 
 
 class Made(NamedTuple):
@@ -245,7 +267,7 @@ def _made(newest: Newest, events: Sequence[AnyEvent]) -> Made:
 
 def _contents(events: Sequence[StateEvent[Any]], values: list[Any]) -> list[Any]:
     """What each event says: its payload, if it has one; most have none."""
-    if all(event.payload is None for event in events):
+    if [event.payload for event in events].count(None) == len(events):
         return values
     return [
         value if event.payload is None or event.value is deleted else event.payload
@@ -277,14 +299,14 @@ def _batches(made: Made) -> Iterator[list[Delivery]]:
 
 
 def _told(engine: Engine, newest: Newest, made: Made, answers: Sequence[Ruled]) -> list[Outcome[Any]]:
-    outcomes: list[Outcome[Any]] = []
-    for one, value, ruled in zip(made.deliveries, made.values, answers, strict=True):
-        if ruled is APPLIED:  # what nearly all are: this or the next
-            outcomes.append(Executed(key=one.entity, value=value, reason="applied"))
-        elif ruled is STALE:
-            outcomes.append(Stale(key=one.entity, reason="stale_event_ignored"))
-        else:
-            outcomes.append(_outcome(newest, one, value, ruled))
+    outcomes: list[Outcome[Any]] = [
+        Executed(key=one.entity, value=value, reason="applied")
+        if ruled is APPLIED  # what nearly all are: this or the next
+        else Stale(key=one.entity, reason="stale_event_ignored")
+        if ruled is STALE
+        else _outcome(newest, one, value, ruled)
+        for one, value, ruled in zip(made.deliveries, made.values, answers, strict=True)
+    ]
     _emit(engine, made.deliveries, answers, outcomes)
     for position, error in made.troubles.items():  # in rising order, so that each comes to stand where it belongs
         outcomes.insert(position, _failed("", error))

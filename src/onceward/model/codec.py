@@ -41,6 +41,8 @@ _SUMS: Final = {header: zlib.crc32(header) for header in _HEADERS}
 _PLAIN_HEADER: Final = _HEADERS[0]
 _PLAIN_SUM: Final = _SUMS[_PLAIN_HEADER]
 _BODY: Final = 7
+_PLAIN_START: Final = int.from_bytes(_PLAIN_HEADER, "big") << 32
+"""With the checksum added, the bytes before the body: one step where there would be three."""
 _SIZE: Final = 4
 _VIEWED_FROM: Final = 64 * KIB  # what is shorter is copied faster than it is looked at through a view
 _AT_ONCE: Final = 1024 * KIB  # bytes.join lets other threads run while it copies so much
@@ -146,7 +148,7 @@ class Codec:
         """Values in their envelopes, for those who cannot do without: `Unstorable` says why one cannot be kept."""
         plain = self._type.encode_all(values)
         if max(map(len, plain), default=0) < self._packed_below:
-            return [_joined((_PLAIN_HEADER, _crc32(one, _PLAIN_SUM).to_bytes(4, "big"), one)) for one in plain]
+            return [(_PLAIN_START + _crc32(one, _PLAIN_SUM)).to_bytes(_BODY, "big") + one for one in plain]
         packed = [self._wrap([one], id)[0] for one, id in zip(plain, record_ids, strict=True)]
         largest = max(map(len, packed), default=0)
         if largest > self._max_bytes:

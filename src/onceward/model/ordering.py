@@ -47,9 +47,10 @@ _packed = struct.Struct(">BQH").pack
 _unpacked = struct.Struct(">BQH").unpack_from
 _TIME_BYTES: Final = 11
 _with_small = struct.Struct(">BQHQ").pack
-_SMALL: Final = 1 << 56
+_SMALL: Final = 56  # bits
 _SMALL_BY_BITS: Final = tuple(
-    ((_ZERO + size) << 56, 56 - 8 * size, _TIME_BYTES + 1 + size) for size in ((bits + 7) >> 3 for bits in range(57))
+    ((_ZERO + size) << _SMALL, _SMALL - 8 * size, _TIME_BYTES + 1 + size)
+    for size in ((bits + 7) >> 3 for bits in range(_SMALL + 1))
 )
 """Of a sequence of so many bits behind a time: its first byte, how far it is shifted in eight bytes, where it ends."""
 _finer = re.compile(r"(.*[.,]\d{6})(\d{1,3})((?:Z|[+-]\d.*)?)", re.IGNORECASE)
@@ -104,7 +105,7 @@ def place_of(given: AnyOrdering) -> Place:
     if type(time) is _datetime and time.tzinfo is _UTC and published is None:  # what most are, spelled out
         since = time - _EPOCH
         at = (since.days * _DAY + since.seconds) * _SECOND + since.microseconds
-        if type(sequence) is int and 0 <= sequence < _SMALL:
+        if type(sequence) is int and sequence >> _SMALL == 0:
             first, shift, end = _SMALL_BY_BITS[sequence.bit_length()]
             head = _with_small(1, at + _OFFSET, 0, first + (sequence << shift))[:end]
         else:

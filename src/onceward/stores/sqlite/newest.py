@@ -1,7 +1,9 @@
 """The newest state of entities: read what a batch is about, let `model.newest` rule, write what changed.
 
 A batch is one transaction of a handful of statements, however many events it has: the look-up in chunks, one
-`executemany` for marks and one for entities, and what has expired is deleted by the way.
+`executemany` for marks and one for states, and what has expired is deleted by the way.
+
+What an entity is called and what it holds are two rows: an event changes only the second, and that one is narrow.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ from typing import Any, NamedTuple
 
 from onceward.model.newest import NO_MARK, Delivery, Keep, Mark, Ruled, Rulings, Standing, paged, rule
 from onceward.model.ordering import content_of
-from onceward.model.record import READER
 from onceward.ports import Clock
 
 from .link import Allowance, Link
@@ -32,14 +33,23 @@ FEW = 16
 SWEEP = 4
 """Of what has expired, deleted by the way per delivery: twice what a delivery can add."""
 
+NUMBERED = 2
+"""The reader that an entity with a number needs: one that looks for its state in `onceward_states`."""
+
 # `+` hides the declared type: on a connection of the user's, no converter of theirs is applied.
-_ORDERS = "SELECT +rowid, +id, +ordering, +expires_at, +min_reader FROM onceward_newest WHERE id IN ({})"
-_STANDINGS = (
-    "SELECT +id, +scope, +entity, +ordering, +value, +updated_at, +expires_at FROM onceward_newest WHERE id IN ({})"
-)
+_ORDERS = """
+SELECT +n.id, coalesce(s.ordering, n.ordering), +s.number, +n.expires_at, +n.min_reader
+FROM onceward_newest n LEFT JOIN onceward_states s ON s.number = n.number
+WHERE n.id IN ({})
+"""
+_STANDING = """
+SELECT +n.id, +n.scope, +n.entity, coalesce(s.ordering, n.ordering), coalesce(s.value, n.value),
+    coalesce(s.updated_at, n.updated_at), +n.expires_at
+FROM onceward_newest n LEFT JOIN onceward_states s ON s.number = n.number
+"""
+_STANDINGS = _STANDING + "WHERE n.id IN ({})"
 _ENTITIES = (
-    "SELECT +id, +scope, +entity, +ordering, +value, +updated_at, +expires_at FROM onceward_newest"
-    " WHERE id > ? AND scope = ? AND value IS NOT NULL ORDER BY id LIMIT ?"
+    _STANDING + "WHERE n.id > ? AND n.scope = ? AND coalesce(s.value, n.value) IS NOT NULL ORDER BY n.id LIMIT ?"
 )
 _KNOWN = (
     "SELECT +id, +content, +message, +created_at, +expires_at FROM onceward_marks WHERE expires_at > ? AND id IN ({})"
@@ -47,15 +57,23 @@ _KNOWN = (
 _MARKS = "SELECT +id, +content FROM onceward_marks WHERE expires_at > ? AND id IN ({})"
 
 # Values are bound as bytearray, int and str, never as bytes or None: for those, Python looks for adapters each time.
-_MOVE = "UPDATE onceward_newest SET ordering = ?, value = ?, updated_at = ? WHERE rowid = ?"
-_MAKE = """
-INSERT INTO onceward_newest (id, scope, entity, ordering, updated_at, value, expires_at) VALUES (?, ?, ?, ?, ?, {})
+_MOVE = "UPDATE onceward_states SET ordering = ?, value = ?, updated_at = ? WHERE number = ?"
+_NUMBER = "SELECT coalesce(max(number), 0) FROM onceward_states"
+_STATE = "INSERT INTO onceward_states (ordering, value, updated_at, number) VALUES (?, ?, ?, ?)"
+_REVIVE = """
+INSERT INTO onceward_newest (id, scope, entity, ordering, updated_at, number, min_reader)
+VALUES (?, ?, ?, x'', ?, ?, ?)
 ON CONFLICT (id) DO UPDATE
-SET ordering = excluded.ordering, value = excluded.value,
-    updated_at = excluded.updated_at, expires_at = excluded.expires_at
+SET ordering = excluded.ordering, value = NULL, updated_at = excluded.updated_at, expires_at = NULL,
+    number = excluded.number, min_reader = excluded.min_reader
 """
-_REVIVE = _MAKE.format("?, NULL")
-_DELETE = _MAKE.format("NULL, ?")
+_DELETE = """
+INSERT INTO onceward_newest (id, scope, entity, ordering, updated_at, expires_at) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE
+SET ordering = excluded.ordering, value = NULL, updated_at = excluded.updated_at, expires_at = excluded.expires_at,
+    number = NULL, min_reader = excluded.min_reader
+"""
+_EMPTY = "DELETE FROM onceward_states WHERE number = ?"
 _CLAIM_NEW = """
 INSERT INTO onceward_marks (id, content, message, created_at, expires_at) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (id) DO NOTHING
@@ -179,24 +197,42 @@ def kept(
 def _write(cursor: Cursor, newest: Mapping[bytes, Delivery], alive: Alive, keep: Keep, now: int) -> None:
     """What is there and stays there gets its new order and value, and no index is touched or looked at."""
     moved: list[Row] = []
-    revived: list[Row] = []
+    revived: list[tuple[Delivery, bytearray]] = []
     deleted: list[Row] = []
-    orders, rows = alive
-    row_of = rows.get
+    emptied: list[Row] = []
+    orders, numbers = alive
+    number_of = numbers.get
     for id, one in newest.items():
-        order, value, row = one.order, one.value, row_of(id)
+        order, value, number = one.order, one.value, number_of(id)
         if value is None:
             deleted.append((bytearray(id), one.scope, one.entity, bytearray(order), now, now + keep.deleted))
-            if row is not None:
-                del orders[id], rows[id]
-        elif row is None:
-            revived.append((bytearray(id), one.scope, one.entity, bytearray(order), now, bytearray(value)))
+            if number is not None:
+                emptied.append((number,))
+                del orders[id], numbers[id]
+        elif number is None:
+            revived.append((one, bytearray(value)))
         else:
-            moved.append((bytearray(order), bytearray(value), now, row))
+            moved.append((bytearray(order), bytearray(value), now, number))
             orders[id] = order
-    for statement, changes in ((_MOVE, moved), (_REVIVE, revived), (_DELETE, deleted)):
+    if revived:
+        _revive(cursor, revived, alive, now)
+    for statement, changes in ((_MOVE, moved), (_EMPTY, emptied), (_DELETE, deleted)):
         if changes:
             cursor.executemany(statement, changes)
+
+
+def _revive(cursor: Cursor, revived: list[tuple[Delivery, bytearray]], alive: Alive, now: int) -> None:
+    """What is new, was deleted, or still has its state in its own row: it gets a number, and is at hand from now on."""
+    last: int = cursor.execute(_NUMBER).fetchall()[0][0]
+    entities: list[Row] = []
+    states: list[Row] = []
+    for number, (one, value) in enumerate(revived, last + 1):
+        id, order = one.id, one.order
+        entities.append((bytearray(id), one.scope, one.entity, now, number, NUMBERED))
+        states.append((bytearray(order), value, now, number))
+        alive.orders[id], alive.numbers[id] = order, number
+    cursor.executemany(_REVIVE, entities)
+    cursor.executemany(_STATE, states)
 
 
 def judged(cursor: Cursor, deliveries: Sequence[Delivery], now: int) -> Rulings:
@@ -212,21 +248,21 @@ class Met(NamedTuple):
 
 
 def _met(cursor: Cursor, deliveries: Sequence[Delivery], now: int, alive: Alive) -> Met:
-    orders, rows = alive
+    orders, numbers = alive
     closed: set[bytes] = set()
-    deleted: dict[bytes, bytes] = {}
+    others: dict[bytes, bytes] = {}  # deleted, or without a number yet
     unknown = {one.id for one in deliveries}.difference(orders)
     if not unknown:
         return Met(orders, closed)
     ours = {id: id for id in unknown}  # to be found again at a glance: they are the very objects that deliveries have
-    for row, id, order, expires_at, min_reader in looked_up(cursor, _ORDERS, unknown):
-        if min_reader > READER:
+    for id, order, number, expires_at, min_reader in looked_up(cursor, _ORDERS, unknown):
+        if min_reader > NUMBERED:
             closed.add(id)
-        elif expires_at is None:
-            orders[ours[id]], rows[ours[id]] = order, row
-        elif expires_at > now:
-            deleted[id] = order
-    return Met({**orders, **deleted} if deleted else orders, closed)
+        elif number is not None:
+            orders[ours[id]], numbers[ours[id]] = order, number
+        elif expires_at is None or expires_at > now:
+            others[id] = order
+    return Met({**orders, **others} if others else orders, closed)
 
 
 def _known(cursor: Cursor, deliveries: Sequence[Delivery], now: int) -> dict[bytes, bytes]:
@@ -257,8 +293,9 @@ def _claim(cursor: Cursor, statement: str, rulings: Rulings, keep: Keep, now: in
 
 
 def standings(cursor: Cursor, ids: Sequence[bytes], now: int) -> list[Standing | None]:
+    """One whose state somebody has removed by hand has no order: nothing is known of it any more."""
     found = {row[0]: Standing(*row) for row in looked_up(cursor, _STANDINGS, set(ids))}
-    alive = {id: one for id, one in found.items() if one.expires_at is None or one.expires_at > now}
+    alive = {id: one for id, one in found.items() if one.order and (one.expires_at is None or one.expires_at > now)}
     return [alive.get(id) for id in ids]
 
 

@@ -10,17 +10,17 @@ MOST = 16_384
 
 
 class Alive(NamedTuple):
-    """Of entities that are there and not deleted: their orders, and the numbers of their rows."""
+    """Of entities that are there and not deleted: their orders, and the numbers under which their states are."""
 
     orders: dict[bytes, bytes]
-    rows: dict[bytes, int]
+    numbers: dict[bytes, int]
 
 
 class Recalled:
     """Only while nobody else writes: SQLite tells a connection whether another one has committed anything since.
 
     Used within a write transaction, so that it stays true until the commit. Deleted entities are not in here, because
-    they expire; new ones are, once they were looked up.
+    they expire.
     """
 
     __slots__ = ("_alive", "_connection", "_version")
