@@ -116,7 +116,7 @@ class Bus:
     ) -> None:
         self._default = default
         self.loud = loud
-        self._known = {} if known is None else known
+        self.known = {} if known is None else known
         self._complain = complain
         self.listeners: tuple[Listener, ...] = ()
         self.counts: dict[str, int] = dict.fromkeys(LEVELS, 0)
@@ -135,7 +135,7 @@ class Bus:
         self.counts[name] += times
         level = NUMBERS[name]
         try:
-            return self._known[level] or bool(self.listeners)
+            return self.known[level] or bool(self.listeners)
         except KeyError:
             return self.loud(level) or bool(self.listeners)
 
