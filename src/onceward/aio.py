@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Literal, Self, Unpack, overload
 
 from .alerts import AsyncAlert, alert_jobs, send_all
-from .async_function import AsyncDecorator, AsyncFunction, SkippingAsyncDecorator
+from .async_function import AsyncDecorator, AsyncFunction, SkippingAsyncDecorator, answer
 from .blocks import AsyncClaimBlock
 from .bridge import run
 from .core import inspect as records
@@ -20,7 +20,7 @@ from .core.engine import Engine
 from .core.execute import execute
 from .core.recover import Tell
 from .core.schedule import Watcher, keep
-from .decorator import Item, P, T, answer_of, refuse_task
+from .decorator import Item, P, T, refuse_task
 from .errors import ConfigurationError
 from .face import Face, by_text
 from .locks import AsyncHeldLock, AsyncLock, lock_job, tried_async
@@ -41,7 +41,7 @@ from .operation import KeySource, TenantSource
 from .operations import OperationsSource, declared
 from .person import signed
 from .ports import Store
-from .prepare import given_key, is_quick, job_under, jobs_of
+from .prepare import given_key, is_quick, is_quick_call, job_under, jobs_of
 from .recovering import sweeper
 from .sagas import AsyncSaga, SagaChoices
 from .schedules import AsyncScheduled, AsyncScheduleDecorator, AsyncTickBlock, plan, read_pattern, watches
@@ -182,7 +182,10 @@ class AsyncOnce(Face):
 
     async def run(self, key: Any, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Await fn(*args) once under this key; the value, or the exception that says why there is none."""
-        return answer_of(await self.outcome(key, fn, *args, **kwargs), self.policy)
+        quick = is_quick_call(key, fn, args, kwargs)
+        job = self.job(key, fn, args, kwargs) if quick else await job_under(self, key, fn, args, kwargs)
+        value: T = await answer(self.engine, job, self.policy)
+        return value
 
     async def outcome(
         self, key: Any, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs

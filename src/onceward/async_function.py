@@ -8,12 +8,20 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, Protocol, overload
 
 from .core import inspect as records
-from .core.execute import execute
-from .decorator import Guarded, P, Rest, T, answer_of
+from .core.engine import Engine
+from .core.execute import done_before, execute, unseen
+from .core.job import Job
+from .decorator import Guarded, P, Rest, T, value_before, value_now
 from .model.outcome import Outcome
-from .model.policy import Finding, applied
+from .model.policy import Finding, Policy, applied
 from .model.view import Entry
 from .prepare import job_of, key_of
+
+
+async def answer(engine: Engine, job: Job, policy: Policy) -> Any:
+    """What the plain call returns or raises."""
+    seen = done_before(engine, job)
+    return value_now(await unseen(engine, job), policy) if seen is None else value_before(job, seen, policy)
 
 
 class AsyncFunction(Guarded[P, T]):
@@ -28,8 +36,9 @@ class AsyncFunction(Guarded[P, T]):
             mark(self)
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        job = await job_of(self, args, kwargs)
-        value: T = answer_of(await execute(self.engine, job), self.operation.policy)
+        operation = self.operation
+        job = self.job(args, kwargs) if operation.is_quick(args, kwargs) else await job_of(self, args, kwargs)
+        value: T = await answer(self.engine, job, operation.policy)
         return value
 
     async def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:

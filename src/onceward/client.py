@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 from .blocks import ClaimBlock
 from .bridge import run
 from .core import inspect as records
-from .decorator import Item, P, T, answer_of, refuse_task
+from .decorator import Item, P, T, refuse_task
 from .errors import ConfigurationError
 from .face import Face, by_text
-from .function import Decorator, Function, SkippingDecorator, do
+from .function import Decorator, Function, SkippingDecorator, answer, do
 from .model.audit import AuditEntry
 from .model.cipher import Cipher
 from .model.duration import Duration, microseconds
@@ -204,7 +204,7 @@ class Once(Face):
 
     def run(self, key: Any, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """fn(*args) once under this key; the value, or the exception that says why there is none."""
-        value: T = answer_of(do(self.engine, self.job(key, fn, args, kwargs)), self.policy)
+        value: T = answer(self.engine, self.job(key, fn, args, kwargs), self.policy)
         return value
 
     def outcome(self, key: Any, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:

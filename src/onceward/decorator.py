@@ -8,11 +8,14 @@ from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
 
 from .core.engine import Engine
+from .core.glance import replayed
+from .core.held import Held
 from .core.job import Job
 from .errors import ConfigurationError
 from .model.key import Key
 from .model.outcome import Executed, Outcome, Replayed, Running
 from .model.policy import Policy
+from .model.record import Done
 from .operation import Operation
 
 P = ParamSpec("P")
@@ -93,6 +96,16 @@ def answer_of(outcome: Outcome[T], policy: Policy) -> T:
         return None  # type: ignore[return-value]  # the overloads of @once say T | None
     value: T = outcome.unwrap()
     return value
+
+
+def value_before(job: Job, seen: tuple[Done, Any], policy: Policy) -> Any:
+    """The same for what was found done. An outcome is made only where there is more to say than the value."""
+    return seen[1] if policy.on_done == "replay" else answer_of(replayed(job, *seen), policy)
+
+
+def value_now(found: Held | Outcome[Any], policy: Policy) -> Any:
+    """The same for what a call came to: of a claim that was run and recorded, its result."""
+    return found.result if isinstance(found, Held) else answer_of(found, policy)
 
 
 def refuse_task(fn: Any) -> None:

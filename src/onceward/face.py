@@ -234,25 +234,26 @@ class Face:
         """A job under a given key. Which function it is belongs to the payload: two never share a result."""
         if type(fn) is not FunctionType:
             fn, args, kwargs = laid_open(fn, args, kwargs)
-        operation = self._operation_of(fn)
+        try:
+            operation = self._operations[fn]
+        except (KeyError, TypeError):  # new, or it cannot be referred to weakly
+            operation = self._operation_of(fn)
         given = key if type(key) is Key else self.key(key)
-        arguments = operation.arguments(args, kwargs)
         if not operation.compares:
+            if args or kwargs or operation.binding.names:  # else there is nothing that could be amiss
+                operation.arguments(args, kwargs)
             return Job(given, self.policy, operation.codec, b"", NO_MARKS, fn, args, kwargs, self._awaits)
-        payload = operation.payload(arguments)
+        payload = operation.payload(operation.arguments(args, kwargs))
         payload[FUNCTION] = label_of(fn)
         marks = parts(payload, given.id)
         return Job(given, self.policy, operation.codec, fingerprint(payload), marks, fn, args, kwargs, self._awaits)
 
     def _operation_of(self, fn: Callable[..., Any]) -> Operation:
         """What is known about a function that was not decorated: found out once, and kept while the function lives."""
-        try:
-            return self._operations[fn]
-        except (KeyError, TypeError):  # new, or it cannot be referred to weakly
-            operation = self.compiled(fn, {"fingerprint": self.policy.fingerprint}, name=COMMON)
-            with contextlib.suppress(TypeError):
-                self._operations[fn] = operation
-            return operation
+        operation = self.compiled(fn, {"fingerprint": self.policy.fingerprint}, name=COMMON)
+        with contextlib.suppress(TypeError):
+            self._operations[fn] = operation
+        return operation
 
     def claim_job(
         self, key: Any, name: str | None, payload: Any, note: dict[str, str], settings: Mapping[str, Any]

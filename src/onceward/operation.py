@@ -20,7 +20,7 @@ from .model.policy import Policy
 from .model.results import ResultType
 from .model.sources import Call, Content, JsonKey, Payload, Source, source_for
 from .model.template import FirstOf, Template
-from .model.weight import is_light
+from .model.weight import are_light
 
 if TYPE_CHECKING:
     from .model.stored_input import InputCodec
@@ -56,6 +56,7 @@ class Operation:
         self.name = name or name_of(fn)
         self.binding = Binding(fn)
         self._of_class = self.binding.receiver == "cls" and _is_in_class(fn)
+        self._is_plain = self.binding.receiver is None  # no method of anything
         self.source = source_for(key)
         self._check_source()
         self._tenant = _tenant_source(tenant)
@@ -102,7 +103,7 @@ class Operation:
         return self._key(self.arguments(args, kwargs))
 
     def job(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Job:
-        arguments = self.arguments(args, kwargs)
+        arguments = self.binding.bind(*args, **kwargs) if self._is_plain else self.arguments(args, kwargs)
         try:
             key = self._key(arguments)
         except MissingKey:
@@ -127,7 +128,7 @@ class Operation:
 
     def is_quick(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         """Whether the job of this call is evidently made in no time: little to hash, and no file to read."""
-        return not isinstance(self.source, Content) and is_light((args, kwargs))
+        return not isinstance(self.source, Content) and are_light(args, kwargs)
 
     def _key(self, arguments: Mapping[str, Any]) -> Key:
         scope = self.scope

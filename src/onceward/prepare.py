@@ -11,7 +11,7 @@ from .core.job import Job
 from .decorator import Guarded
 from .face import Face
 from .model.key import Key
-from .model.weight import is_light
+from .model.weight import are_light, is_light
 from .operation import Operation
 from .ports import World
 
@@ -32,10 +32,16 @@ async def key_of(fn: Guarded[..., Any], args: tuple[Any, ...], kwargs: dict[str,
 
 async def job_under(face: Face, key: Any, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Job:
     """The job of a call under a given key."""
-    held = (fn.args, fn.keywords) if isinstance(fn, functools.partial) else ()
-    if is_quick(key) and is_light((args, kwargs, held)):
+    if is_quick_call(key, fn, args, kwargs):
         return face.job(key, fn, args, kwargs)
     return await face.engine.world.think(face.job, key, fn, args, kwargs)
+
+
+def is_quick_call(key: Any, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the job of this call is evidently made in no time."""
+    if isinstance(fn, functools.partial):
+        args, kwargs = (*args, fn.args), {**kwargs, "": fn.keywords}
+    return is_quick(key) and are_light(args, kwargs)
 
 
 async def given_key(face: Face, key: Any, name: str | None) -> Key:

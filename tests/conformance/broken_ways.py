@@ -42,7 +42,7 @@ class GetThenPut(Hesitant):
         await self.hesitate()
         steps = [transitions.claim(seen[request.id], request, now) for request in requests]
         for record, _ in steps:
-            self._put(record)
+            self._exchange(self._records.get(record.id), record)
         return [Answer(verdict, record, now) for record, verdict in steps]
 
 
@@ -56,7 +56,7 @@ class AnswersAtOnceToAnybody(MemoryStore):
         return super().answer(request)
 
 
-class AnswersAtOnceWithoutItsLock(MemoryStore):
+class AnswersAtOnceInTwoSteps(MemoryStore):
     """Looks and writes in two steps, where one request is answered by itself."""
 
     def answer(self, request: AnyRequest) -> Answer:
@@ -64,7 +64,7 @@ class AnswersAtOnceWithoutItsLock(MemoryStore):
         time.sleep(A_MOMENT)
         record, verdict = transitions.apply(before, request, now)
         if record is not None:
-            self._put(record)
+            self._exchange(self._records.get(record.id), record)
         return Answer(verdict, record, now)
 
 
@@ -78,7 +78,7 @@ class BatchJoinsOnTheKeyAlone(MemoryStore):
         now = self._clock.now()
         steps = [transitions.claim(self._records.get(request.id), request, now) for request in requests]
         for record, _ in steps:
-            self._put(record)
+            self._exchange(self._records.get(record.id), record)
         return [Answer(verdict, record, now) for record, verdict in steps]
 
 
@@ -117,6 +117,7 @@ class PurgesByAnEarlierLife(MemoryStore):
     """Remembers when a key is over, and does not look again whether it came back."""
 
     def _purge(self, limit: int, signed: Signature | None) -> int:
+        self._sort_in()
         gone = {
             id
             for end, _, id in self._ending

@@ -282,7 +282,7 @@ def test_the_kit_catches_answers_without_a_lock(tmp_path: Path) -> None:
     """Only where threads meet: on a loop nothing comes between the two steps."""
 
     class Kit(InMemory):
-        kind = broken_ways.AnswersAtOnceWithoutItsLock
+        kind = broken_ways.AnswersAtOnceInTwoSteps
 
     assert_caught(Kit(), "of_many_who_are_answered_at_once_exactly_one_acquires", "blocking", tmp_path)
 
@@ -304,7 +304,7 @@ def test_every_broken_store_is_shown_to_the_kit_and_every_check_is_shown_a_broke
         if isinstance(kind, type)
     }
     kinds = {kind for kind in stores if issubclass(kind, MemoryStore) and not kind.__subclasses__()}
-    apart = {broken_ways.UnlockedFiles, broken_ways.AnswersAtOnceWithoutItsLock, broken_newest.SpelledRightly}
+    apart = {broken_ways.UnlockedFiles, broken_ways.AnswersAtOnceInTwoSteps, broken_newest.SpelledRightly}
     assert set(CAUGHT_BY) | apart == kinds
     at_once = {"of_many_who_are_answered_at_once_exactly_one_acquires"}
     assert {name for _, name in CASES} | NEED_ANOTHER_FACTORY | at_once == checks

@@ -27,7 +27,7 @@ UNSEEN: dict[type[MemoryStore], str] = {
     broken.ReplaysWrite: "it writes what was there already, and no answer shows that",
     broken.IgnoresNewerVersions: "no request of this version makes a record of a newer one",
     broken_ways.AnswersAtOnceToAnybody: "the load asks by the verbs, never at once",
-    broken_ways.AnswersAtOnceWithoutItsLock: "as above",
+    broken_ways.AnswersAtOnceInTwoSteps: "as above",
     broken_ways.BatchJoinsOnTheKeyAlone: "the load keeps to the port: one request a key a batch",
     broken_ways.AnswersNobody: "the load asks for something in every batch",
     broken_ways.PurgesNothing: "to delete too little is not wrong, only wasteful",

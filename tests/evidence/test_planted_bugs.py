@@ -76,7 +76,7 @@ def test_what_a_history_cannot_show_is_listed_and_everything_else_is_hunted() ->
     others = (broken_counts, broken_trails, broken_newest, broken_windows)  # no part of the load
     apart = {module.__name__ for module in others}
     hunted = {kind for kind in CAUGHT_BY if kind.__module__ not in apart}
-    by_hand = {broken_ways.UnlockedFiles, broken_ways.AnswersAtOnceWithoutItsLock}
+    by_hand = {broken_ways.UnlockedFiles, broken_ways.AnswersAtOnceInTwoSteps}
     assert {*SEEN, *UNSEEN, *IN_FILES} == {*hunted, *by_hand}
 
 

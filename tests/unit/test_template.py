@@ -43,7 +43,8 @@ def test_a_renamed_parameter_keeps_its_keys() -> None:
 
 def test_a_constant_is_its_text_and_a_field_alone_its_value() -> None:
     assert Template("nightly {{run}}")({}) == ("nightly {run}", "nightly {run}")
-    assert Template("{message_id}")({"message_id": "m1"}) == ("m1", "m1")
+    assert Template("{message_id}")({"message_id": "m1"}) == ("m1", "")  # people see the value itself
+    assert Template("{number}")({"number": 5}) == (5, "5")
 
 
 def test_fields_reach_into_mappings_sequences_and_objects() -> None:

@@ -6,7 +6,7 @@ early where the store can; the same question also takes over when that owner fai
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from msgspec.structs import replace
@@ -18,7 +18,7 @@ from onceward.model.outcome import Failed, Mismatch, Outcome, Parked, Running
 from onceward.model.policy import SECOND
 from onceward.model.record import Answer, Release, State, Verdict
 from onceward.model.unstored import why
-from onceward.ports import Notifies
+from onceward.ports import AnyRequest, Notifies
 
 from .engine import Engine
 from .glance import replayed
@@ -35,15 +35,28 @@ LONGEST_PAUSE = 0.5  # a thousand waiters then ask two thousand times a second a
 async def acquire(held: Held) -> Held | Outcome[object]:
     """The claim, or the outcome that stands in its way. The engine is ready."""
     engine = held.engine
+    if engine.answer is not None:
+        refused = acquire_at_once(held, engine.answer)
+        return held if refused is None else await otherwise(held, refused)
     if current() is not None:
         refuse_reentry(engine, held.job)
     since = engine.world.monotonic()
-    if engine.answer is None:
-        answer = await ask(held)
-    else:  # no reply can be lost on the way
-        answer = engine.answer(held.request())
-        held.answered(answer)
+    answer = await ask(held)
     return take(held, since) if answer.verdict is ACQUIRED else await otherwise(held, answer)
+
+
+def acquire_at_once(held: Held, answer_to: Callable[[AnyRequest], Answer]) -> Answer | None:
+    """As `acquire`, where no reply can be lost on the way. None: it is ours; else the answer that says no."""
+    engine = held.engine
+    if current() is not None:
+        refuse_reentry(engine, held.job)
+    since = engine.world.monotonic()
+    answer = answer_to(held.request())
+    held.answered(answer)
+    if answer.verdict is not ACQUIRED:
+        return answer
+    take(held, since)
+    return None
 
 
 async def otherwise(held: Held, answer: Answer) -> Held | Outcome[object]:

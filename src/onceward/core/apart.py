@@ -15,7 +15,7 @@ from onceward.model.outcome import Outcome
 from . import switch
 from .acquire import acquire
 from .engine import Engine
-from .execute import at_a_glance, perform, unprotected, unseen
+from .execute import at_a_glance, execute, perform, unprotected
 from .held import Held, message_of
 from .interrupted import recover
 from .job import NO_KEY, Job
@@ -30,7 +30,7 @@ async def execute_apart(engine: Engine, job: Job, apart: Apart) -> Outcome[Any]:
     if done is not None:
         return done
     if switch.off or job.key is NO_KEY:
-        return await apart(unseen(engine, job))
+        return await apart(execute(engine, job))
     held = Held(engine, job)
     try:
         if not engine.opened:

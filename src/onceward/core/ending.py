@@ -17,21 +17,32 @@ from .held import Held, message_of
 OK = Verdict.OK
 
 
+def record_at_once(held: Held, value: Any) -> Held | Outcome[Any] | None:
+    """The handler returned: record it, where nothing has to wait for that; else None. The claim, if all is well."""
+    held.result = value
+    at_once = held.engine.answer
+    if at_once is None or held.settled is not None or held.joined is not None or held.canceller is not None:
+        return None
+    if value is not None and not is_light(value):
+        return None
+    try:
+        answer = held.complete_at_once(value, at_once)
+    except StoreError as error:
+        return unconfirmed(held, value, error)
+    return held if answer.verdict is OK else recorded(held, value, answer)
+
+
 async def after_value(held: Held, value: Any, *, reason: str = "") -> Outcome[Any]:
     """The handler returned (or was found to have done its work): record it."""
     held.result = value
     if held.job.policy.on_lost == "cancel":
         held.end(None)
     if held.settled is not None:  # the handler completed its claim itself
-        return _executed(held, value)
+        return executed(held)
     if held.joined is not None:
         return await after_commit(held, held.joined, value)
-    at_once = held.engine.answer
     try:
-        if at_once is not None and (value is None or is_light(value)):
-            answer = held.complete_at_once(value, at_once)
-        else:
-            answer = await held.record_result(value)
+        answer = await held.record_result(value)
     except StoreError as error:
         return unconfirmed(held, value, error)
     return recorded(held, value, answer, reason)
@@ -45,7 +56,7 @@ def unconfirmed(held: Held, value: Any, error: StoreError) -> Outcome[Any]:
 def recorded(held: Held, value: Any, answer: Answer, reason: str = "") -> Outcome[Any]:
     """What the store's answer to a completion means."""
     if answer.verdict is OK:
-        return _executed(held, value, reason)
+        return executed(held, reason)
     match answer.verdict:
         case Verdict.CONFLICT:
             return _unknown(held, value, "completed before with another result")
@@ -71,7 +82,7 @@ async def after_commit(held: Held, joined: JoinedStore, value: Any) -> Outcome[A
     except StoreError as error:
         return _unknown(held, value, repr(error))
     if done:
-        return _executed(held, value)
+        return executed(held)
     return await after_error(
         held, ClaimError("complete_in was called, but its transaction was rolled back", key=held.key.text)
     )
@@ -220,13 +231,15 @@ async def park(held: Held, error_type: str, text: str, error: BaseException | No
     )
 
 
-def _executed(held: Held, value: Any, reason: str = "") -> Outcome[Any]:
+def executed(held: Held, reason: str = "") -> Outcome[Any]:
+    """The outcome of a claim whose result is recorded."""
+    record = held.record
     return Executed(
         key=held.key.text,
-        value=value,
+        value=held.result,
         reason=reason or held.job.policy.reasons.executed,
-        attempt=held.record.attempt,
-        token=held.record.token,
+        attempt=record.attempt,
+        token=record.token,
     )
 
 

@@ -23,12 +23,13 @@ from typing import Any
 from onceward.errors import NOT_DOWN, ConfigurationError, StoreError
 from onceward.model.outcome import Executed, Failed, Outcome, Replayed
 from onceward.model.policy import applied, inconclusive, not_applied
+from onceward.model.record import Done
 
 from . import switch
-from .acquire import acquire
-from .ending import after_error, after_value, look, park
+from .acquire import acquire, acquire_at_once, otherwise
+from .ending import after_error, after_value, executed, look, park, record_at_once
 from .engine import Engine
-from .glance import glance
+from .glance import glance, replayed
 from .held import Held, message_of
 from .interrupted import recover
 from .job import NO_KEY, Job
@@ -37,19 +38,31 @@ from .unclaimed import Unclaimed
 
 async def execute(engine: Engine, job: Job) -> Outcome[Any]:
     """Do the job once, or say why it was not done now."""
-    done = at_a_glance(engine, job)
-    return await unseen(engine, job) if done is None else done
+    seen = done_before(engine, job)
+    if seen is not None:
+        return replayed(job, *seen)
+    found = await unseen(engine, job)
+    return executed(found) if isinstance(found, Held) else found
 
 
-def at_a_glance(engine: Engine, job: Job) -> Outcome[Any] | None:
-    """What a look alone can answer. Plain, because most calls of a busy key end here."""
+def done_before(engine: Engine, job: Job) -> tuple[Done, Any] | None:
+    """What a look alone can tell: it is done, with this value. Plain, because most calls of a busy key end here."""
     if switch.off or job.key is NO_KEY or not engine.is_ready():
         return None
     return glance(engine, job)
 
 
-async def unseen(engine: Engine, job: Job) -> Outcome[Any]:
-    """The rest of `execute`, for a job that was not answered at a glance."""
+def at_a_glance(engine: Engine, job: Job) -> Outcome[Any] | None:
+    """The same as an outcome."""
+    seen = done_before(engine, job)
+    return None if seen is None else replayed(job, *seen)
+
+
+async def unseen(engine: Engine, job: Job) -> Held | Outcome[Any]:
+    """The rest of `execute`, for a job that was not answered at a glance.
+
+    The claim itself, if it was run and recorded: who wants no more than its `result` needs no outcome.
+    """
     if switch.off:
         return await disabled(engine, job)
     if job.key is NO_KEY:
@@ -58,21 +71,38 @@ async def unseen(engine: Engine, job: Job) -> Outcome[Any]:
     try:
         if not engine.opened:
             await engine.ready()
-        found = await acquire(held)
-        return await perform(found) if isinstance(found, Held) else found
+        found: Held | Outcome[Any]
+        if engine.answer is None:
+            found = await acquire(held)
+        else:
+            answer = acquire_at_once(held, engine.answer)
+            found = held if answer is None else await otherwise(held, answer)
+        return await performed(held) if found is held else found
     except BaseException as error:
-        await recover(engine, [held], error)
-        if held.granted or not isinstance(error, StoreError) or isinstance(error, NOT_DOWN):
+        reason = await torn(held, error)
+        if reason is None:
             raise
-        if job.policy.on_store_down != "run":
-            raise
-        reason = f"store down: {message_of(error)}"
     return await unprotected(engine, job, reason)
+
+
+async def torn(held: Held, error: BaseException) -> str | None:
+    """Leave no key locked. Why it may run all the same, if that was declared for a store that is down."""
+    await recover(held.engine, [held], error)
+    if held.granted or not isinstance(error, StoreError) or isinstance(error, NOT_DOWN):
+        return None
+    return f"store down: {message_of(error)}" if held.job.policy.on_store_down == "run" else None
 
 
 async def perform(held: Held) -> Outcome[Any]:
     """Run the handler of a claim that we hold, and settle it, whatever happens."""
-    with held:
+    found = await performed(held)
+    return executed(found) if isinstance(found, Held) else found
+
+
+async def performed(held: Held) -> Held | Outcome[Any]:
+    """As `perform`; the claim itself, if its result is recorded."""
+    held.__enter__()  # not by `with`, which costs more than both steps; an interrupt in between is `leave`'s to mend
+    try:
         if held.record.ask_first:
             settled = await ask_first(held)
             if settled is not None:
@@ -87,7 +117,10 @@ async def perform(held: Held) -> Outcome[Any]:
                 value = await awaited(job, value)
         except BaseException as error:  # noqa: BLE001 (whatever was raised, the claim must end)
             return await after_error(held, error)
-        return await after_value(held, value)
+        done = record_at_once(held, value)
+        return await after_value(held, value) if done is None else done
+    finally:
+        held.__exit__()
 
 
 async def awaited(job: Job, value: Any) -> Any:

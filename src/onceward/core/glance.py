@@ -6,7 +6,7 @@ from typing import Any
 
 from onceward.errors import ResultError, StoreError
 from onceward.model.codec import unpacked_size
-from onceward.model.outcome import Outcome, Replayed
+from onceward.model.outcome import Replayed
 from onceward.model.record import Done
 from onceward.model.weight import LIGHT_BYTES
 
@@ -14,8 +14,8 @@ from .engine import Engine
 from .job import Job
 
 
-def glance(engine: Engine, job: Job) -> Outcome[Any] | None:
-    """What a key that is done answers; None if it has to be claimed, or if even a look would block a loop."""
+def glance(engine: Engine, job: Job) -> tuple[Done, Any] | None:
+    """A key that is done, and its value; None if it has to be claimed, or if even a look would block a loop."""
     look = engine.glance
     if look is None:
         return None
@@ -38,10 +38,9 @@ def glance(engine: Engine, job: Job) -> Outcome[Any] | None:
             value = job.codec.decode(data, key.id)
         except ResultError as error:
             raise error.of(key.text) from error.__cause__
-    outcome = replayed(job, done, value)
     if engine.wants("skipped"):
-        engine.emit("skipped", key, done, reason=outcome.reason)
-    return outcome
+        engine.emit("skipped", key, done, reason=job.policy.reasons.done)
+    return done, value
 
 
 def replayed(job: Job, done: Done, value: Any) -> Replayed[Any]:

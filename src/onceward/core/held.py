@@ -76,7 +76,7 @@ class Held(Lease):
     act: Act | None = None  # which part of the work is being done
     patience = math.inf  # until when, on our own clock, a settlement is repeated
     at_end: dict[str, str] = {}  # noqa: RUF012 (never changed in place) what is noted on completion, if not what the job says
-    _canceller: Canceller | None = None
+    canceller: Canceller | None = None  # of work that may still be cancelled, and has to be told when it is over
 
     def __init__(self, engine: Engine, job: Job) -> None:
         self.engine = engine
@@ -88,8 +88,9 @@ class Held(Lease):
 
     def request(self) -> ClaimRequest:
         """The nonce stays empty unless a grant may be ours."""
-        self.nonce = nonce = self.engine.world.nonce()
-        return self.job.request(nonce, self.engine.owner.name)
+        engine, job = self.engine, self.job
+        self.nonce = nonce = engine.world.nonce()
+        return job.request(nonce, engine.owner.name)
 
     def answered(self, answer: Answer) -> None:
         if answer.verdict is ACQUIRED and answer.record is not None:
@@ -164,11 +165,11 @@ class Held(Lease):
             self.cancel_if_lost()
 
     def cancel_if_lost(self) -> None:
-        self._canceller = self.on_lost = self.engine.world.canceller()
+        self.canceller = self.on_lost = self.engine.world.canceller()
 
     def end(self, error: BaseException | None) -> bool:
         """The work is over; True if it was cancelled because the key was lost."""
-        return self._canceller is not None and self._canceller.over(error)
+        return self.canceller is not None and self.canceller.over(error)
 
     # ── verbs ──
 
@@ -205,9 +206,8 @@ class Held(Lease):
         """As `record_result`, where nothing waits. Interrupted: whoever mends it sends the same once more."""
         if self.inherited:
             self.refuse_inherited()
-        completion = self._completion(self.job.codec.encode(value, self.key.id))
         self.settling = True
-        answer = answer_to(completion)
+        answer = answer_to(self._completion(self.job.codec.encode(value, self.key.id)))
         self.settled_as(answer, COMPLETED)
         return answer
 
@@ -230,21 +230,22 @@ class Held(Lease):
         return self._completion(await self.engine.encode(self.job.codec, value, self.key.id))
 
     def _completion(self, encoded: Encoded) -> Complete:
-        policy = self.job.policy
-        note = self.at_end or self.job.at_end
-        if encoded.data is not None and len(encoded.data) > self.engine.largest:
-            encoded = self._beyond_bounds(encoded, len(encoded.data))
-        if encoded.data is None and policy.store_result:
-            self.engine.tell("result_not_stored", self.key, self.record, reason=encoded.reason)
+        job, record, data = self.job, self.record, encoded.data
+        note = self.at_end or job.at_end
+        if data is not None and len(data) > self.engine.largest:
+            encoded = self._beyond_bounds(encoded, len(data))
+            data = None
+        if data is None and job.policy.store_result:
+            self.engine.tell("result_not_stored", self.key, record, reason=encoded.reason)
             note = {**note, **noted(encoded.brief or encoded.reason)}
         return Complete(
-            self.key.id,
-            self.record.token,
-            self.record.nonce,
-            encoded.data,
+            record.id,
+            record.token,
+            record.nonce,
+            data,
             encoded.digest,
-            encoded.data is not None,
-            policy.window.validity(self.record.claimed_at),
+            data is not None,
+            job.policy.window.validity(record.claimed_at),
             note,
         )
 
@@ -354,16 +355,17 @@ class Held(Lease):
         return answer
 
     def settled_as(self, answer: Answer, state: State) -> None:
+        engine = self.engine
         if answer.verdict is OK:
             self.settled = state
             self.record = record = answer.record or self.record
             if state is COMPLETED:
-                if self.engine.wants("completed"):
-                    self.engine.emit("completed", self.key, record)
+                if engine.wants("completed"):
+                    engine.emit("completed", self.key, record)
             else:
                 self._tell(state)
         self.over = True
-        self.engine.keeper.drop(self)
+        engine.keeper.drop(self)
 
     async def _once_more(self, settlement: AnySettlement, state: State) -> None:
         """Interrupted: nobody knows how far the store came, and to the same bytes it gives the same answer."""

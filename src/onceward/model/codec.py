@@ -129,11 +129,11 @@ class Codec:
                 data, digest = self._wrap(self._type.pieces(value), record_id)
             else:
                 plain = self._type.encode(value)
-                if self._cipher is None and len(plain) < self._plain_below:
+                size = len(plain)
+                if size < self._packed_below:  # neither too much nor enough to be compressed, and not to be sealed
                     data = _PLAIN_HEADER + _crc32(plain, _PLAIN_SUM).to_bytes(4, "big") + plain
-                    digest = plain if len(plain) < _DIGEST else _blake2b(plain, digest_size=_DIGEST).digest()
-                else:
-                    data, digest = self._wrap([plain], record_id)
+                    return Encoded(data, plain if size < _DIGEST else _blake2b(plain, digest_size=_DIGEST).digest())
+                data, digest = self._wrap([plain], record_id)
         except Unstorable as error:
             return Encoded(None, _NO_DIGEST, str(error), error.reason)
         except Exception as error:  # as the docstring says; a failing cipher is no reason to store it plain

@@ -56,7 +56,7 @@ class ResultType:
             return self._encode_with_care(value)
         if len(data) > LIGHT:
             return b"".join(self.pieces(value))
-        if _perhaps_needs_care(data) is None or type(value) in LEAVES or is_plain(value):
+        if type(value) in LEAVES or _perhaps_needs_care(data) is None or is_plain(value):
             return data
         return self._encode_with_care(value)
 

@@ -70,7 +70,7 @@ class Template:
         if self._only is not None:
             value = arguments.get(self._only)
             if type(value) is str and value:
-                return value, readable(value)
+                return value, ""  # a text is what people see of it anyway
         pieces: list[object] = [self._literals[0]]
         text, showable = self._literals[0], True
         for field, literal in zip(self._fields, self._literals[1:], strict=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import uuid
+from collections.abc import Mapping
 from typing import Any, Final
 
 from onceward.model.signals import came_by_signal
@@ -28,6 +29,13 @@ def is_light(value: Any) -> bool:
     if kind in _TEXTS:
         return len(value) <= LIGHT_BYTES
     return _are_light([value])
+
+
+def are_light(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a call's arguments are, taken together."""
+    if kwargs or len(args) > 1:
+        return _are_light([args, kwargs])
+    return not args or is_light(args[0])
 
 
 def _are_light(pieces: list[Any]) -> bool:

@@ -56,4 +56,5 @@ def _complain(event: Event, error: Exception) -> None:
 
 def logging_bus() -> Bus:
     """A bus whose default listener is the log."""
-    return Bus(log, logger.isEnabledFor, _complain)
+    known = getattr(logger, "_cache", None)  # emptied whenever a level is set; of a logger turned off, `log` says no
+    return Bus(log, logger.isEnabledFor, _complain, known if isinstance(known, dict) else None)

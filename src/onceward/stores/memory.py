@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import heapq
 import os
+import sys
+import threading
 import weakref
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
 from itertools import count
-from typing import NoReturn
+from typing import Any
 
-from onceward.errors import ConfigurationError, StoreBroken, StoreFull
+from onceward.errors import ConfigurationError, StoreFull
 from onceward.model import transitions
 from onceward.model.audit import AuditEntry, AuditFilter, Signature, entries_of, purge_entry
 from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Seen, State, Verdict
@@ -20,11 +24,16 @@ from .alone import Alone
 from .clock import SteadyClock
 from .memory_counts import MemoryCounts
 from .memory_newest import MemoryNewest
+from .orphaned import Nowhere, Orphaned
 from .trail import Trail
 from .watchers import Watchers
 
 FREE = State.FREE
-VERBS, replays = transitions.VERBS, transitions.replays
+VERBS, CLAIM, SETTLE, replays = transitions.VERBS, transitions.claim, transitions.settle, transitions.replays
+ONE_AT_A_TIME: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
+"""Whether threads take turns. On a Python without that, two steps are never one, and a lock has to make them so."""
+
+Change = Callable[[Record | None, int], tuple[Record | None, Verdict]]
 SWEEP = 2  # records purged by the way a claim: twice what a claim can add, so that the store never only grows
 SLACK = 64  # entries of the past that a small store may keep, so that it does not compact all the time
 
@@ -33,6 +42,10 @@ class MemoryStore(MemoryNewest, MemoryCounts, Watchers):
     """Records in a dict; O(1) a call at any size (O(log n) for what expires). `max_records` bounds it.
 
     A full store raises StoreFull and claims nothing: only keys that answer for nothing any more are evicted.
+
+    A record is never changed: the next one takes its place, if it still stands there. That exchange is one step, which
+    neither a thread nor a signal comes in between, so that calls about keys need no lock. What is more than one step
+    (what has expired, the audit trail) is done alone.
     """
 
     inline = True
@@ -42,7 +55,7 @@ class MemoryStore(MemoryNewest, MemoryCounts, Watchers):
         super().__init_subclass__()
         changed = any(getattr(cls, verb) is not getattr(MemoryStore, verb) for verb in ("claim", "renew", "settle"))
         if changed and cls.answer is MemoryStore.answer:
-            cls.answer = None  # type: ignore[method-assign,assignment]  # as classes say that they lack a method
+            setattr(cls, "answer", None)  # noqa: B010 (as classes say that they lack a method; it has one type all the same)
 
     def __init__(self, *, max_records: int | None = None, clock: Clock | None = None) -> None:
         super().__init__()
@@ -53,9 +66,14 @@ class MemoryStore(MemoryNewest, MemoryCounts, Watchers):
         self._records: dict[bytes, Record] = {}
         self._trail = Trail()
         self._ending: list[tuple[int, int, bytes]] = []
+        self._noted: deque[tuple[int, bytes]] = deque()  # ends that wait to be put there
         self._order = count()
         self._floor = 0  # above every token that was evicted young: claims are never given a time below it
         self._alone = Alone()
+        if not ONE_AT_A_TIME:
+            lock = threading.RLock()
+            self._exchange = partial(_with, lock, self._exchange)  # type: ignore[method-assign]  # the same, locked
+            self._delete = partial(_with, lock, self._delete)  # type: ignore[method-assign]  # the same, locked
         _stores.add(self)
 
     @property
@@ -76,25 +94,26 @@ class MemoryStore(MemoryNewest, MemoryCounts, Watchers):
             return record
         return None
 
-    def answer(self, request: AnyRequest) -> Answer:
-        alone = self._alone
-        with alone.lock:  # as `alone(self._one, request)`, less two steps on every call's way
-            if alone.busy:
-                alone.refuse()
-            alone.busy = True
-            try:
-                answer = self._one(request)
-            finally:
-                alone.busy = False
-        if self._waiting:
-            self.wake((request.id,))
-        return answer
+    def _one(self, request: AnyRequest) -> Answer:
+        verb, id = VERBS[type(request)], request.id
+        while True:
+            now, before = self._now(), self._records.get(id)
+            if verb is CLAIM and (self._noted or self._ending or self._floor):
+                now = self._tidy(now)
+            record, verdict = verb(before, request, now)
+            if record is before or self._exchange(before, record):
+                break
+        if self._waiting and verb is SETTLE:  # not by a claim: those who wait claim, and would wake each other
+            self.wake((id,))
+        return Answer(verdict, record, now)
+
+    answer = _one
 
     async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
-        return self._alone(self._each, requests)
+        return [self._one(request) for request in requests]
 
     async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
-        return self._alone(self._each, renewals)
+        return [self._one(renewal) for renewal in renewals]
 
     async def settle(
         self,
@@ -104,15 +123,15 @@ class MemoryStore(MemoryNewest, MemoryCounts, Watchers):
         signed: Signature | None = None,
     ) -> list[Answer]:
         if signed is None:
-            answers = self._alone(self._each, settlements)
-        else:
-            answers = self._alone(self._apply_signed, signed, settlements)
-        if self._waiting:
-            self.wake(one.id for one in settlements)
+            return [self._one(settlement) for settlement in settlements]
+        answers = self._alone(self._settle_signed, signed, settlements)
+        self.wake(one.id for one in settlements)
         return answers
 
     async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
-        return self._alone(self._read, ids)
+        now = self._now()
+        found = [self._records.get(id) for id in ids]
+        return [Answer(Verdict.ABSENT if record is None else Verdict.OK, record, now) for record in found]
 
     async def forget(
         self,
@@ -144,37 +163,9 @@ class MemoryStore(MemoryNewest, MemoryCounts, Watchers):
 
     # ── the same, alone ──
 
-    def _each(self, requests: Sequence[AnyRequest]) -> list[Answer]:
-        return [self._one(request) for request in requests]
-
-    def _one(self, request: AnyRequest) -> Answer:
-        now = self._now()
-        before = self._records.get(request.id)
-        if (self._ending or self._max is not None) and type(request) is ClaimRequest:
-            now = self._tidy(before, now)
-        record, verdict = VERBS[type(request)](before, request, now)
-        if record is not None and record is not before:
-            self._put(record)
-        return Answer(verdict, record, now)
-
-    def _tidy(self, before: Record | None, now: int) -> int:
-        """By the way of a claim: let go of what is over, make room for a new key. The time that the claim is given."""
-        now = max(now, self._floor)
-        self._sweep(now, SWEEP)
-        if before is None and self._max is not None and len(self._records) >= self._max:
-            self._make_room(now)
-        return now
-
-    def _read(self, ids: Sequence[bytes]) -> list[Answer]:
-        now = self._clock.now()
-        found = [self._records.get(id) for id in ids]
-        return [Answer(Verdict.ABSENT if record is None else Verdict.OK, record, now) for record in found]
-
-    def _apply_signed(self, signed: Signature, settlements: Sequence[AnySettlement]) -> list[Answer]:
-        before = {one.id: self._records.get(one.id) for one in settlements}
-        answers = self._each(settlements)
-        self._trail.add(entries_of(signed, before.get, answers))
-        return answers
+    def _settle_signed(self, signed: Signature, settlements: Sequence[AnySettlement]) -> list[Answer]:
+        steps = {one.id: self._step(one.id, partial(_settle, one)) for one in settlements}
+        return self._told(steps, signed)
 
     def _forget(
         self,
@@ -183,84 +174,140 @@ class MemoryStore(MemoryNewest, MemoryCounts, Watchers):
         seen: Mapping[bytes, Seen],
         signed: Signature | None,
     ) -> list[Answer]:
-        now = self._clock.now()
-        before = {id: self._records.get(id) for id in ids}
-        answers = []
-        for id in ids:
-            record, verdict = transitions.forget(self._records.get(id), now, force=force, seen=seen.get(id))
-            if record is not None and record is not before[id]:
-                self._put(record)
-            answers.append(Answer(verdict, record, now))
+        freed = partial(transitions.forget, force=force)
+        steps = {id: self._step(id, partial(freed, seen=seen.get(id))) for id in ids}
+        return self._told(steps, signed)
+
+    def _step(self, id: bytes, change: Change) -> tuple[Record | None, Answer]:
+        """Apply it; also what was there before."""
+        while True:
+            now, before = self._clock.now(), self._records.get(id)
+            record, verdict = change(before, now)
+            if record is before or (record is not None and self._exchange(before, record)):
+                return before, Answer(verdict, record, now)
+
+    def _told(self, steps: Mapping[bytes, tuple[Record | None, Answer]], signed: Signature | None) -> list[Answer]:
+        """The answers; what was changed by hand enters the trail."""
+        answers = [answer for _, answer in steps.values()]
         if signed is not None:
-            self._trail.add(entries_of(signed, before.get, answers))
+            self._trail.add(entries_of(signed, lambda id: steps[id][0], answers))
         return answers
 
     def _scan(self, wanted: Filter, cursor: bytes | None, limit: int) -> Page:
         now = self._clock.now()
-        ids = sorted(id for id in self._records if cursor is None or id > cursor)
-        found = [self._records[id] for id in ids if _matches(self._records[id], wanted)][: limit + 1]
+        records = self._records.copy()
+        ids = sorted(id for id in records if cursor is None or id > cursor)
+        found = [records[id] for id in ids if _matches(records[id], wanted)][: limit + 1]
         return Page(found[:limit], found[limit - 1].id if len(found) > limit else None, now)
 
     def _first(self, wanted: Filter, order: Order, limit: int) -> Page:
-        found = (record for record in self._records.values() if _matches(record, wanted))
+        found = (record for record in tuple(self._records.values()) if _matches(record, wanted))
         return Page(heapq.nsmallest(limit, found, key=PLACES[order]), None, self._clock.now())
 
     def _audit(self, wanted: AuditFilter, limit: int) -> list[AuditEntry]:
         return self._trail.find(wanted, limit, self._clock.now())
 
     def _counts(self) -> dict[tuple[str, State], int]:
-        return dict(Counter((record.scope, record.state) for record in self._records.values()))
+        return dict(Counter((record.scope, record.state) for record in tuple(self._records.values())))
 
     def _purge(self, limit: int, signed: Signature | None) -> int:
         now = self._clock.now()
-        ids = [id for id, record in self._records.items() if transitions.purgeable(record, now)][:limit]
-        for id in ids:
-            del self._records[id]
+        over = [record for record in tuple(self._records.values()) if transitions.purgeable(record, now)][:limit]
+        gone = sum(map(self._delete, over))
         self._trail.purge(now)
-        if signed is not None and ids:
-            self._trail.add([purge_entry(signed, len(ids), now)])
-        return len(ids)
+        if signed is not None and gone:
+            self._trail.add([purge_entry(signed, gone, now)])
+        return gone
 
-    def _put(self, record: Record) -> None:
-        self._records[record.id] = record
-        end = _end_of(record)
+    # ── one step each ──
+
+    def _exchange(self, before: Record | None, after: Record) -> bool:
+        """Put a record in the place of another; False if that is not there any more: look again."""
+        end = after.updated_at if after.state is FREE else after.valid_until  # as `_end_of`
         if end is not None:
-            self._note_end(end, record.id)
+            self._noted.append((end, after.id))  # first: one too many does no harm
+        if before is None:
+            if self._max is not None:
+                return self._alone(self._add, after, self._max)
+            return self._records.setdefault(after.id, after) is after
+        records, id = self._records, after.id
+        try:
+            if records[id] is before:  # no call between the look and the change: nobody gets a turn
+                records[id] = after
+                return True
+        except KeyError:
+            pass  # purged
+        return False
 
-    def _note_end(self, end: int, id: bytes) -> None:
-        heapq.heappush(self._ending, (end, next(self._order), id))
+    def _delete(self, record: Record) -> bool:
+        records, id = self._records, record.id
+        try:
+            if records[id] is record:  # as above
+                del records[id]
+                return True
+        except KeyError:
+            pass  # purged by somebody else
+        return False
+
+    # ── making room ──
+
+    def _add(self, record: Record, most: int) -> bool:
+        """A new key, where only so many may be."""
+        if record.id in self._records or record.token < self._floor:
+            return False
+        if len(self._records) >= most:
+            self._make_room(record.claimed_at)
+        self._records[record.id] = record
+        return True
+
+    def _tidy(self, now: int) -> int:
+        """By the way of a claim: let go of what is over. The time that the claim is given."""
+        now = max(now, self._floor)
+        over, noted, ending = now - transitions.CLOCK_MARGIN, self._noted, self._ending
+        if len(noted) > SLACK or (noted and noted[0][0] <= over) or (ending and ending[0][0] <= over):
+            self._alone(self._sweep, now, SWEEP)
+        return now
+
+    def _sort_in(self) -> None:
+        """What ends first comes first. A key that is tried again and again leaves an entry behind each time."""
+        while self._noted:
+            end, id = self._noted.popleft()
+            heapq.heappush(self._ending, (end, next(self._order), id))
         if len(self._ending) > 2 * len(self._records) + SLACK:
             self._compact()
 
     def after_fork_in_child(self) -> None:
         """A copy that nobody else sees protects nothing."""
         self._alone = Orphaned()
-        self._records = {}
+        self._records = Nowhere()
         self._standings = {}
         self._marks = {}
         self._sheets = {}
 
     def _compact(self) -> None:
-        """One entry a record: a key that is tried again and again leaves an entry behind each time."""
-        ends = ((_end_of(record), record.id) for record in self._records.values())
+        """One entry a record."""
+        ends = ((_end_of(record), record.id) for record in tuple(self._records.values()))
         self._ending = [(end, next(self._order), id) for end, id in ends if end is not None]
         heapq.heapify(self._ending)
 
     def _sweep(self, now: int, most: int) -> None:
+        self._sort_in()
         for _ in range(most):
             if not self._ending or self._ending[0][0] > now - transitions.CLOCK_MARGIN:
                 return
             id = heapq.heappop(self._ending)[2]
             record = self._records.get(id)
             if record is not None and transitions.purgeable(record, now):
-                del self._records[id]
+                self._delete(record)
 
     def _make_room(self, now: int) -> None:
+        self._sort_in()
         while self._ending and self._ending[0][0] <= now:
             id = heapq.heappop(self._ending)[2]
             record = self._records.get(id)
-            if record is not None and transitions.row_of(record, now) in transitions.STARTS_AFRESH:
-                del self._records[id]
+            if record is None or transitions.row_of(record, now) not in transitions.STARTS_AFRESH:
+                continue
+            if self._delete(record):
                 self._floor = max(self._floor, record.token + 1)
                 return
         raise StoreFull(
@@ -269,25 +316,18 @@ class MemoryStore(MemoryNewest, MemoryCounts, Watchers):
         )
 
 
+def _with(lock: AbstractContextManager[Any], step: Callable[..., bool], *records: Record | None) -> bool:
+    with lock:
+        return step(*records)
+
+
+def _settle(settlement: AnySettlement, record: Record | None, now: int) -> tuple[Record | None, Verdict]:
+    return transitions.settle(record, settlement, now)
+
+
 def _end_of(record: Record) -> int | None:
     """From when on the record answers for nothing; None if nobody knows yet."""
     return record.updated_at if record.state is State.FREE else record.valid_until
-
-
-class Orphaned(Alone):
-    """In the child of a fork: runs nothing."""
-
-    __slots__ = ()
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.busy = True  # with something that will never end
-
-    def refuse(self) -> NoReturn:
-        raise StoreBroken(
-            "this MemoryStore belongs to the process that made it; after a fork it would protect nothing",
-            hint="open a store in the child, or use one that processes share (sqlite:///…)",
-        )
 
 
 _stores: weakref.WeakSet[MemoryStore] = weakref.WeakSet()

@@ -96,7 +96,7 @@ class EventLoop:
     def jitter(self) -> float:
         return random.random()  # noqa: S311 (spreads waits, guards nothing)
 
-    nonce = nonce
+    nonce = staticmethod(nonce)
 
     def canceller(self) -> TaskCanceller:
         return TaskCanceller()

@@ -56,7 +56,7 @@ class Threads:
 
         return random.random()  # noqa: S311 (spreads waits, guards nothing)
 
-    nonce = nonce
+    nonce = staticmethod(nonce)
 
     def canceller(self) -> None:
         """A thread cannot be cancelled; it asks `claim.check()`."""
