@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Concatenate, Protocol, overload
 
 from .bridge import run
 from .core import inspect as records
-from .core import switch
-from .core.acquire import acquire_at_once, otherwise
-from .core.ending import after_error, after_value, executed, record_at_once
+from .core.ending import executed
 from .core.engine import Engine
-from .core.execute import awaited, done_before, performed, torn, unprotected, unseen
+from .core.execute import done_before, unseen
 from .core.glance import replayed
 from .core.held import Held
-from .core.job import NO_KEY, Job
+from .core.job import Job
 from .decorator import Guarded, P, Rest, T, value_before, value_now
 from .model.outcome import Outcome
 from .model.policy import Finding, Policy, applied
@@ -30,57 +27,14 @@ def do(engine: Engine, job: Job) -> Outcome[Any]:
     seen = done_before(engine, job)
     if seen is not None:
         return replayed(job, *seen)
-    found = undone(engine, job)
+    found = run(unseen(engine, job))
     return executed(found) if isinstance(found, Held) else found
 
 
 def answer(engine: Engine, job: Job, policy: Policy) -> Any:
     """What the plain call returns or raises."""
     seen = done_before(engine, job)
-    return value_now(undone(engine, job), policy) if seen is None else value_before(job, seen, policy)
-
-
-def undone(engine: Engine, job: Job) -> Held | Outcome[Any]:
-    """`unseen`, driven by the bridge.
-
-    Where the store answers at once, that begins only where something has to wait: a coroutine there and back is a
-    tenth of what a call in memory costs.
-    """
-    answer_to = engine.answer
-    if answer_to is None or switch.off or job.key is NO_KEY or not engine.opened:
-        return run(unseen(engine, job))
-    held = Held(engine, job)
-    try:
-        refused = acquire_at_once(held, answer_to)
-        if refused is not None:
-            found = run(otherwise(held, refused))
-            return run(performed(held)) if found is held else found
-        return straight(held)
-    except BaseException as error:
-        reason = run(torn(held, error))
-        if reason is None:
-            raise
-    return run(unprotected(engine, job, reason))
-
-
-def straight(held: Held) -> Held | Outcome[Any]:
-    """`performed` for work that is called and recorded, as most is."""
-    job = held.job
-    if held.record.ask_first or job.policy.on_lost == "cancel":  # there is more to do
-        return run(performed(held))
-    held.__enter__()
-    try:
-        held.begun = True
-        try:
-            value = job.call(*job.args, **job.kwargs)
-            if type(value) is CoroutineType:
-                value = run(awaited(job, value))
-        except BaseException as error:  # noqa: BLE001 (whatever was raised, the claim must end)
-            return run(after_error(held, error))
-        done = record_at_once(held, value)
-        return run(after_value(held, value)) if done is None else done
-    finally:
-        held.__exit__()
+    return value_now(run(unseen(engine, job)), policy) if seen is None else value_before(job, seen, policy)
 
 
 class Function(Guarded[P, T]):

@@ -91,8 +91,7 @@ class Totals:
 
     def emitter(self, bus: Bus, emit: Emit) -> Emit:
         """Counts each event, and makes it only if anybody listens. All in one call, since every event comes by."""
-        cells, add, counts, levels = self.cells, self.add, bus.counts, NUMBERS
-        known, loud = bus.known, bus.loud
+        cells, add, counts, loud, levels = self.cells, self.add, bus.counts, bus.loud, NUMBERS
 
         def counted(
             name: str, key: Key, record: Record | Done | None = None, *, reason: str = "", error: str = ""
@@ -105,8 +104,7 @@ class Totals:
             except KeyError:
                 add(key.scope.text, cell)
             counts[name] += 1
-            level = levels[name]
-            if bus.listeners or (known[level] if level in known else loud(level)):
+            if loud(levels[name]) or bus.listeners:
                 emit(name, key, record, reason=reason, error=error)
 
         return counted

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 
@@ -100,23 +100,16 @@ class Emit(Protocol):
 class Bus:
     """Carries events to the listeners. `loud(level)` tells whether the default listener (logging) wants it.
 
-    `known`: what it has found out, as long as that holds.
-
     `counts` has every event by its name, heard or not. `totals` has them by scope too, for those who count them.
     """
 
     totals: Totals | None = None
 
     def __init__(
-        self,
-        default: Listener,
-        loud: Callable[[int], bool],
-        complain: Callable[[Event, Exception], None],
-        known: Mapping[int, bool] | None = None,
+        self, default: Listener, loud: Callable[[int], bool], complain: Callable[[Event, Exception], None]
     ) -> None:
         self._default = default
         self.loud = loud
-        self.known = {} if known is None else known
         self._complain = complain
         self.listeners: tuple[Listener, ...] = ()
         self.counts: dict[str, int] = dict.fromkeys(LEVELS, 0)
@@ -133,11 +126,7 @@ class Bus:
     def wants(self, name: str, times: int = 1) -> bool:
         """Count the event; tells whether anybody listens, so that it has to be made."""
         self.counts[name] += times
-        level = NUMBERS[name]
-        try:
-            return self.known[level] or bool(self.listeners)
-        except KeyError:
-            return self.loud(level) or bool(self.listeners)
+        return self.loud(NUMBERS[name]) or bool(self.listeners)
 
     def count(self, name: str, scope: str, times: int = 1) -> None:
         """By its scope, if anybody counts: for what is told past the engine."""

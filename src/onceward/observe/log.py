@@ -56,5 +56,4 @@ def _complain(event: Event, error: Exception) -> None:
 
 def logging_bus() -> Bus:
     """A bus whose default listener is the log."""
-    known = getattr(logger, "_cache", None)  # emptied whenever a level is set; of a logger turned off, `log` says no
-    return Bus(log, logger.isEnabledFor, _complain, known if isinstance(known, dict) else None)
+    return Bus(log, logger.isEnabledFor, _complain)
