@@ -5,7 +5,10 @@ from __future__ import annotations
 import functools
 import linecache
 import sys
+import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 from typing import Any
 
@@ -53,7 +56,9 @@ def between(step: int, call: Callable[[], Answer], other: Callable[[], Any]) -> 
         if frame.f_code.co_filename != memory.__file__:
             return None
         place = linecache.getline(frame.f_code.co_filename, frame.f_lineno - 1)
-        steps += event == "line" and "nobody gets a turn" not in place  # a look and a change: two lines, but one step
+        steps += (
+            event == "line" and "no handler of a signal" not in place
+        )  # two lines, but one step
         if steps == step:
             sys.settrace(None)
             other()
@@ -109,11 +114,29 @@ def test_whenever_somebody_forgets_the_key_in_between_a_completion_counts_or_is_
     assert seen == {Verdict.OK, Verdict.LOST}
 
 
-def test_where_threads_take_no_turns_a_lock_makes_one_step_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "ONE_AT_A_TIME", False)
-    once = Once(MemoryStore(max_records=2), window="1ms")
-    for number in range(5):
-        assert once.run(number, int) == 0
-        once.forget(number)
-    assert once.outcome("k", int).executed
-    assert len(once.store._records) <= 2  # type: ignore[attr-defined]  # a MemoryStore
+@pytest.mark.mission("A1")
+def test_two_threads_that_a_debugger_stops_at_every_line_do_not_both_get_a_key() -> None:
+    """Whoever is traced gives others a turn between any two lines, also between the look and the change."""
+
+    def slowly(frame: FrameType, event: str, _argument: object) -> Any:
+        if frame.f_code.co_filename != memory.__file__:
+            return None
+        if event == "line":
+            time.sleep(0.001)
+        return slowly
+
+    def traced(store: MemoryStore, line: threading.Barrier, nonce: bytes) -> Verdict:
+        line.wait(20)
+        sys.settrace(slowly)
+        try:
+            return store.answer(claim_of(nonce)).verdict
+        finally:
+            sys.settrace(None)
+
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(5):
+            store, line = MemoryStore(), threading.Barrier(2)
+            store.answer(claim_of(b"before"))
+            run(store.forget([b"k"], force=True, timeout=1))  # so that there is a record to be replaced
+            verdicts = list(pool.map(functools.partial(traced, store, line), (b"a", b"b")))
+            assert sorted(verdicts) == [Verdict.ACQUIRED, Verdict.RUNNING]

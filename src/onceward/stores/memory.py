@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import heapq
 import os
-import sys
 import threading
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from itertools import count
-from typing import Any
 
 from onceward.errors import ConfigurationError, StoreFull
 from onceward.model import transitions
@@ -30,9 +27,6 @@ from .watchers import Watchers
 
 FREE = State.FREE
 VERBS, CLAIM, SETTLE, replays = transitions.VERBS, transitions.claim, transitions.settle, transitions.replays
-ONE_AT_A_TIME: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
-"""Whether threads take turns. On a Python without that, two steps are never one, and a lock has to make them so."""
-
 Change = Callable[[Record | None, int], tuple[Record | None, Verdict]]
 SWEEP = 2  # records purged by the way a claim: twice what a claim can add, so that the store never only grows
 SLACK = 64  # entries of the past that a small store may keep, so that it does not compact all the time
@@ -43,9 +37,9 @@ class MemoryStore(MemoryNewest, MemoryCounts, Watchers):
 
     A full store raises StoreFull and claims nothing: only keys that answer for nothing any more are evicted.
 
-    A record is never changed: the next one takes its place, if it still stands there. That exchange is one step, which
-    neither a thread nor a signal comes in between, so that calls about keys need no lock. What is more than one step
-    (what has expired, the audit trail) is done alone.
+    A record is never changed: the next one takes its place, if it still stands there. Only that exchange is locked, for
+    a step in which no call is made, so that no signal handler comes in between. What is more than one step (what has
+    expired, the audit trail) is done alone.
     """
 
     inline = True
@@ -70,10 +64,9 @@ class MemoryStore(MemoryNewest, MemoryCounts, Watchers):
         self._order = count()
         self._floor = 0  # above every token that was evicted young: claims are never given a time below it
         self._alone = Alone()
-        if not ONE_AT_A_TIME:
-            lock = threading.RLock()
-            self._exchange = partial(_with, lock, self._exchange)  # type: ignore[method-assign]  # the same, locked
-            self._delete = partial(_with, lock, self._delete)  # type: ignore[method-assign]  # the same, locked
+        self._turn = (
+            threading.RLock()
+        )  # not a Lock: what a signal handler asks must not wait for its own thread
         _stores.add(self)
 
     @property
@@ -231,22 +224,24 @@ class MemoryStore(MemoryNewest, MemoryCounts, Watchers):
                 return self._alone(self._add, after, self._max)
             return self._records.setdefault(after.id, after) is after
         records, id = self._records, after.id
-        try:
-            if records[id] is before:  # no call between the look and the change: nobody gets a turn
-                records[id] = after
-                return True
-        except KeyError:
-            pass  # purged
+        with self._turn:
+            try:
+                if records[id] is before:  # no call between the look and the change: no handler of a signal gets a turn
+                    records[id] = after
+                    return True
+            except KeyError:
+                pass  # purged
         return False
 
     def _delete(self, record: Record) -> bool:
         records, id = self._records, record.id
-        try:
-            if records[id] is record:  # as above
-                del records[id]
-                return True
-        except KeyError:
-            pass  # purged by somebody else
+        with self._turn:
+            try:
+                if records[id] is record:  # as above
+                    del records[id]
+                    return True
+            except KeyError:
+                pass  # purged by somebody else
         return False
 
     # ── making room ──
@@ -314,11 +309,6 @@ class MemoryStore(MemoryNewest, MemoryCounts, Watchers):
             f"the memory store holds {self._max} records, and each still answers for its key",
             hint="raise max_records, shorten the windows, or use a store on disk",
         )
-
-
-def _with(lock: AbstractContextManager[Any], step: Callable[..., bool], *records: Record | None) -> bool:
-    with lock:
-        return step(*records)
 
 
 def _settle(settlement: AnySettlement, record: Record | None, now: int) -> tuple[Record | None, Verdict]:
