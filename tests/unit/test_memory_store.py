@@ -56,9 +56,7 @@ def between(step: int, call: Callable[[], Answer], other: Callable[[], Any]) -> 
         if frame.f_code.co_filename != memory.__file__:
             return None
         place = linecache.getline(frame.f_code.co_filename, frame.f_lineno - 1)
-        steps += (
-            event == "line" and "no handler of a signal" not in place
-        )  # two lines, but one step
+        steps += event == "line" and "no handler of a signal" not in place  # two lines, but one step
         if steps == step:
             sys.settrace(None)
             other()

@@ -64,9 +64,7 @@ class MemoryStore(MemoryNewest, MemoryCounts, Watchers):
         self._order = count()
         self._floor = 0  # above every token that was evicted young: claims are never given a time below it
         self._alone = Alone()
-        self._turn = (
-            threading.RLock()
-        )  # not a Lock: what a signal handler asks must not wait for its own thread
+        self._turn = threading.RLock()  # not a Lock: what a signal handler asks must not wait for its own thread
         _stores.add(self)
 
     @property
