@@ -61,7 +61,11 @@ KINDS = {
     "celery": Kind("celery", [["celery", "-A", WORKER, "worker", "--concurrency", "2"]], celery_is_idle),
     "dramatiq": Kind("dramatiq", [["dramatiq", WORKER, "--processes", "1", "--threads", "2"]], dramatiq_is_idle),
     "rq": Kind("rq", [RQ, RQ], rq_is_idle),
-    "taskiq": Kind("taskiq_redis", [["taskiq", "worker", f"{WORKER}:broker", "--workers", "1"]], taskiq_is_idle),
+    "taskiq": Kind(
+        "taskiq_redis",
+        [["taskiq", "worker", f"{WORKER}:broker", "--workers", "1", "--max-async-tasks", "2"]],
+        taskiq_is_idle,
+    ),
 }
 
 
