@@ -45,13 +45,14 @@ class Altered(MemoryStore):
         verbs: dict[type, Callable[[Record | None, Any, int], Applied]]
         verbs = {ClaimRequest: self.on_claim, Renewal: self.on_renew}
         change = verbs.get(type(request), self.on_settle)
-        while True:
+        with self._turn:  # in one step: what is wrong with it is what was altered, and nothing else
             now, before = self._clock.now(), self._records.get(request.id)
             record, verdict = change(before, request, now)
             if record is None:
                 self._records.pop(request.id, None)
-            if record is None or record is before or self._exchange(before, record):
-                return Answer(verdict, record, now)
+            elif record is not before:
+                self._exchange(before, record)
+            return Answer(verdict, record, now)
 
     def answer(self, request: Any) -> Answer:
         return self._one(request)

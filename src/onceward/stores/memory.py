@@ -86,13 +86,13 @@ class MemoryStore(MemoryNewest, MemoryCounts, Watchers):
         return None
 
     def _one(self, request: AnyRequest) -> Answer:
-        verb, id = VERBS[type(request)], request.id
+        verb, id, get = VERBS[type(request)], request.id, self._records.get
         while True:
-            now, before = self._now(), self._records.get(id)
+            before, now = get(id), self._now()  # in this order: what still stands there afterwards stood there at `now`
             if verb is CLAIM and (self._noted or self._ending or self._floor):
                 now = self._tidy(now)
             record, verdict = verb(before, request, now)
-            if record is before or self._exchange(before, record):
+            if get(id) is before if record is before else self._exchange(before, record):
                 break
         if self._waiting and verb is SETTLE:  # not by a claim: those who wait claim, and would wake each other
             self.wake((id,))
@@ -120,8 +120,11 @@ class MemoryStore(MemoryNewest, MemoryCounts, Watchers):
         return answers
 
     async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
-        now = self._now()
-        found = [self._records.get(id) for id in ids]
+        get = self._records.get
+        while True:
+            found, now = list(map(get, ids)), self._now()  # as in `_one`
+            if all(get(id) is record for id, record in zip(ids, found, strict=True)):
+                break
         return [Answer(Verdict.ABSENT if record is None else Verdict.OK, record, now) for record in found]
 
     async def forget(
@@ -172,9 +175,13 @@ class MemoryStore(MemoryNewest, MemoryCounts, Watchers):
     def _step(self, id: bytes, change: Change) -> tuple[Record | None, Answer]:
         """Apply it; also what was there before."""
         while True:
-            now, before = self._clock.now(), self._records.get(id)
+            before, now = self._records.get(id), self._clock.now()  # as in `_one`
             record, verdict = change(before, now)
-            if record is before or (record is not None and self._exchange(before, record)):
+            if record is None or record is before:
+                still = self._records.get(id) is before
+            else:
+                still = self._exchange(before, record)
+            if still:
                 return before, Answer(verdict, record, now)
 
     def _told(self, steps: Mapping[bytes, tuple[Record | None, Answer]], signed: Signature | None) -> list[Answer]:
