@@ -16,8 +16,9 @@ import pytest
 
 from onceward import MemoryStore, Once
 from onceward.bridge import run
-from onceward.model.record import Answer, ClaimRequest, Complete, State, Verdict
+from onceward.model.record import Answer, ClaimRequest, Complete, Renewal, State, Verdict
 from onceward.stores import memory
+from onceward.testing import FakeClock
 
 LEASE = 60_000_000
 
@@ -110,6 +111,37 @@ def test_whenever_somebody_forgets_the_key_in_between_a_completion_counts_or_is_
         assert record.state is State.FREE, step
         seen.add(answer.verdict)
     assert seen == {Verdict.OK, Verdict.LOST}
+
+
+class Overtaken(FakeClock):
+    """Somebody else gets a turn as soon as the time was told, once."""
+
+    meanwhile: Callable[[], object] | None = None
+
+    def now(self) -> int:
+        told, meanwhile = super().now(), self.meanwhile
+        self.meanwhile = None
+        if meanwhile is not None:
+            meanwhile()
+        return told
+
+
+@pytest.mark.parametrize("asks", ["claim", "read"])
+def test_no_answer_is_older_than_the_record_that_it_shows(asks: str) -> None:
+    clock = Overtaken()
+    store = MemoryStore(clock=clock)
+    granted = store.answer(claim_of(b"a")).record
+    assert granted is not None
+
+    def renew_later() -> None:
+        clock.advance("1s")
+        store.answer(Renewal(granted.id, granted.token, granted.nonce, LEASE))
+
+    clock.meanwhile = renew_later
+    answer = store.answer(claim_of(b"b")) if asks == "claim" else run(store.read([b"k"], timeout=1))[0]
+    assert answer.record is not None
+    assert answer.record.updated_at > granted.updated_at
+    assert answer.now >= answer.record.updated_at
 
 
 @pytest.mark.mission("A1")
