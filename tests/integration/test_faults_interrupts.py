@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import gc
 import warnings
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Generator
 from typing import Any
 
 import pytest
@@ -24,23 +23,9 @@ from onceward import (
 from onceward.ports import Store
 from tests.faces import Face, Place
 from tests.faulty import FaultyStore, Wire
+from tests.integration.processes import INTERRUPTS, store, work
 
-INTERRUPTS = [KeyboardInterrupt, SystemExit, GeneratorExit]
-
-
-def work() -> str:
-    return "done"
-
-
-def elsewhere(call: Callable[[], Any]) -> Any:
-    """As another caller would: not inside the claim that is held here."""
-    return contextvars.Context().run(call)
-
-
-@pytest.fixture
-def store(place: Place) -> Store:
-    return place.open()
-
+__all__ = ["store"]  # a fixture, told here so that pytest finds it
 
 # ── F27: interrupts ──
 

@@ -18,22 +18,13 @@ from onceward.errors import StoreBroken, StoreError, StoreFull, StoreUnavailable
 from onceward.model.record import Answer, Complete, Record, Verdict
 from onceward.stores.sqlite import SQLiteStore, faults, link
 from onceward.worlds.threads import Threads
+from tests.integration.sqlite_joining import path, store
 from tests.integration.sqlite_workers import claim, ident, opened, request
 from tests.integration.test_sqlite_processes import ask
 
+__all__ = ["path", "store"]  # fixtures, told here so that pytest finds them
+
 pytestmark = pytest.mark.fault("F60")
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "once.db"
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[SQLiteStore]:
-    opened_here = opened(str(path))
-    yield opened_here
-    run(opened_here.close())
 
 
 def complete(store: SQLiteStore, mine: Record, result: bytes) -> Answer:
