@@ -48,8 +48,10 @@ TWO = {"statement_id": "s2"}
 Query = Callable[[str], list[tuple[Any, ...]]]
 
 
-@pytest.fixture(params=["duckdb", "sqlite", "postgres"])
+@pytest.fixture(params=["duckdb", "duckdb without an index", "sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "duckdb without an index":
+        return f"duckdb:///{tmp_path}/house.duckdb?primary_key=no"
     if request.param != "postgres":
         return f"{request.param}:///{tmp_path}/house.{request.param}"
     server: Postgres = request.getfixturevalue("postgres")
@@ -336,7 +338,7 @@ def die(*args):
     os.kill(os.getpid(), signal.SIGKILL)
 
 if sys.argv[2] == "before the commit":
-    duck._DuckMerging.record = sqlite._SQLiteMerging.record = die
+    duck.DuckMerging.record = sqlite._SQLiteMerging.record = die
 loaded = house.load("1", USERS, [{"user_id": f"u{n}"} for n in range(100)])
 if sys.argv[2] == "after the commit":
     die()
