@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from examples.learning.consumer import consumer
-from examples.learning.memory import Memory
+from examples.learning.memory import QUARTERS, Memory
 from examples.learning.place import opened
 from onceward.imports.progress import Progress, bar
 from onceward.queues.redis_streams import RedisStreamQueue
@@ -125,7 +125,7 @@ async def _drain(folder: Path, source: Source, tell: Callable[[str], None], clie
             if left is not None:
                 done = size - left
                 begun = done if begun is None else begun
-                memory.look(min(4 * done // size, 3))
+                memory.look(min(QUARTERS * done // size, QUARTERS - 1))
                 seconds = time.monotonic() - started
                 tell(bar(Progress(source.stream, done, done, size, seconds, done - begun, begun)))
             if left == 0:

@@ -6,8 +6,10 @@ import os
 import resource
 import statistics
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
+QUARTERS = 4
 MIB = 1024 * 1024
 RESIDENT = Path("/proc/self/statm")
 
@@ -25,11 +27,19 @@ class Memory:
 
     def peaks(self) -> list[int]:
         """MiB, the most so far at the end of each quarter."""
-        return [self._peaks[quarter] // MIB for quarter in sorted(self._peaks)]
+        return _by_quarters(self._peaks)
 
     def middles(self) -> list[int]:
         """MiB, in the middle one of each quarter's looks."""
-        return [round(statistics.median(self._resident[quarter]) / MIB) for quarter in sorted(self._resident)]
+        return _by_quarters({quarter: statistics.median(looks) for quarter, looks in self._resident.items()})
+
+
+def _by_quarters(found: Mapping[int, float]) -> list[int]:
+    """A quarter that went by without a look has what was seen before it."""
+    told: list[int] = []
+    for quarter in range(min(found), QUARTERS):
+        told.append(round(found[quarter] / MIB) if quarter in found else told[-1])
+    return told
 
 
 def peak() -> int:

@@ -27,7 +27,7 @@ SOUND, LEAKING = "examples.learning", "tests.learning.leaking"
 MORE = 24
 """MiB that the last half of the way may add: to what the process mostly has, and to the most that it had."""
 
-LONG = 20_000  # messages of one run, from which on memory is looked at
+LONG = 15_000  # messages of one run, from which on memory is looked at
 
 
 class Figures(NamedTuple):
@@ -89,7 +89,7 @@ def large(messages: int, deaths: int, largest: int = 2_000, program: str = SOUND
 
 def growing(what: str, quarters: list[int]) -> list[str]:
     """What is wrong with this, in MiB by quarters of the way: the last half adds too much."""
-    half, end = quarters[len(quarters) // 2 - 1], quarters[-1]
+    half, end = quarters[(len(quarters) - 1) // 2], quarters[-1]
     return [f"it took more and more memory: {what} {quarters} MiB"] if end - half > MORE else []
 
 

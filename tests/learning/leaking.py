@@ -12,17 +12,18 @@ from examples.learning.place import opened
 from examples.learning.records import Incoming, Learning
 from onceward.warehouse import Merged
 
-KEPT: list[Sequence[Incoming]] = []
+KEPT: list[tuple[Sequence[Incoming], bytes]] = []
+PADDING = 6_000  # bytes a statement, so that it shows on a short way
 
 
 class Leaking(Learning):
     """Right in all that it does, but for what it never lets go."""
 
     def store(self, statements: Sequence[Incoming], *, whole: bool = False) -> Merged:
-        KEPT.append(statements)
+        KEPT.append((statements, b"x" * PADDING * len(statements)))
         return super().store(statements, whole=whole)
 
 
 if __name__ == "__main__":
-    backlog.opened = partial(opened, kind=Leaking)
+    vars(backlog)["opened"] = partial(opened, kind=Leaking)
     sys.exit(program.main(sys.argv[1:]))

@@ -9,7 +9,7 @@ import pytest
 from examples.learning.__main__ import main
 from examples.learning.backlog import REPEATED, statement, statements
 from examples.learning.records import incoming
-from tests.learning.large import large
+from tests.learning.large import LEAKING, LONG, MORE, growing, large
 
 
 @pytest.mark.mission("D1", "D5", "D6")
@@ -19,6 +19,26 @@ def test_a_backlog_is_consumed_once_though_its_consumer_is_killed_on_the_way() -
     assert (done.statements, done.duplicates) == (1_600, 400)
     assert done.lines_of_progress > 0
     assert done.messages_of_the_last_run < 2_000, "what was acknowledged before the kill did not come again"
+
+
+def test_a_backlog_takes_no_more_memory_the_longer_it_is() -> None:
+    done = large(20_000, 0, largest=500)
+    assert not done.wrong
+    assert done.messages_of_the_last_run >= LONG, "so memory was looked at"
+
+
+def test_a_consumer_that_keeps_every_batch_is_found_out() -> None:
+    """The same backlog with a planted leak: all is right, but for its memory."""
+    done = large(20_000, 0, largest=500, program=LEAKING)
+    assert done.statements == 16_000
+    assert {one.partition(":")[0] for one in done.wrong} == {"it took more and more memory"}
+
+
+def test_memory_is_judged_by_what_the_last_half_adds() -> None:
+    assert growing("", [100, 180, 180 + MORE, 180 + MORE]) == []
+    assert growing("it had", [100, 180, 180, 181 + MORE]) == [
+        f"it took more and more memory: it had [100, 180, 180, {181 + MORE}] MiB"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from onceward import ConfigurationError, StoreUnavailable
-from onceward.warehouse import Table, open_warehouse
+from onceward.warehouse import Table, duck_merging, open_warehouse
 from onceward.warehouse.batch import Batch
 from onceward.warehouse.duck import DuckWarehouse
 from onceward.warehouse.duck_merging import PIECE, DuckMerging
@@ -90,15 +90,32 @@ def test_too_little_memory_is_explained_and_nothing_is_lost(tmp_path: Path) -> N
         assert house.merge(FACTS, [fact("a", "1"), fact("b", "1")]).verdicts == ("same", "inserted")
 
 
-def test_rows_larger_than_the_limit_go_in_piece_by_piece(tmp_path: Path) -> None:
-    rows = [fact(str(n), "1", f"{n}" + "x" * 65_536) for n in range(400)]
-    assert sum(len(row["said"]) for row in rows) > 10 * PIECE
+def test_large_rows_go_in_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Handed over in one piece, the same rows would need more than there is."""
+    rows = [fact(str(n), "1", f"{n}" + "x" * 65_536) for n in range(250)]
+    size = sum(len(row["said"]) for row in rows)
+    assert size > 7 * PIECE
     with closing(opened(f"duckdb:///{tmp_path}/house.duckdb?memory_limit=64MB&threads=2&primary_key=no")) as house:
-        assert house.merge(FACTS, rows).inserted == 400
-        assert house.merge(FACTS, rows).same == 400
-        assert house.query("SELECT count(*), sum(length(said)) FROM facts") == [
-            (400, sum(len(row["said"]) for row in rows))
-        ]
+        assert house.merge(FACTS, rows).inserted == 250
+        assert house.merge(FACTS, rows).same == 250
+        assert house.query("SELECT count(*), sum(length(said)) FROM facts") == [(250, size)]
+        monkeypatch.setattr(duck_merging, "PIECE", 1 << 40)
+        with pytest.raises(StoreUnavailable, match="not enough memory"):
+            house.merge(FACTS, rows)
+
+
+@pytest.mark.mission("D1")
+def test_a_batch_that_does_not_fit_into_memory_is_recognised_row_by_row(tmp_path: Path) -> None:
+    """Whatever DuckDB does when the sides of a join spill to disk: no row may be missed, or it would go in twice."""
+    wide = Table(name="wide", columns={"id": "text", "said": "text"}, key=("id",))
+    with closing(DuckWarehouse(parse(f"duckdb:///{tmp_path}/house.duckdb?threads=2&primary_key=no"))) as house:
+        house.prepare(wide)
+        house.query("INSERT INTO wide SELECT sha256(i::VARCHAR), 'there' FROM range(150_000) t(i)")
+        house.query("SET memory_limit = '40MB'")
+        keys = [key for (key,) in house.query("SELECT id FROM wide WHERE id < '4'")]
+        loaded = house.load("all of them again", wide, [{"id": key, "said": "again"} for key in keys])
+        assert (loaded.inserted, loaded.unchanged) == (0, len(keys))
+        assert len(keys) > 30_000
 
 
 def test_a_table_has_an_index_unless_the_url_says_otherwise(house: DuckWarehouse, tmp_path: Path) -> None:

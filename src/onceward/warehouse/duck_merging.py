@@ -15,6 +15,7 @@ from .table import ColumnType, Table, quoted
 STAGING: Final = "onceward_staging"
 MATCHED: Final = "onceward_matched"
 DIFFERS: Final = "onceward_differs"
+PLACE: Final = "onceward_place"
 TURNS: Final = "onceward_turns"
 
 PIECE: Final = 2 * 1024 * 1024
@@ -83,9 +84,9 @@ class DuckMerging:
         names = tuple(table.columns)
         shown = ", ".join(shown_as(f'"{name}"', table.columns[name]) for name in table.key)
         differs = " OR ".join(f't."{name}" <> s."{name}"' for name in table.same_by)
+        told = (quoted(table.key, "t."), f"coalesce({differs}, false) AS {DIFFERS}")
         self._connection.execute(
-            f"CREATE OR REPLACE TEMP TABLE {MATCHED} AS"
-            f" {matching(table, self._shape, (quoted(table.key, 't.'), f'coalesce({differs}, false) AS {DIFFERS}'))}"
+            f"CREATE OR REPLACE TEMP TABLE {MATCHED} AS {matching(table, self._shape, told, table.same_by)}"
         )
         found = self._connection.execute(
             f"INSERT INTO {table.quoted} ({quoted(names)}) SELECT {quoted(names)} FROM {STAGING} t"
@@ -105,17 +106,18 @@ class DuckMerging:
         )
 
 
-def matching(table: Table, shape: Shape, shown: tuple[str, ...]) -> str:
-    """A SELECT of rows `t` that are there, each with the staged row `s` of its key.
+def matching(table: Table, shape: Shape, shown: tuple[str, ...], staged: tuple[str, ...] = ()) -> str:
+    """A SELECT of rows `t` that are there, each with these columns of the staged row `s` of its key.
 
     First where they are, by the key alone: then the other columns are read only there, not in all of the table.
     """
     there = f"{table.quoted} t JOIN {STAGING} s ON {_same_key(table)}"
     if shape.hides_row_ids:
         return f"SELECT {', '.join(shown)} FROM {there}"
+    carried = "".join(f', s."{name}"' for name in staged)
     return (
-        f"WITH places AS MATERIALIZED (SELECT t.{ROW_ID} AS place FROM {there})"
-        f" SELECT {', '.join(shown)} FROM {there} WHERE t.{ROW_ID} IN (SELECT place FROM places)"
+        f"WITH places AS MATERIALIZED (SELECT t.{ROW_ID} AS {PLACE}{carried} FROM {there})"
+        f" SELECT {', '.join(shown)} FROM {table.quoted} t JOIN places s ON t.{ROW_ID} = s.{PLACE}"
     )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
 from onceward.errors import ConfigurationError
 
 from .port import Warehouse
@@ -23,7 +21,7 @@ def open_warehouse(url: str) -> Warehouse:
         from .sqlite import SQLiteWarehouse
 
         return SQLiteWarehouse(url)
-    if urlsplit(url).scheme in ("postgresql", "postgres"):
+    if scheme in ("postgresql", "postgres"):
         from .postgres import PostgresWarehouse
 
         return PostgresWarehouse(url)
