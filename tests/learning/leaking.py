@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from examples.learning import __main__ as program
 from examples.learning import backlog
@@ -25,5 +26,6 @@ class Leaking(Learning):
 
 
 if __name__ == "__main__":
-    vars(backlog)["opened"] = partial(opened, kind=Leaking)
+    module: Any = backlog
+    module.opened = partial(opened, kind=Leaking)
     sys.exit(program.main(sys.argv[1:]))

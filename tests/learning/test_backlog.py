@@ -8,7 +8,8 @@ import pytest
 
 from examples.learning.__main__ import main
 from examples.learning.backlog import REPEATED, statement, statements
-from examples.learning.records import incoming
+from examples.learning.place import opened
+from examples.learning.records import TOGETHER, incoming, parted
 from tests.learning.large import LEAKING, LONG, MORE, growing, large
 
 
@@ -32,6 +33,20 @@ def test_a_consumer_that_keeps_every_batch_is_found_out() -> None:
     done = large(20_000, 0, largest=500, program=LEAKING)
     assert done.statements == 16_000
     assert {one.partition(":")[0] for one in done.wrong} == {"it took more and more memory"}
+
+
+def test_large_statements_go_into_several_merges_each_with_its_verdict(tmp_path: Path) -> None:
+    """A batch is so many messages, whatever their size; a merge is not."""
+    padded = [{**statement(5 * n), "context": {"extensions": {"http://x.example": "x" * 200_000}}} for n in range(50)]
+    many = [incoming(one) for one in padded]
+    with opened(tmp_path) as place:
+        other = [{**padded[7], "verb": {"id": "http://verbs.example/other"}}, statement(3)]
+        assert place.learning.store([*many[:25], *many[:3]]).verdicts == ("inserted",) * 25 + ("same",) * 3
+        told = place.learning.store([*map(incoming, other), *many]).verdicts
+        assert told == ("different", "inserted", *["same"] * 25, *["inserted"] * 25)
+    parts = list(parted({"statement": "x" * (TOGETHER // 3)} for _ in range(8)))
+    assert [len(part) for part in parts] == [4, 4]
+    assert list(parted([])) == []
 
 
 def test_memory_is_judged_by_what_the_last_half_adds() -> None:
