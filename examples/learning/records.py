@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,8 @@ class Learning:
         users = {} if refused else self._learn_of([one for one in fresh if one.id not in known])
         rows = self._rows(fresh, users)
         parts = [rows] if whole else parted(rows)
-        verdicts = iter([one for part in parts for one in self.house.merge(STATEMENTS, part, whole=whole).verdicts])
+        merged = [self.house.merge(STATEMENTS, part, whole=whole) for part in parts]
+        verdicts = chain.from_iterable(part.verdicts for part in merged)
         again = {id(one) for one in statements} - {id(one) for one in fresh}
         return Merged(tuple("same" if id(one) in again else next(verdicts) for one in statements))
 
