@@ -201,6 +201,9 @@ class Wire:
             )
 
     def _rows(self, statement: Statement, result: PGresult) -> Rows:
+        """Of a command that shows none: how many it has written."""
+        if result.status == COMMAND:
+            return [(result.command_tuples,)]
         reader = self._readers.get(statement.name)
         if reader is None or reader.width != result.nfields:
             reader = self._readers[statement.name] = Reader(result)
