@@ -40,9 +40,10 @@ CROWD: Final = 16
 BEGIN: Final = Statement("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
 PATIENCE: Final = Statement("SELECT set_config('lock_timeout', $1::text, true)")
 ORDERLY: Final = Statement(
-    "SELECT set_config('lock_timeout', $1::text, true), set_config('enable_seqscan', 'off', true)"
+    "SELECT set_config('lock_timeout', $1::text, true),"
+    " set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)"
 )
-"""Patience, and no plan that takes rows as they lie: only that of their ids is an order."""
+"""Patience, and no plan that takes rows as they lie: batches take them in the order of their ids."""
 
 COMMIT: Final = Statement("COMMIT")
 
