@@ -247,6 +247,7 @@ class Held(Lease):
             data is not None,
             job.policy.window.validity(record.claimed_at),
             note,
+            record,
         )
 
     def _beyond_bounds(self, encoded: Encoded, size: int) -> Encoded:
