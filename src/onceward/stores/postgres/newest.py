@@ -1,9 +1,10 @@
 """The newest state of entities: see what a batch is about, let `model.newest` rule, write if it is still so.
 
 A batch looks without a lock first, and what changes nothing ends there; a large one of which the connection knows all
-entities does not even look. What it has to write goes into one transaction,
-in which every state is written only over the order that was met and every mark only if nobody has it. If somebody else
-was faster, all of it is undone, and the batch goes the other way: it holds its entities first and looks then.
+entities does not even look. What it has to write goes into one transaction, in which every state is written only over
+the order that was met and every mark only if nobody has it. Entities that are all there are updated, which costs the
+server a third less than an insert that meets them. If somebody else was faster, all of it is undone, and the batch goes
+the other way: it holds its entities first and looks then.
 
 Batches never wait for one another crosswise: each takes entities before marks, both in the order of their ids, each in
 one pass; what has expired is deleted last, and waits for nobody.
