@@ -51,6 +51,7 @@ def test_large_statements_go_into_several_merges_each_with_its_verdict(tmp_path:
 
 def test_memory_is_judged_by_what_the_last_half_adds() -> None:
     assert growing("", [100, 180, 180 + MORE, 180 + MORE]) == []
+    assert growing("", [100, 200]) == [], "it began in the middle of the way"
     assert growing("it had", [100, 180, 180, 181 + MORE]) == [
         f"it took more and more memory: it had [100, 180, 180, {181 + MORE}] MiB"
     ]
