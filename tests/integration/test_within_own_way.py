@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from contextvars import Context, copy_context
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from onceward import AsyncOnce, Once
-from onceward.errors import StoreUnavailable
+from onceward.core.inside import block
+from onceward.errors import StoreFull, StoreUnavailable
 
 IN_ITS_OWN_WAY = "open around this call .* use tx.run or tx.call"
 
@@ -62,6 +66,83 @@ def test_another_writer_is_not_taken_for_ones_own(url: str, shop: sqlite3.Connec
         with pytest.raises(StoreUnavailable) as caught:  # the block is left, the transaction is not over
             once.run("k", lambda: "never")
     assert "tx.run" not in str(caught.value)
+
+
+async def test_a_task_that_outlives_its_block_is_not_told_of_it(url: str, shop: sqlite3.Connection) -> None:
+    """The connection is in a transaction again, which is none of the task's business."""
+    left = asyncio.Event()
+
+    async def never() -> None:
+        raise AssertionError("it was begun")
+
+    async with AsyncOnce(url, lease="300ms") as once:
+
+        async def later() -> None:
+            await left.wait()
+            await once.run("k", never)
+
+        async with once.within(shop):
+            task = asyncio.create_task(later())
+        shop.execute("COMMIT")
+        shop.execute("BEGIN IMMEDIATE")
+        left.set()
+        with pytest.raises(StoreUnavailable) as caught:
+            await task
+    assert "tx.run" not in str(caught.value)
+
+
+def test_blocks_that_are_left_in_another_context_do_not_pile_up(url: str, shop: sqlite3.Connection) -> None:
+    def left_elsewhere() -> None:
+        for _ in range(3):
+            within = once.within(shop)
+            within.__enter__()
+            Context().run(within.__exit__, None, None, None)
+        last = block.get()
+        assert last is not None
+        assert last.outer is None, "each would keep all before it, with their connections"
+        with pytest.raises(StoreUnavailable) as caught:
+            once.run("k", lambda: "never")
+        assert "tx.run" not in str(caught.value)
+
+    with Once(url, lease="300ms") as once:
+        copy_context().run(left_elsewhere)
+
+
+def test_a_block_that_is_left_elsewhere_leaves_the_block_there_alone(url: str, shop: sqlite3.Connection) -> None:
+    with Once(url, lease="300ms") as once:
+        stranger = once.within(shop)
+        copy_context().run(stranger.__enter__)
+        with once.within(shop):
+            stranger.__exit__(None, None, None)
+            with pytest.raises(StoreUnavailable, match=IN_ITS_OWN_WAY):
+                once.run("k", lambda: "never")
+
+
+def test_blocks_may_be_left_in_any_order(url: str, shop: sqlite3.Connection) -> None:
+    def crosswise() -> None:
+        one, other = once.within(shop), once.within(shop)
+        one.__enter__()
+        other.__enter__()
+        one.__exit__(None, None, None)
+        with pytest.raises(StoreUnavailable, match=IN_ITS_OWN_WAY):
+            once.run("k", lambda: "never")
+        other.__exit__(None, None, None)
+        assert block.get() is None
+
+    with Once(url, lease="300ms") as once:
+        copy_context().run(crosswise)
+
+
+def test_trouble_of_another_kind_stays_what_it_is(
+    url: str, shop: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(*_: Any, **__: Any) -> None:
+        raise StoreFull("there is no room on the disk")
+
+    with Once(url, lease="300ms") as once, once.within(shop):
+        monkeypatch.setattr(once.engine.store, "claim", full)
+        with pytest.raises(StoreFull):
+            once.run("k", lambda: "never")
 
 
 def test_a_file_that_is_not_set_up_yet_is_told_to_be_opened_before(

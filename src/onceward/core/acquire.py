@@ -78,7 +78,7 @@ async def ask(held: Held) -> Answer:
         try:
             answers, cancelled = await engine.finish(store.claim([request], timeout=timeout))
         except StoreError as error:
-            if is_in_its_own_way(engine):
+            if isinstance(error, StoreUnavailable) and is_in_its_own_way(engine):
                 raise StoreUnavailable(
                     f"it waits for a transaction that is open around this call ({error})",
                     key=held.key.text,

@@ -30,6 +30,7 @@ class Block(Protocol):
 
     engine: Engine
     store: JoinedStore
+    over: bool
 
     @property
     def outer(self) -> Block | None: ...
@@ -49,11 +50,19 @@ def is_inside(engine: Engine, id: bytes) -> bool:
     return False
 
 
+def enclosing() -> Block | None:
+    """The innermost block that was not left yet: where one was left in another context, this one does not know."""
+    one = block.get()
+    while one is not None and one.over:
+        one = one.outer
+    return one
+
+
 def is_in_its_own_way(engine: Engine) -> bool:
     """Whether a transaction that this call chain has open keeps that store from writing for us."""
-    one = block.get()
+    one = enclosing()
     while one is not None:
-        if one.store.exclusive and one.engine.keeper is engine.keeper and one.store.is_open():
+        if not one.over and one.store.exclusive and one.engine.keeper is engine.keeper and one.store.is_open():
             return True
         one = one.outer
     return False

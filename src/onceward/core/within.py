@@ -21,7 +21,7 @@ from .acquire import FIRST_PAUSE, LONGEST_PAUSE, outcome_of, refuse_reentry
 from .engine import Engine
 from .execute import awaited, disabled
 from .held import NO_RESULT, Held, message_of
-from .inside import block, innermost
+from .inside import block, enclosing, innermost
 from .interrupted import tell_no_answer
 from .job import Job
 
@@ -32,19 +32,20 @@ PARKED = "its handler ended the transaction by itself, and then did not end well
 class Transaction:
     """The caller's transaction while we are in it. Jobs nest, but never overlap: a savepoint undoes all after it."""
 
+    over = False
+
     def __init__(self, engine: Engine, store: JoinedStore, since: float) -> None:
         self.engine = engine
         self.store = store
         self.since = since
         self.jobs: list[JoinedJob] = []
-        self.outer = block.get()
-        self._variable = block.set(self)
+        self.outer = enclosing()
+        block.set(self)
 
     def leave(self) -> None:
-        try:
-            block.reset(self._variable)
-        except ValueError:  # the block was left in another context than it was entered (an async fixture does that)
-            block.set(self.outer)
+        """Perhaps in another context than it was entered in, as async fixtures do; or before one inside of it."""
+        self.over = True
+        block.set(enclosing())
 
 
 async def join(engine: Engine, connection: Any) -> Transaction:
