@@ -11,11 +11,15 @@ import msgspec
 import pytest
 
 from onceward import AsyncOnce, ConfigurationError, MemoryStore, Once, current_claim
+from onceward.core.held import Held
 from onceward.model.record import Answer, ClaimRequest, State
 from onceward.observe.events import Event
 from onceward.ports import Filter
 from onceward.queues import Consumer, Delivery, MemoryQueue, Message
-from onceward.queues.work import decoder
+from onceward.queues.broker import Broker
+from onceward.queues.hand import Hand
+from onceward.queues.rule import Result
+from onceward.queues.work import FunctionWork, decoder
 from onceward.testing.queues import Forgetful, Seen, Shaky, noting, parked
 from tests.queues.consuming import consumed
 from tests.queues.test_consumer_trouble import Nameless
@@ -34,19 +38,49 @@ async def test_where_the_store_works_meanwhile_a_large_batch_is_claimed_in_parts
     store, seen, queue = Overlapping(), Seen(), MemoryQueue()
     once = AsyncOnce(store)
     for number in range(100):
-        queue.put(json.dumps({"id": number % 60}).encode())
+        queue.put(json.dumps({"id": number % 80}).encode())
     await consumed(queue, noting(once, seen), at_once=100)
-    assert sorted(map(int, seen.effects)) == list(range(60))
-    assert once.counts["skipped"] == 40, "a repeat goes with the first of its key, wherever it stood in the batch"
-    assert store.together == [30, 30]
+    assert sorted(map(int, seen.effects)) == list(range(80))
+    assert once.counts["skipped"] == 20, "a repeat goes with the first of its key, wherever it stood in the batch"
+    assert store.together == [40, 40]
 
 
 async def test_a_small_batch_is_not_worth_two_calls() -> None:
     store, queue = Overlapping(), MemoryQueue()
-    for number in range(40):
+    for number in range(79):
         queue.put(json.dumps({"id": number}).encode())
     await consumed(queue, noting(AsyncOnce(store), Seen()), at_once=100)
-    assert store.together == [40]
+    assert store.together == [79]
+
+
+@pytest.mark.parametrize("together", [True, False])
+async def test_claims_whose_work_was_cancelled_before_it_began_are_given_back(together: bool) -> None:
+    """The cancellation comes in the very step that claims the second part: its tasks are there, but none has begun."""
+    once, seen, queue = AsyncOnce(Overlapping()), Seen(), MemoryQueue()
+    if together:
+        once.engine.answer = None
+    work = FunctionWork(noting(once, seen), None, 100, "orders")
+
+    class Cancelling(Hand):
+        def under(self, delivery: Delivery, held: Held) -> None:
+            super().under(delivery, held)
+            if delivery is deliveries[-1]:
+                assert batch.cancel()
+
+    async def settle(delivery: Delivery, result: Result) -> None:
+        pass
+
+    for number in range(100):
+        queue.put(json.dumps({"id": number}).encode())
+    deliveries = await queue.receive(100, 1)
+    hand = Cancelling(Broker(queue), None, lambda _what, _error: None)
+    batch = asyncio.create_task(work.do(deliveries, hand, settle))
+    with pytest.raises(asyncio.CancelledError):
+        await batch
+    assert len(seen.effects) == 50
+    assert once.engine.keeper.shortest_lease() is None
+    page = await once.store.scan(Filter(states=(State.PENDING,)), cursor=None, limit=1, timeout=1)
+    assert not page.records, "nobody would ever get them while this process keeps their leases alive"
 
 
 class Overlapping(MemoryStore):

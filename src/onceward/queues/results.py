@@ -35,7 +35,15 @@ class Results:
         self._acknowledge = acknowledge
         self._ready: list[tuple[Delivery, Unrecorded]] = []
         self._done: list[Held] = []  # all whose work has returned
+        self._waiting: set[Held] = set()  # claimed, and given to a task that has not begun
         self._recording = False
+
+    def waits(self, held: Held) -> None:
+        """Its task is to begin soon. If it never does, nobody else knows of the claim."""
+        self._waiting.add(held)
+
+    def begins(self, held: Held) -> None:
+        self._waiting.discard(held)
 
     async def of(self, delivery: Delivery, held: Held, group: asyncio.TaskGroup) -> None:
         """Run it, and see that its result is recorded.
@@ -43,6 +51,7 @@ class Results:
         The handler's coroutine is awaited right here: with a hundred under way, one more around each is felt.
         """
         outcome: Unrecorded | Outcome[Any] | Exception
+        self._waiting.discard(held)
         try:
             try:
                 value = begin_apart(held)
@@ -77,8 +86,11 @@ class Results:
         self._recording = False
 
     async def recover(self, error: BaseException) -> None:
-        """We are leaving before all was recorded: what has returned is recorded now, quickly, or lapses."""
-        await recover(self._engine, self._done, error)
+        """We are leaving before all was recorded: what has returned is recorded now, quickly, or lapses.
+
+        A task that is cancelled before its first step never begins, and leaves its claim to us.
+        """
+        await recover(self._engine, [*self._done, *self._waiting], error)
 
 
 def _as_value(error: BaseException) -> Exception:

@@ -98,10 +98,12 @@ class FunctionWork:
         """One claim for all of these. The results of all parts of a batch are recorded together."""
         found = await self._claim([chain[0] for chain in chains], hand)
         for one, chain in zip(found, chains, strict=True):
+            if isinstance(one, Held):
+                results.waits(one)
             if self.operation.awaits and len(chain) == 1 and isinstance(one, Held) and may_go_together(one):
                 group.create_task(results.of(chain[0][0], one, group))
             else:
-                group.create_task(self._do_chain(chain, one, hand, settle))
+                group.create_task(self._do_chain(chain, one, hand, settle, results))
 
     async def _claim(self, some: Sequence[tuple[Delivery, Job]], hand: Hand) -> Sequence[Found]:
         if not some:
@@ -115,7 +117,9 @@ class FunctionWork:
                 hand.under(delivery, one)
         return found
 
-    async def _do_chain(self, chain: Chain, found: Found, hand: Hand, settle: Settle) -> None:
+    async def _do_chain(self, chain: Chain, found: Found, hand: Hand, settle: Settle, results: Results) -> None:
+        if isinstance(found, Held):
+            results.begins(found)
         for place, (delivery, job) in enumerate(chain):
             if place:
                 found = (await self._claim([(delivery, job)], hand))[0]
