@@ -41,6 +41,7 @@ class _Signature:
 class Guarded(Generic[P, T]):
     """A function that is done once per key. Looks like the function: name, docstring, signature."""
 
+    __slots__ = ("__dict__", "__weakref__", "_face", "_receiver", "engine", "operation")
     __signature__ = _Signature()
     __wrapped__: Callable[..., Any]
     """The plain function, without a claim; of a method, without its receiver."""
@@ -48,7 +49,7 @@ class Guarded(Generic[P, T]):
     def __init__(self, face: Any, operation: Operation, receiver: tuple[Any, ...] = ()) -> None:
         functools.update_wrapper(cast("Any", self), operation.fn)
         self._face = face
-        self.engine: Engine = face.engine
+        self.engine: Engine = face.engine  # in slots, what every call needs: the rest of it looks like the function
         self._receiver = receiver
         self.operation = operation
 

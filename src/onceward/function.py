@@ -9,7 +9,7 @@ from .bridge import run
 from .core import inspect as records
 from .core.ending import executed
 from .core.engine import Engine
-from .core.execute import done_before, unseen
+from .core.execute import at_once, done_before, onward, torn
 from .core.glance import replayed
 from .core.held import Held
 from .core.job import Job
@@ -27,14 +27,24 @@ def do(engine: Engine, job: Job) -> Outcome[Any]:
     seen = done_before(engine, job)
     if seen is not None:
         return replayed(job, *seen)
-    found = run(unseen(engine, job))
+    found = done_now(engine, job)
     return executed(found) if isinstance(found, Held) else found
 
 
 def answer(engine: Engine, job: Job, policy: Policy) -> Any:
     """What the plain call returns or raises."""
     seen = done_before(engine, job)
-    return value_now(run(unseen(engine, job)), policy) if seen is None else value_before(job, seen, policy)
+    return value_now(done_now(engine, job), policy) if seen is None else value_before(job, seen, policy)
+
+
+def done_now(engine: Engine, job: Job) -> Held | Outcome[Any]:
+    """`unseen`, driven in the same way."""
+    held = Held(engine, job)
+    try:
+        done = at_once(held)
+        return run(onward(held)) if done is None else done
+    except BaseException as error:  # noqa: BLE001 (`torn` raises it again)
+        return run(torn(held, error))
 
 
 class Function(Guarded[P, T]):

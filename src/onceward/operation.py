@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from .binding import Binding
-from .core.job import NO_KEY, Job
+from .core.job import NO_KEY, NO_NOTE, Job
 from .errors import ConfigurationError, InvalidKey, MissingKey
 from .model.cipher import Cipher
 from .model.codec import Codec
@@ -112,7 +112,9 @@ class Operation:
             return Job(NO_KEY, self.policy, self.codec, call=self.fn, args=args, kwargs=kwargs, awaits=self.awaits)
         if not self.compares:
             mark = b"" if self._fields is None else of_key(key.id)
-            job = Job(key, self.policy, self.codec, mark, NO_MARKS, self.fn, args, kwargs, self.awaits)
+            job = Job(
+                key, self.policy, self.codec, mark, NO_MARKS, self.fn, args, kwargs, self.awaits, NO_NOTE, NO_NOTE
+            )
             return job if self.input is None else keeping_input(self.input, job)
         payload = self.payload(arguments)
         try:
@@ -123,7 +125,7 @@ class Operation:
                 key=key.text,
                 hint='or say which arguments are payload: fingerprint=["order", "cents"], or fingerprint="none"',
             ) from error
-        job = Job(key, self.policy, self.codec, mark, marks, self.fn, args, kwargs, self.awaits)
+        job = Job(key, self.policy, self.codec, mark, marks, self.fn, args, kwargs, self.awaits, NO_NOTE, NO_NOTE)
         return job if self.input is None else keeping_input(self.input, job)
 
     def is_quick(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:

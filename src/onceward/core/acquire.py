@@ -125,7 +125,8 @@ def take(held: Held, since: float) -> Held:
         raise ClaimError(
             f"no thread can be had to keep the lease alive ({error}); nothing was begun", key=held.key.text
         ) from error
-    if engine.wants("acquired"):
+    wants = engine.wants  # named, it is called more quickly than as a method, which it is not
+    if wants("acquired"):
         engine.emit("acquired", held.key, record, reason="taken over" if record.attempt > 1 else "")
     return held
 

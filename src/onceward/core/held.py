@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, NoReturn, Protocol, Self
@@ -37,7 +36,7 @@ from onceward.model.record import (
 )
 from onceward.model.unstored import noted
 from onceward.model.weight import is_light
-from onceward.ports import AnyRequest, AnySettlement, Canceller, JoinedStore, JoinsTransaction
+from onceward.ports import AnySettlement, Canceller, JoinedStore, JoinsTransaction
 
 from .engine import Engine
 from .job import Job
@@ -66,23 +65,28 @@ class Held(Lease):
     """One claim, from the question to its settlement. Whatever interrupts it, nothing is kept that nobody uses."""
 
     granted = False  # the store has said so: `record` is ours
-    settled: State | None = None
-    joined: JoinedStore | None = None  # the caller's transaction that the result was written in
+    refusal: Answer | None = None  # the store has said no
+    settled: State | None
+    joined: JoinedStore | None  # the caller's transaction that the result was written in
     unconfirmed = False  # the effect is done, but the store did not answer
     begun = False  # before that nothing can have happened, and the key may be given back
+    raised: BaseException | None  # by the work, and not settled yet
     result: Any = NO_RESULT
     over = False  # the store had the last word, or the lease has to lapse: nothing is left to be done
     outer: Held | None = None
     act: Act | None = None  # which part of the work is being done
     patience = math.inf  # until when, on our own clock, a settlement is repeated
     at_end: dict[str, str] = {}  # noqa: RUF012 (never changed in place) what is noted on completion, if not what the job says
-    canceller: Canceller | None = None  # of work that may still be cancelled, and has to be told when it is over
+    canceller: Canceller | None  # of work that may still be cancelled, and has to be told when it is over
 
     def __init__(self, engine: Engine, job: Job) -> None:
         self.engine = engine
         self.job = job
         self.key: Key = job.key
         self.lease = job.policy.lease
+        # Looked at in every call: what stands in the object itself is found at once, a default of the class is not.
+        self.settled = self.joined = self.canceller = self.raised = None
+        self.inherited = False
 
     # ── the question ──
 
@@ -202,19 +206,10 @@ class Held(Lease):
                 hint="return the step's result, and let the saga go on",
             )
 
-    def complete_at_once(self, value: Any, answer_to: Callable[[AnyRequest], Answer]) -> Answer:
-        """As `record_result`, where nothing waits. Interrupted: whoever mends it sends the same once more."""
-        if self.inherited:
-            self.refuse_inherited()
-        self.settling = True
-        answer = answer_to(self._completion(self.job.codec.encode(value, self.key.id)))
-        self.settled_as(answer, COMPLETED)
-        return answer
-
     async def record_result(self, value: Any) -> Answer:
         """Complete with this value. A cancellation while a large one is encoded is raised afterwards, too."""
         if is_light(value):
-            return await self.settle(self._completion(self.job.codec.encode(value, self.key.id)), COMPLETED)
+            return await self.settle(self.settlement(self.job.codec.encode(value, self.key.id)), COMPLETED)
         completion, cancelled = await self.engine.world.finish(self.completion(value))
         answer = await self.settle(completion, State.COMPLETED)
         if cancelled is not None:
@@ -222,14 +217,15 @@ class Held(Lease):
         return answer
 
     def lightly(self, value: Any) -> Complete:
-        """The settlement for a light value, made at once."""
-        return self._completion(self.job.codec.encode(value, self.key.id))
+        """The completion with a light value, made at once."""
+        return self.settlement(self.job.codec.encode(value, self.key.id))
 
     async def completion(self, value: Any) -> Complete:
         """The settlement for this value. Its bytes are made once and resent as they are."""
-        return self._completion(await self.engine.encode(self.job.codec, value, self.key.id))
+        return self.settlement(await self.engine.encode(self.job.codec, value, self.key.id))
 
-    def _completion(self, encoded: Encoded) -> Complete:
+    def settlement(self, encoded: Encoded) -> Complete:
+        """The completion with a result that is encoded already."""
         job, record, data = self.job, self.record, encoded.data
         note = self.at_end or job.at_end
         if data is not None and len(data) > self.engine.largest:
@@ -359,12 +355,12 @@ class Held(Lease):
         engine = self.engine
         if answer.verdict is OK:
             self.settled = state
-            self.record = record = answer.record or self.record
-            if state is COMPLETED:
-                if engine.wants("completed"):
-                    engine.emit("completed", self.key, record)
-            else:
+            if answer.record is not None:
+                self.record = answer.record
+            if state is not COMPLETED:
                 self._tell(state)
+            elif engine.wants("completed"):
+                engine.emit("completed", self.key, self.record)
         self.over = True
         engine.keeper.drop(self)
 
@@ -428,6 +424,7 @@ def _name_attributes() -> None:
     for name in (
         *("engine", "job", "key", "lease", "nonce", "record", "granted", "renew_at", "ends"),
         *("outer", "_variable", "begun", "result", "settling", "settled", "over"),
+        *("joined", "canceller", "raised", "inherited", "refusal"),
     ):
         setattr(one, name, None)
 

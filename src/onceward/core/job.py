@@ -17,6 +17,10 @@ def _nothing() -> None:
     """The work of a claim whose block does it."""
 
 
+NO_NOTE: dict[str, str] = {}
+"""Shared, and never changed in place: by default a job gets dicts of its own, and its record would keep one."""
+
+
 class Job(Struct, frozen=True):
     """`call` does the work and `find`, under verify, looks whether it was done; both take the same arguments."""
 

@@ -7,7 +7,6 @@ stands behind a savepoint, so that a handler that raises takes its writes along 
 from __future__ import annotations
 
 import math
-from types import CoroutineType
 from typing import Any, NoReturn
 
 from onceward.errors import ClaimError, ConfigurationError, LeaseLost, StoreError
@@ -19,7 +18,7 @@ from onceward.ports import JoinedStore, JoinsTransaction
 from . import switch
 from .acquire import FIRST_PAUSE, LONGEST_PAUSE, outcome_of, refuse_reentry
 from .engine import Engine
-from .execute import awaited, disabled
+from .execute import disabled, plainly
 from .held import NO_RESULT, Held, message_of
 from .inside import innermost
 from .interrupted import tell_no_answer
@@ -153,10 +152,7 @@ class JoinedJob:
                 key=job.key.text,
                 hint="run it once without within()",
             )
-        value = job.call(*job.args, **job.kwargs)
-        if job.awaits or type(value) is CoroutineType:
-            value = await awaited(job, value)
-        self.value = value
+        self.value = value = await plainly(job)
         return await self._complete(held, value)
 
     async def _ask(self, request: ClaimRequest) -> Answer:

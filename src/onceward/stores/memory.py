@@ -92,7 +92,13 @@ class MemoryStore(MemoryNewest, MemoryCounts, Watchers):
             if verb is CLAIM and (self._noted or self._ending or self._floor):
                 now = self._tidy(now)
             record, verdict = verb(before, request, now)
-            if get(id) is before if record is before else self._exchange(before, record):
+            if record is before:
+                still = get(id) is before
+            elif before is None and self._max is None:  # a new key: nothing of it ends yet, so there is nothing to note
+                still = self._records.setdefault(id, record) is record
+            else:
+                still = self._exchange(before, record)
+            if still:
                 break
         if self._waiting and verb is SETTLE:  # not by a claim: those who wait claim, and would wake each other
             self.wake((id,))
