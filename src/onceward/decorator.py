@@ -41,7 +41,7 @@ class _Signature:
 class Guarded(Generic[P, T]):
     """A function that is done once per key. Looks like the function: name, docstring, signature."""
 
-    __slots__ = ("__dict__", "__weakref__", "_face", "_receiver", "engine", "operation")
+    __slots__ = ("__dict__", "__weakref__", "_face", "_receiver", "engine", "job", "operation")
     __signature__ = _Signature()
     __wrapped__: Callable[..., Any]
     """The plain function, without a claim; of a method, without its receiver."""
@@ -52,6 +52,7 @@ class Guarded(Generic[P, T]):
         self.engine: Engine = face.engine  # in slots, what every call needs: the rest of it looks like the function
         self._receiver = receiver
         self.operation = operation
+        self.job: Callable[[tuple[Any, ...], dict[str, Any]], Job] = self._method_job if receiver else operation.job
 
     @property
     def client(self) -> Any:
@@ -67,8 +68,8 @@ class Guarded(Generic[P, T]):
         """The key that a call with these arguments has. Nothing is run."""
         return self.operation.key((*self._receiver, *args), kwargs)
 
-    def job(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Job:
-        return self.operation.job((*self._receiver, *args) if self._receiver else args, kwargs)
+    def _method_job(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Job:
+        return self.operation.job((*self._receiver, *args), kwargs)
 
     def _bound(self, instance: Any) -> Self:
         """As a method: the same function with its receiver filled in."""

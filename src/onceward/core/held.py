@@ -76,7 +76,7 @@ class Held(Lease):
     outer: Held | None = None
     act: Act | None = None  # which part of the work is being done
     patience = math.inf  # until when, on our own clock, a settlement is repeated
-    at_end: dict[str, str] = {}  # noqa: RUF012 (never changed in place) what is noted on completion, if not what the job says
+    at_end: dict[str, str]  # what is noted on completion
     canceller: Canceller | None  # of work that may still be cancelled, and has to be told when it is over
 
     def __init__(self, engine: Engine, job: Job) -> None:
@@ -87,6 +87,7 @@ class Held(Lease):
         # Looked at in every call: what stands in the object itself is found at once, a default of the class is not.
         self.settled = self.joined = self.canceller = self.raised = None
         self.inherited = False
+        self.at_end = job.at_end
 
     # ── the question ──
 
@@ -227,13 +228,9 @@ class Held(Lease):
     def settlement(self, encoded: Encoded) -> Complete:
         """The completion with a result that is encoded already."""
         job, record, data = self.job, self.record, encoded.data
-        note = self.at_end or job.at_end
-        if data is not None and len(data) > self.engine.largest:
-            encoded = self._beyond_bounds(encoded, len(data))
-            data = None
-        if data is None and job.policy.store_result:
-            self.engine.tell("result_not_stored", self.key, record, reason=encoded.reason)
-            note = {**note, **noted(encoded.brief or encoded.reason)}
+        note = self.at_end
+        if data is None or len(data) > self.engine.largest:
+            data, note = None, self._without_result(encoded, note)
         return Complete(
             record.id,
             record.token,
@@ -246,11 +243,17 @@ class Held(Lease):
             record,
         )
 
-    def _beyond_bounds(self, encoded: Encoded, size: int) -> Encoded:
-        """A record of this store has no room for it: the effect is done, so it is completed without."""
-        most = self.engine.largest
-        reason = f"it takes {size} bytes, and a record of this store has room for {most}"
-        return Encoded(None, encoded.digest, reason, reason)
+    def _without_result(self, encoded: Encoded, note: dict[str, str]) -> dict[str, str]:
+        """The effect is done, so it is completed without: the note says why, unless that was declared."""
+        if not self.job.policy.store_result:
+            return note
+        reason, brief = encoded.reason, encoded.brief
+        if encoded.data is not None:
+            reason = (
+                f"it takes {len(encoded.data)} bytes, and a record of this store has room for {self.engine.largest}"
+            )
+        self.engine.tell("result_not_stored", self.key, self.record, reason=reason)
+        return {**note, **noted(brief or reason)}
 
     async def complete_in(self, connection: Any, value: Any) -> None:
         """Write the result inside the caller's transaction, fenced: if we were replaced, the caller must roll back."""
@@ -424,7 +427,7 @@ def _name_attributes() -> None:
     for name in (
         *("engine", "job", "key", "lease", "nonce", "record", "granted", "renew_at", "ends"),
         *("outer", "_variable", "begun", "result", "settling", "settled", "over"),
-        *("joined", "canceller", "raised", "inherited", "refusal"),
+        *("joined", "canceller", "raised", "inherited", "at_end", "refusal"),
     ):
         setattr(one, name, None)
 

@@ -61,6 +61,7 @@ _OPTIONS: Final = (
 # a value takes the tagged path too, which looks at the value itself.
 _perhaps_not_finite = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]").search
 
+_SHORT: Final = 128  # the pattern above occurs in no packed text of fewer bytes: it is not UTF-8, nor such a length
 _packb = ormsgpack.packb
 _SEAM: Final = 2  # bytes less than the pattern has: so much of it may be in the piece before
 _SEARCHED_AT_ONCE: Final = 256 * 1024
@@ -84,9 +85,12 @@ def canonical(value: object, *, root: str = "value") -> bytes:
         packed = _packb(value, _not_plain, _OPTIONS)
     except TypeError:
         return _TAGGED + _tagged(value, root)
+    size = len(packed)
+    if size < _SHORT and type(value) is str:  # what most keys are
+        return _FAST + packed
     if _perhaps_not_finite(packed) is not None:
         return _TAGGED + _tagged(value, root)
-    if len(packed) > MAX_BYTES:
+    if size > MAX_BYTES:
         raise InvalidKey(_too_large(root))
     return _FAST + packed
 

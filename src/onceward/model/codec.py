@@ -59,7 +59,7 @@ _NOTHING: Final = _PLAIN_HEADER + _crc32(b"\xc0", _PLAIN_SUM).to_bytes(4, "big")
 """None in its envelope: what most work returns."""
 
 
-class Encoded(msgspec.Struct, frozen=True):
+class Encoded(msgspec.Struct, frozen=True, gc=False):
     """A result, ready to be stored; `data` is None, and `reason` says why, if it is not to be stored.
 
     `brief` is the reason without a place, which may show keys of a dict; empty if it has none.

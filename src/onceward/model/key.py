@@ -75,7 +75,10 @@ def make_key(scope: Scope, value: object, text: str | None = None, *, normalise:
     hasher = scope.hasher.copy()
     hasher.update(canonical(value, root="key"))
     identity = hasher.digest()
-    text = escape(text) if text else readable(value)
+    if type(value) is str and not text and value.isprintable():  # what most keys are: a text, shown as it is
+        text = value
+    else:
+        text = escape(text) if text else readable(value)
     if not text:
         text = f"#{identity.hex()[: 2 * _MARK]}"
     elif len(text) > MAX_TEXT:

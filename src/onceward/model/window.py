@@ -34,8 +34,9 @@ class Window(Struct, frozen=True, dict=True):
 
     def validity(self, claimed_at: int) -> Validity:
         """What the store is told when the record is settled. `claimed_at` is the store's time of the claim."""
-        if self._always is not None:
-            return self._always
+        always = self._always
+        if always is not None:
+            return always
         if self.kind == "calendar":
             return Validity(until=next_local_date(claimed_at, self.zone))
         return Validity(until=claimed_at + self.length)
