@@ -10,8 +10,9 @@ from typing import Any, Concatenate, Protocol, overload
 from .core import inspect as records
 from .core.engine import Engine
 from .core.execute import done_before, execute, unseen
+from .core.held import Held
 from .core.job import Job
-from .decorator import Guarded, P, Rest, T, value_before, value_now
+from .decorator import Guarded, P, Rest, T, answer_of, value_before
 from .model.outcome import Outcome
 from .model.policy import Finding, Policy, applied
 from .model.view import Entry
@@ -21,7 +22,10 @@ from .prepare import job_of, key_of
 async def answer(engine: Engine, job: Job, policy: Policy) -> Any:
     """What the plain call returns or raises."""
     seen = done_before(engine, job)
-    return value_now(await unseen(engine, job), policy) if seen is None else value_before(job, seen, policy)
+    if seen is not None:
+        return value_before(job, seen, policy)
+    found = await unseen(engine, job)
+    return found.result if isinstance(found, Held) else answer_of(found, policy)
 
 
 class AsyncFunction(Guarded[P, T]):

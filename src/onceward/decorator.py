@@ -9,7 +9,6 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
 
 from .core.engine import Engine
 from .core.glance import replayed
-from .core.held import Held
 from .core.job import Job
 from .errors import ConfigurationError
 from .model.key import Key
@@ -103,11 +102,6 @@ def answer_of(outcome: Outcome[T], policy: Policy) -> T:
 def value_before(job: Job, seen: tuple[Done, Any], policy: Policy) -> Any:
     """The same for what was found done. An outcome is made only where there is more to say than the value."""
     return seen[1] if policy.on_done == "replay" else answer_of(replayed(job, *seen), policy)
-
-
-def value_now(found: Held | Outcome[Any], policy: Policy) -> Any:
-    """The same for what a call came to: of a claim that was run and recorded, its result."""
-    return found.result if isinstance(found, Held) else answer_of(found, policy)
 
 
 def refuse_task(fn: Any) -> None:

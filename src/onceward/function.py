@@ -13,7 +13,7 @@ from .core.execute import at_once, done_before, onward, torn
 from .core.glance import replayed
 from .core.held import Held
 from .core.job import Job
-from .decorator import Guarded, P, Rest, T, value_before, value_now
+from .decorator import Guarded, P, Rest, T, answer_of, value_before
 from .model.outcome import Outcome
 from .model.policy import Finding, Policy, applied
 from .model.view import Entry
@@ -34,7 +34,10 @@ def do(engine: Engine, job: Job) -> Outcome[Any]:
 def answer(engine: Engine, job: Job, policy: Policy) -> Any:
     """What the plain call returns or raises."""
     seen = done_before(engine, job)
-    return value_now(done_now(engine, job), policy) if seen is None else value_before(job, seen, policy)
+    if seen is not None:
+        return value_before(job, seen, policy)
+    found = done_now(engine, job)
+    return found.result if isinstance(found, Held) else answer_of(found, policy)
 
 
 def done_now(engine: Engine, job: Job) -> Held | Outcome[Any]:

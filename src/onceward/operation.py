@@ -29,6 +29,7 @@ KeySource = str | list[str] | Callable[..., Any] | Source | None
 TenantSource = str | Callable[..., Any] | None
 VERSION_MARK = "#"
 NO_MARKS: dict[str, str] = {}
+NO_ARGUMENTS: dict[str, Any] = {}
 
 
 class Operation:
@@ -67,6 +68,7 @@ class Operation:
         self._fields = _fingerprint_fields(self.source, policy, explicit=explicit_fingerprint)
         self._check_fingerprint()
         self.compares = self._fields is not None and (explicit_fingerprint or not self._key_says_all())
+        self._pick = self._picker()
         self.input: InputCodec | None = None
         self._cipher, self._accept_plain = cipher, accept_plain
 
@@ -102,14 +104,25 @@ class Operation:
     def key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Key:
         return self._key(self.arguments(args, kwargs))
 
+    def _picker(self) -> Callable[..., Any] | None:
+        """What gives the one argument that is the whole key, where nothing else of a call is looked at; else None."""
+        only = self.source.only if isinstance(self.source, Template) else None
+        alone = self._is_plain and self._tenant is None and not self.compares and only in self.binding.names
+        return self.binding.picker(only) if only is not None and alone else None
+
     def job(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Job:
-        arguments = self.binding.bind(*args, **kwargs) if self._is_plain else self.arguments(args, kwargs)
-        try:
-            key = self._key(arguments)
-        except MissingKey:
-            if self.policy.on_missing_key == "raise":
-                raise
-            return Job(NO_KEY, self.policy, self.codec, call=self.fn, args=args, kwargs=kwargs, awaits=self.awaits)
+        value = None if self._pick is None else self._pick(*args, **kwargs)
+        arguments = NO_ARGUMENTS
+        if type(value) is str and value:  # what most keys are
+            key = make_key(self.scope, value)
+        else:
+            arguments = self.binding.bind(*args, **kwargs) if self._is_plain else self.arguments(args, kwargs)
+            try:
+                key = self._key(arguments)
+            except MissingKey:
+                if self.policy.on_missing_key == "raise":
+                    raise
+                return Job(NO_KEY, self.policy, self.codec, call=self.fn, args=args, kwargs=kwargs, awaits=self.awaits)
         if not self.compares:
             mark = b"" if self._fields is None else of_key(key.id)
             job = Job(

@@ -52,8 +52,7 @@ def acquire_at_once(held: Held, answer_to: Callable[[AnyRequest], Answer]) -> An
         refuse_reentry(engine, held.job)
     since = engine.world.monotonic()
     answer = answer_to(held.request())
-    held.answered(answer)
-    if answer.verdict is not ACQUIRED:
+    if not held.answered(answer):
         return answer
     take(held, since)
     return None
@@ -125,7 +124,7 @@ def take(held: Held, since: float) -> Held:
         raise ClaimError(
             f"no thread can be had to keep the lease alive ({error}); nothing was begun", key=held.key.text
         ) from error
-    wants = engine.wants  # named, it is called more quickly than as a method, which it is not
+    wants = engine.wants
     if wants("acquired"):
         engine.emit("acquired", held.key, record, reason="taken over" if record.attempt > 1 else "")
     return held

@@ -61,6 +61,7 @@ class Engine:
         self.largest = store.largest if isinstance(store, Bounds) else NO_BOUND
         self.opened = False
         self.wants: Callable[[str], bool] = bus.wants  # one step less on every call's way
+        self.nonce: Callable[[], bytes] = world.nonce
         self.emit: Emit = self._emit
         self.count_by_scope()
 

@@ -76,8 +76,11 @@ def at_once(held: Held) -> Held | Outcome[Any] | None:
     engine, job = held.engine, held.job
     if switch.off or job.key is NO_KEY or engine.answer is None or not engine.opened:
         return None
-    held.refusal = refusal = acquire_at_once(held, engine.answer)
-    if refusal is not None or job.awaits or held.record.ask_first or job.policy.on_lost == "cancel":
+    refusal = acquire_at_once(held, engine.answer)
+    if refusal is not None:
+        held.refusal = refusal
+        return None
+    if job.awaits or held.record.ask_first or job.policy.on_lost == "cancel":
         return None
     held.__enter__()
     value = called(held)

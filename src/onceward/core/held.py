@@ -93,16 +93,32 @@ class Held(Lease):
 
     def request(self) -> ClaimRequest:
         """The nonce stays empty unless a grant may be ours."""
-        engine, job = self.engine, self.job
-        self.nonce = nonce = engine.world.nonce()
-        return job.request(nonce, engine.owner.name)
+        engine, job, key = self.engine, self.job, self.key
+        policy = job.policy
+        new_nonce = engine.nonce
+        self.nonce = nonce = new_nonce()
+        return ClaimRequest(
+            key.id,
+            key.scope.text,
+            key.text,
+            nonce,
+            self.lease,
+            job.fingerprint,
+            job.arguments,
+            policy.after_crash,
+            policy.max_attempts,
+            engine.owner.name,
+            job.note,
+        )
 
-    def answered(self, answer: Answer) -> None:
+    def answered(self, answer: Answer) -> bool:
+        """Whether it is ours."""
         if answer.verdict is ACQUIRED and answer.record is not None:
             self.record = answer.record
             self.granted = True
-        else:
-            self.nonce = b""
+            return True
+        self.nonce = b""
+        return False
 
     # ── what the work may ask ──
 
@@ -231,6 +247,7 @@ class Held(Lease):
         note = self.at_end
         if data is None or len(data) > self.engine.largest:
             data, note = None, self._without_result(encoded, note)
+        window = job.policy.window
         return Complete(
             record.id,
             record.token,
@@ -238,7 +255,7 @@ class Held(Lease):
             data,
             encoded.digest,
             data is not None,
-            job.policy.window.validity(record.claimed_at),
+            window.always or window.validity(record.claimed_at),
             note,
             record,
         )
@@ -362,8 +379,10 @@ class Held(Lease):
                 self.record = answer.record
             if state is not COMPLETED:
                 self._tell(state)
-            elif engine.wants("completed"):
-                engine.emit("completed", self.key, self.record)
+            else:
+                wants = engine.wants
+                if wants("completed"):
+                    engine.emit("completed", self.key, self.record)
         self.over = True
         engine.keeper.drop(self)
 

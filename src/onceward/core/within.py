@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any, NoReturn
 
+from msgspec.structs import replace
+
 from onceward.errors import ClaimError, ConfigurationError, LeaseLost, StoreError
 from onceward.model.outcome import Executed, Failed, Outcome
 from onceward.model.policy import SECOND
@@ -138,12 +140,12 @@ class JoinedJob:
 
     async def _claim_and_run(self) -> Outcome[Any]:
         engine, job = self.engine, self.job
-        request = job.request(engine.world.nonce(), engine.owner.name, leased=False)
-        answer = await self._ask(request)
+        held = Held(engine, job)
+        answer = await self._ask(replace(held.request(), lease=None))
         record = answer.record
         if answer.verdict is not Verdict.ACQUIRED or record is None:
             return await outcome_of(engine, job, answer)
-        self.held = held = Held(engine, job)
+        self.held = held
         held.answered(answer)
         held.ends = math.inf  # it has no lease
         if record.ask_first:

@@ -77,7 +77,7 @@ def _not_plain(value: object) -> object:
     raise TypeError(type(value))
 
 
-def canonical(value: object, *, root: str = "value") -> bytes:
+def canonical(value: object, root: str = "value") -> bytes:
     """The canonical encoding of `value`. `root` is how error messages call the value itself."""
     if current_pause() is not None:
         return _in_pieces(value, root)

@@ -12,6 +12,7 @@ Compression comes before encryption. A sealed body is bound to the record and to
 from __future__ import annotations
 
 import hashlib
+import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -52,6 +53,7 @@ _seed_of = _SUMS.get
 _number = int.from_bytes
 _blake2b = hashlib.blake2b
 _crc32 = zlib.crc32
+_head = struct.Struct(">3sI").pack
 _joined = b"".join
 
 
@@ -131,7 +133,7 @@ class Codec:
                 plain = self._type.encode(value)
                 size = len(plain)
                 if size < self._packed_below:  # neither too much nor enough to be compressed, and not to be sealed
-                    data = _PLAIN_HEADER + _crc32(plain, _PLAIN_SUM).to_bytes(4, "big") + plain
+                    data = _head(_PLAIN_HEADER, _crc32(plain, _PLAIN_SUM)) + plain
                     return Encoded(data, plain if size < _DIGEST else _blake2b(plain, digest_size=_DIGEST).digest())
                 data, digest = self._wrap([plain], record_id)
         except Unstorable as error:

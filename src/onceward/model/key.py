@@ -73,7 +73,7 @@ def make_key(scope: Scope, value: object, text: str | None = None, *, normalise:
     if normalise is not None:
         value = _normalised(value, normalise)
     hasher = scope.hasher.copy()
-    hasher.update(canonical(value, root="key"))
+    hasher.update(canonical(value, "key"))
     identity = hasher.digest()
     if type(value) is str and not text and value.isprintable():  # what most keys are: a text, shown as it is
         text = value

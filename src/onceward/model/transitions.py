@@ -203,8 +203,9 @@ def settle(
     record: Record | None, request: Complete | Fail | Park | Release | Resolve, now: int
 ) -> tuple[Record | None, Verdict]:
     """End an ownership, or resolve a parked record."""
-    if type(request) is Complete and record is not None and record is request.of and is_working(record):
-        return completed(record, request, now)  # the very object that its owner was granted: nothing has changed
+    is_own = record is not None and type(request) is Complete and record is request.of
+    if is_own and record.state is PENDING and not record.released:  # type: ignore[union-attr]  # there is one
+        return completed(record, request, now)  # type: ignore[arg-type]  # the same; the rest of the table is true of it
     row = row_of(record, now)
     if row is NEWER:
         return record, Verdict.SKEW
@@ -215,11 +216,6 @@ def settle(
         return record, Verdict.LOST
     step: Step = TABLE[row][column](record, request, now)
     return step
-
-
-def is_working(record: Record) -> bool:
-    """Whether its owner may still say how it ends, late or not."""
-    return record.state is PENDING and not record.released
 
 
 def resolve(record: Record | None, request: Resolve, now: int) -> tuple[Record | None, Verdict]:

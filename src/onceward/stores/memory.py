@@ -86,16 +86,16 @@ class MemoryStore(MemoryNewest, MemoryCounts, Watchers):
         return None
 
     def _one(self, request: AnyRequest) -> Answer:
-        verb, id, get = VERBS[type(request)], request.id, self._records.get
+        verb, id, records, clock = VERBS[type(request)], request.id, self._records, self._now
         while True:
-            before, now = get(id), self._now()  # in this order: what still stands there afterwards stood there at `now`
+            before, now = records.get(id), clock()  # in this order: what still stands there then stood there at `now`
             if verb is CLAIM and (self._noted or self._ending or self._floor):
                 now = self._tidy(now)
             record, verdict = verb(before, request, now)
             if record is before:
-                still = get(id) is before
+                still = records.get(id) is before
             elif before is None and self._max is None:  # a new key: nothing of it ends yet, so there is nothing to note
-                still = self._records.setdefault(id, record) is record
+                still = records.setdefault(id, record) is record
             else:
                 still = self._exchange(before, record)
             if still:
