@@ -117,7 +117,7 @@ async def wait(held: Held) -> tuple[float, Answer]:
 
 def take(held: Held, since: float) -> Held:
     """Hand the lease to the keeper."""
-    engine, record = held.engine, held.record
+    engine = held.engine
     try:
         engine.keeper.take(held, since)
     except RuntimeError as error:
@@ -126,6 +126,7 @@ def take(held: Held, since: float) -> Held:
         ) from error
     wants = engine.wants
     if wants("acquired"):
+        record = held.record
         engine.emit("acquired", held.key, record, reason="taken over" if record.attempt > 1 else "")
     return held
 

@@ -21,12 +21,8 @@ def record_at_once(held: Held, value: Any) -> Held | Outcome[Any] | None:
     """The handler returned: record it, where nothing has to wait for that; else None. The claim, if all is well."""
     held.result = value
     answer_to = held.engine.answer
-    if answer_to is None or held.settled is not None or held.joined is not None or held.canceller is not None:
+    if answer_to is None or not held.straight or not (value is None or is_light(value)):
         return None
-    if value is not None and not is_light(value):
-        return None
-    if held.inherited:
-        held.refuse_inherited()
     held.settling = True  # interrupted: whoever mends it sends the same once more
     try:
         answer = answer_to(held.settlement(held.job.codec.encode(value, held.key.id)))

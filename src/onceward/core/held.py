@@ -66,8 +66,8 @@ class Held(Lease):
 
     granted = False  # the store has said so: `record` is ours
     refusal: Answer | None = None  # the store has said no
-    settled: State | None
-    joined: JoinedStore | None  # the caller's transaction that the result was written in
+    settled: State | None = None
+    joined: JoinedStore | None = None  # the caller's transaction that the result was written in
     unconfirmed = False  # the effect is done, but the store did not answer
     begun = False  # before that nothing can have happened, and the key may be given back
     raised: BaseException | None  # by the work, and not settled yet
@@ -77,7 +77,7 @@ class Held(Lease):
     act: Act | None = None  # which part of the work is being done
     patience = math.inf  # until when, on our own clock, a settlement is repeated
     at_end: dict[str, str]  # what is noted on completion
-    canceller: Canceller | None  # of work that may still be cancelled, and has to be told when it is over
+    canceller: Canceller | None = None  # of work that may still be cancelled, and has to be told when it is over
 
     def __init__(self, engine: Engine, job: Job) -> None:
         self.engine = engine
@@ -85,8 +85,8 @@ class Held(Lease):
         self.key: Key = job.key
         self.lease = job.policy.lease
         # Looked at in every call: what stands in the object itself is found at once, a default of the class is not.
-        self.settled = self.joined = self.canceller = self.raised = None
-        self.inherited = False
+        self.straight = True
+        self.raised = None
         self.at_end = job.at_end
 
     # ── the question ──
@@ -186,6 +186,7 @@ class Held(Lease):
             self.cancel_if_lost()
 
     def cancel_if_lost(self) -> None:
+        self.straight = False
         self.canceller = self.on_lost = self.engine.world.canceller()
 
     def end(self, error: BaseException | None) -> bool:
@@ -291,7 +292,7 @@ class Held(Lease):
         joined = store.join(connection, self.engine.world)
         answer = (await joined.settle([await self.completion(value)], timeout=self.job.policy.call_timeout))[0]
         self._judge(answer)
-        self.joined = joined
+        self.straight, self.joined = False, joined
         self.settling = not joined.exclusive  # once it is committed, a renewal finds nothing to renew: all is well
         await self.engine.renew_due(joined, but=self)
 
@@ -373,6 +374,7 @@ class Held(Lease):
 
     def settled_as(self, answer: Answer, state: State) -> None:
         engine = self.engine
+        self.straight = False
         if answer.verdict is OK:
             self.settled = state
             if answer.record is not None:
@@ -446,7 +448,7 @@ def _name_attributes() -> None:
     for name in (
         *("engine", "job", "key", "lease", "nonce", "record", "granted", "renew_at", "ends"),
         *("outer", "_variable", "begun", "result", "settling", "settled", "over"),
-        *("joined", "canceller", "raised", "inherited", "at_end", "refusal"),
+        *("straight", "raised", "at_end"),
     ):
         setattr(one, name, None)
 
