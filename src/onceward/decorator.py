@@ -99,9 +99,9 @@ def answer_of(outcome: Outcome[T], policy: Policy) -> T:
     return value
 
 
-def value_before(job: Job, seen: tuple[Done, Any], policy: Policy) -> Any:
+def value_before(job: Job, done: Done, value: Any) -> Any:
     """The same for what was found done. An outcome is made only where there is more to say than the value."""
-    return seen[1] if policy.on_done == "replay" else answer_of(replayed(job, *seen), policy)
+    return value if job.policy.on_done == "replay" else answer_of(replayed(job, done, value), job.policy)
 
 
 def refuse_task(fn: Any) -> None:

@@ -9,13 +9,13 @@ from .bridge import run
 from .core import inspect as records
 from .core.ending import executed
 from .core.engine import Engine
-from .core.execute import at_once, done_before, onward, torn
-from .core.glance import replayed
+from .core.execute import at_once, onward, torn
+from .core.glance import done_before, replayed
 from .core.held import Held
 from .core.job import Job
 from .decorator import Guarded, P, Rest, T, answer_of, value_before
 from .model.outcome import Outcome
-from .model.policy import Finding, Policy, applied
+from .model.policy import Finding, applied
 from .model.view import Entry
 
 if TYPE_CHECKING:
@@ -31,13 +31,13 @@ def do(engine: Engine, job: Job) -> Outcome[Any]:
     return executed(found) if isinstance(found, Held) else found
 
 
-def answer(engine: Engine, job: Job, policy: Policy) -> Any:
+def answer(engine: Engine, job: Job) -> Any:
     """What the plain call returns or raises."""
     seen = done_before(engine, job)
     if seen is not None:
-        return value_before(job, seen, policy)
+        return value_before(job, *seen)
     found = done_now(engine, job)
-    return found.result if isinstance(found, Held) else answer_of(found, policy)
+    return found.result if isinstance(found, Held) else answer_of(found, job.policy)
 
 
 def done_now(engine: Engine, job: Job) -> Held | Outcome[Any]:
@@ -55,7 +55,7 @@ class Function(Guarded[P, T]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
         job = self.job  # named, it is called more quickly than as a method, which it is not
-        value: T = answer(self.engine, job(args, kwargs), self.operation.policy)
+        value: T = answer(self.engine, job(args, kwargs))
         return value
 
     def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:

@@ -111,9 +111,8 @@ class Operation:
         return self.binding.picker(only) if only is not None and alone else None
 
     def job(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Job:
-        value = None if self._pick is None else self._pick(*args, **kwargs)
-        arguments = NO_ARGUMENTS
-        if type(value) is str and value:  # what most keys are
+        pick, arguments = self._pick, NO_ARGUMENTS
+        if pick is not None and type(value := pick(*args, **kwargs)) is str and value:  # what most keys are
             key = make_key(self.scope, value)
         else:
             arguments = self.binding.bind(*args, **kwargs) if self._is_plain else self.arguments(args, kwargs)

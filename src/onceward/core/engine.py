@@ -58,7 +58,7 @@ class Engine:
         if isinstance(store, Glances) and (store.inline or not world.cancels):  # it may block: never on a loop
             self.glance = store.glance
         self.answer: Callable[[AnyRequest], Answer] | None = store.answer if isinstance(store, Immediate) else None
-        self.largest = store.largest if isinstance(store, Bounds) else NO_BOUND
+        self.largest = store.largest if isinstance(store, Bounds) and store.largest < NO_BOUND else None
         self.opened = False
         self.wants: Callable[[str], bool] = bus.wants  # one step less on every call's way
         self.nonce: Callable[[], bytes] = world.nonce

@@ -23,13 +23,12 @@ from typing import Any, NoReturn
 from onceward.errors import NOT_DOWN, ConfigurationError, StoreError
 from onceward.model.outcome import Executed, Failed, Outcome, Replayed
 from onceward.model.policy import applied, inconclusive, not_applied
-from onceward.model.record import Done
 
 from . import switch
 from .acquire import acquire, acquire_at_once, otherwise
 from .ending import after_error, after_value, executed, look, park, record_at_once
 from .engine import Engine
-from .glance import glance, replayed
+from .glance import done_before, replayed
 from .held import Held, message_of
 from .interrupted import recover
 from .job import NO_KEY, Job
@@ -43,13 +42,6 @@ async def execute(engine: Engine, job: Job) -> Outcome[Any]:
         return replayed(job, *seen)
     found = await unseen(engine, job)
     return executed(found) if isinstance(found, Held) else found
-
-
-def done_before(engine: Engine, job: Job) -> tuple[Done, Any] | None:
-    """What a look alone can tell: it is done, with this value. Plain, because most calls of a busy key end here."""
-    if switch.off or job.key is NO_KEY or not engine.is_ready():
-        return None
-    return glance(engine, job)
 
 
 def at_a_glance(engine: Engine, job: Job) -> Outcome[Any] | None:

@@ -246,7 +246,8 @@ class Held(Lease):
         """The completion with a result that is encoded already."""
         job, record, data = self.job, self.record, encoded.data
         note = self.at_end
-        if data is None or len(data) > self.engine.largest:
+        largest = self.engine.largest
+        if data is None or (largest is not None and len(data) > largest):
             data, note = None, self._without_result(encoded, note)
         window = job.policy.window
         return Complete(

@@ -68,6 +68,10 @@ def make_key(scope: Scope, value: object, text: str | None = None, *, normalise:
     `text` is what people see instead of the value. `normalise` makes one key of the several ways in which Unicode
     writes the same text; without it they are different keys.
     """
+    if type(value) is str and value and not (text or normalise) and len(value) <= MAX_TEXT and value.isprintable():
+        hasher = scope.hasher.copy()  # what most keys are: a text, shown as it is
+        hasher.update(canonical(value, "key"))
+        return Key(scope, value, hasher.digest())
     if not value and is_empty(value):
         raise MissingKey(f"the key of {scope.text} is empty: {value!r}", hint="give a value that names the work")
     if normalise is not None:
@@ -75,10 +79,7 @@ def make_key(scope: Scope, value: object, text: str | None = None, *, normalise:
     hasher = scope.hasher.copy()
     hasher.update(canonical(value, "key"))
     identity = hasher.digest()
-    if type(value) is str and not text and value.isprintable():  # what most keys are: a text, shown as it is
-        text = value
-    else:
-        text = escape(text) if text else readable(value)
+    text = escape(text) if text else readable(value)
     if not text:
         text = f"#{identity.hex()[: 2 * _MARK]}"
     elif len(text) > MAX_TEXT:

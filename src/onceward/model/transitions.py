@@ -199,13 +199,17 @@ def renew(record: Record | None, request: Renewal, now: int) -> tuple[Record | N
     return TABLE[row].renew(record, request, now)
 
 
+def complete(record: Record | None, request: Complete, now: int) -> tuple[Record | None, Verdict]:
+    """As `settle`. Most owners find the very record that they were granted: all that the table asks is true of that."""
+    if record is not None and record is request.of and record.state is PENDING and not record.released:
+        return completed(record, request, now)
+    return settle(record, request, now)
+
+
 def settle(
     record: Record | None, request: Complete | Fail | Park | Release | Resolve, now: int
 ) -> tuple[Record | None, Verdict]:
     """End an ownership, or resolve a parked record."""
-    is_own = record is not None and type(request) is Complete and record is request.of
-    if is_own and record.state is PENDING and not record.released:  # type: ignore[union-attr]  # there is one
-        return completed(record, request, now)  # type: ignore[arg-type]  # the same; the rest of the table is true of it
     row = row_of(record, now)
     if row is NEWER:
         return record, Verdict.SKEW
@@ -287,7 +291,8 @@ def purgeable(record: Record, now: int) -> bool:
 VERBS: dict[type, Callable[[Any, Any, int], tuple[Any, Verdict]]] = {
     ClaimRequest: claim,
     Renewal: renew,
-    **dict.fromkeys((Complete, Fail, Park, Release, Resolve), settle),
+    Complete: complete,
+    **dict.fromkeys((Fail, Park, Release, Resolve), settle),
 }
 """Which function answers a request."""
 

@@ -26,7 +26,7 @@ from .trail import Trail
 from .watchers import Watchers
 
 FREE = State.FREE
-VERBS, SETTLE = transitions.VERBS, transitions.settle
+VERBS, RENEW = transitions.VERBS, transitions.renew
 claim, replays = transitions.claim, transitions.replays
 Change = Callable[[Record | None, int], tuple[Record | None, Verdict]]
 SWEEP = 2  # records purged by the way a claim: twice what a claim can add, so that the store never only grows
@@ -97,7 +97,7 @@ class MemoryStore(MemoryNewest, MemoryCounts, Watchers):
             record, verdict = verb(before, request, now)
             if records.get(id) is before if record is before else self._exchange(before, record):
                 break
-        if self._waiting and verb is SETTLE:  # not by a claim: those who wait claim, and would wake each other
+        if self._waiting and verb is not RENEW:  # not by a claim: those who wait claim, and would wake each other
             self.wake((id,))
         return Answer(verdict, record, now)
 
