@@ -52,8 +52,10 @@ def acquire_at_once(held: Held, answer_to: Callable[[AnyRequest], Answer]) -> An
         refuse_reentry(engine, held.job)
     since = engine.world.monotonic()
     answer = answer_to(held.request())
-    if not held.answered(answer):
+    if answer.verdict is not ACQUIRED or answer.record is None:
+        held.answered(answer)
         return answer
+    held.record, held.granted = answer.record, True  # as `answered` does
     take(held, since)
     return None
 

@@ -111,14 +111,11 @@ class Held(Lease):
             job.note,
         )
 
-    def answered(self, answer: Answer) -> bool:
-        """Whether it is ours."""
+    def answered(self, answer: Answer) -> None:
         if answer.verdict is ACQUIRED and answer.record is not None:
-            self.record = answer.record
-            self.granted = True
-            return True
-        self.nonce = b""
-        return False
+            self.record, self.granted = answer.record, True
+        else:
+            self.nonce = b""
 
     # ── what the work may ask ──
 

@@ -14,6 +14,7 @@ from itertools import count
 from onceward.errors import ConfigurationError, StoreFull
 from onceward.model import transitions
 from onceward.model.audit import AuditEntry, AuditFilter, Signature, entries_of, purge_entry
+from onceward.model.cells import acquire_afresh
 from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Seen, State, Verdict
 from onceward.ports import PLACES, AnyRequest, AnySettlement, Clock, Filter, Order, Page, World
 
@@ -27,7 +28,7 @@ from .watchers import Watchers
 
 FREE = State.FREE
 VERBS, RENEW = transitions.VERBS, transitions.renew
-claim, replays = transitions.claim, transitions.replays
+replays = transitions.replays
 Change = Callable[[Record | None, int], tuple[Record | None, Verdict]]
 SWEEP = 2  # records purged by the way a claim: twice what a claim can add, so that the store never only grows
 SLACK = 64  # entries of the past that a small store may keep, so that it does not compact all the time
@@ -87,35 +88,30 @@ class MemoryStore(MemoryNewest, MemoryCounts, Watchers):
         return None
 
     def _one(self, request: AnyRequest) -> Answer:
-        """Claims are apart: to Python, a place that always deals with the same sort of thing is a quick one."""
-        if type(request) is ClaimRequest:
-            return self._claim(request)
-        verb, id = VERBS[type(request)], request.id
         records, clock = self._records, self._now
+        if type(request) is ClaimRequest:  # apart, also because Python is quick where it always meets the same type
+            id = request.id
+            while True:
+                before, now = records.get(id), clock()  # in this order: what is still there then was there at `now`
+                if self._noted or self._ending or self._floor:
+                    now = self._tidy(now)
+                if before is None and self._max is None:  # nothing of it ends yet, so there is nothing to note
+                    record, verdict = acquire_afresh(None, request, now)
+                    still = records.setdefault(id, record) is record
+                else:
+                    record, verdict = transitions.claim(before, request, now)
+                    still = records.get(id) is before if record is before else self._exchange(before, record)
+                if still:
+                    return Answer(verdict, record, now)
+        verb, id = VERBS[type(request)], request.id
         while True:
-            before, now = records.get(id), clock()  # in this order: what still stands there then stood there at `now`
+            before, now = records.get(id), clock()  # as above
             record, verdict = verb(before, request, now)
             if records.get(id) is before if record is before else self._exchange(before, record):
                 break
-        if self._waiting and verb is not RENEW:  # not by a claim: those who wait claim, and would wake each other
+        if self._waiting and verb is not RENEW:  # nor by a claim: those who wait claim, and would wake each other
             self.wake((id,))
         return Answer(verdict, record, now)
-
-    def _claim(self, request: ClaimRequest) -> Answer:
-        id, records, clock = request.id, self._records, self._now
-        while True:
-            before, now = records.get(id), clock()  # as above
-            if self._noted or self._ending or self._floor:
-                now = self._tidy(now)
-            record, verdict = claim(before, request, now)
-            if record is before:
-                still = records.get(id) is before
-            elif before is None and self._max is None:  # a new key: nothing of it ends yet, so there is nothing to note
-                still = records.setdefault(id, record) is record
-            else:
-                still = self._exchange(before, record)
-            if still:
-                return Answer(verdict, record, now)
 
     answer = _one
 
