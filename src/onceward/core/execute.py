@@ -80,7 +80,7 @@ def at_once(held: Held) -> Held | Outcome[Any] | None:
         return None
     done = record_at_once(held, value)
     if done is not None:
-        held.__exit__()
+        held.exit()
     return done
 
 
@@ -107,7 +107,7 @@ async def onward(held: Held) -> Held | Outcome[Any]:
         error, held.raised = held.raised, None
         return await (after_value(held, held.result) if error is None else after_error(held, error))
     finally:
-        held.__exit__()
+        held.exit()
 
 
 async def claimed(held: Held) -> Held | Outcome[Any]:

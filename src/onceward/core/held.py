@@ -51,6 +51,7 @@ NO_RESULT = object()
 _current: ContextVar[Held | None] = ContextVar("onceward_current_claim", default=None)
 
 
+_enter, _reset = _current.set, _current.reset
 current = _current.get
 """The innermost claim whose work we are in; None if we are in none."""
 
@@ -149,7 +150,7 @@ class Held(Lease):
 
     def __enter__(self) -> Self:
         self.outer = current()
-        self._variable = _current.set(self)
+        self._variable = _enter(self)
         return self
 
     def enter_task(self) -> None:
@@ -158,10 +159,14 @@ class Held(Lease):
         _current.set(self)
 
     def __exit__(self, *_: object) -> None:
+        self.exit()
+
+    def exit(self) -> None:
+        """As `__exit__`, which whatever is raised makes no difference to."""
         if not self.over:
             self.engine.keeper.drop(self)  # however it ended, nobody is left to settle it: let it lapse
         try:
-            _current.reset(self._variable)
+            _reset(self._variable)
         except ValueError:  # the block was left in another context than it was entered (an async fixture does that)
             _current.set(self.outer)
 

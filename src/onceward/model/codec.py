@@ -117,7 +117,7 @@ class Codec:
         if cipher is None:
             self._nothing = self.encode(None, b"")
 
-    def encode(self, value: Any, record_id: bytes, *, large: bool = False) -> Encoded:
+    def encode(self, value: Any, record_id: bytes, large: bool = False) -> Encoded:  # noqa: FBT001, FBT002 (a keyword-only one would be dearer)
         """The result in its envelope. Never raises for a value: the effect is done, whatever it returned.
 
         `large` gives the same bytes, made in pieces.

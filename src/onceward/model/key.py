@@ -62,7 +62,7 @@ class Key(msgspec.Struct, frozen=True, gc=False):
     id: bytes
 
 
-def make_key(scope: Scope, value: object, text: str | None = None, *, normalise: Form | None = None) -> Key:
+def make_key(scope: Scope, value: object, text: str | None = None, normalise: Form | None = None) -> Key:
     """The key for `value`: any canonical value that is not empty. `5` and `"5"` are two keys.
 
     `text` is what people see instead of the value. `normalise` makes one key of the several ways in which Unicode
