@@ -46,8 +46,11 @@ def done_now(engine: Engine, job: Job) -> Held | Outcome[Any]:
     try:
         done = at_once(held)
         return run(onward(held)) if done is None else done
-    except BaseException as error:  # noqa: BLE001 (`torn` raises it again)
-        return run(torn(held, error))
+    except BaseException as error:
+        unclaimed = run(torn(held, error))
+        if unclaimed is None:
+            raise
+        return unclaimed
 
 
 class Function(Guarded[P, T]):

@@ -12,6 +12,9 @@
         │
     Executed
 
+`at_once` goes this way as far as nothing has to wait: to its end, with a store in memory and a plain function. `onward`
+goes on from wherever that was left.
+
 The handler's own exceptions travel as values until the face raises them, so that even StopIteration survives.
 """
 
@@ -59,12 +62,15 @@ async def unseen(engine: Engine, job: Job) -> Held | Outcome[Any]:
     try:
         done = at_once(held)
         return await onward(held) if done is None else done
-    except BaseException as error:  # noqa: BLE001 (`torn` raises it again)
-        return await torn(held, error)
+    except BaseException as error:
+        unclaimed = await torn(held, error)
+        if unclaimed is None:
+            raise
+        return unclaimed
 
 
 def at_once(held: Held) -> Held | Outcome[Any] | None:
-    """Claim, run, record: as far as nothing has to wait. None: something does, and `onward` goes on from there."""
+    """Claim, run, record. None: something has to wait, or is out of the ordinary, and `onward` goes on from there."""
     engine, job = held.engine, held.job
     if switch.off or job.key is NO_KEY or engine.answer is None or not engine.opened:
         return None
@@ -74,7 +80,7 @@ def at_once(held: Held) -> Held | Outcome[Any] | None:
         return None
     if job.awaits or held.record.ask_first or job.policy.on_lost == "cancel":
         return None
-    held.__enter__()
+    held.__enter__()  # not by `with`, which costs more; an interrupt between the two is `leave`'s to mend
     value = called(held)
     if held.raised is not None:
         return None
@@ -91,7 +97,7 @@ async def onward(held: Held) -> Held | Outcome[Any]:
         if found is not held:
             return found
     if not held.begun:
-        held.__enter__()  # not by `with`, which costs more; an interrupt between the two is `leave`'s to mend
+        held.__enter__()
     try:
         if not held.begun:
             settled = await ask_first(held) if held.record.ask_first else None
@@ -104,8 +110,9 @@ async def onward(held: Held) -> Held | Outcome[Any]:
             done = record_at_once(held, value) if held.raised is None else None
             if done is not None:
                 return done
-        error, held.raised = held.raised, None
-        return await (after_value(held, held.result) if error is None else after_error(held, error))
+        if held.raised is None:
+            return await after_value(held, held.result)
+        return await after_error(held, held.caught())
     finally:
         held.exit()
 
@@ -122,13 +129,13 @@ async def claimed(held: Held) -> Held | Outcome[Any]:
     return await (acquire(held) if held.refusal is None else otherwise(held, held.refusal))
 
 
-async def torn(held: Held, error: BaseException) -> Outcome[Any]:
-    """Leave no key locked, and raise it again. It runs all the same, if that was declared for a store that is down."""
+async def torn(held: Held, error: BaseException) -> Outcome[Any] | None:
+    """Leave no key locked. None: raise it again; but if that was declared, it runs while the store is down."""
     await recover(held.engine, [held], error)
     if held.granted or not isinstance(error, StoreError) or isinstance(error, NOT_DOWN):
-        raise error
+        return None
     if held.job.policy.on_store_down != "run":
-        raise error
+        return None
     return await unprotected(held.engine, held.job, f"store down: {message_of(error)}")
 
 

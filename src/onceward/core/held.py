@@ -176,6 +176,11 @@ class Held(Lease):
         if _current.get() is self:
             _current.set(self.outer)
 
+    def caught(self) -> BaseException:
+        """What the work raised, which is settled from here on: its traceback leads to us, so we do not keep it."""
+        error, self.raised = self.raised, None
+        return error  # type: ignore[return-value]  # asked for only if there is one
+
     def let_lapse(self) -> None:
         """Nothing more can be said about it from here."""
         self.over = True
