@@ -112,7 +112,8 @@ class Operation:
 
     def job(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Job:
         pick, arguments = self._pick, NO_ARGUMENTS
-        if pick is not None and type(value := pick(*args, **kwargs)) is str and value:  # what most keys are
+        value = None if pick is None else pick(*args, **kwargs)
+        if (type(value) is str or type(value) is int) and value:  # what most keys are
             key = make_key(self.scope, value)
         else:
             arguments = self.binding.bind(*args, **kwargs) if self._is_plain else self.arguments(args, kwargs)
