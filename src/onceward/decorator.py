@@ -40,6 +40,7 @@ class _Signature:
 class Guarded(Generic[P, T]):
     """A function that is done once per key. Looks like the function: name, docstring, signature."""
 
+    # Slots for what every call needs: beside all that the function brings with it, Python would find it less quickly.
     __slots__ = ("__dict__", "__weakref__", "_face", "_receiver", "engine", "job", "operation")
     __signature__ = _Signature()
     __wrapped__: Callable[..., Any]
@@ -48,7 +49,7 @@ class Guarded(Generic[P, T]):
     def __init__(self, face: Any, operation: Operation, receiver: tuple[Any, ...] = ()) -> None:
         functools.update_wrapper(cast("Any", self), operation.fn)
         self._face = face
-        self.engine: Engine = face.engine  # in slots, what every call needs: the rest of it looks like the function
+        self.engine: Engine = face.engine
         self._receiver = receiver
         self.operation = operation
         self.job: Callable[[tuple[Any, ...], dict[str, Any]], Job] = self._method_job if receiver else operation.job

@@ -88,26 +88,27 @@ class MemoryStore(MemoryNewest, MemoryCounts, Watchers):
         return None
 
     def _one(self, request: AnyRequest) -> Answer:
-        records, clock = self._records, self._now
+        clock = self._now
         if type(request) is ClaimRequest:  # apart, also because Python is quick where it always meets the same type
             id = request.id
             while True:
-                before, now = records.get(id), clock()  # in this order: what is still there then was there at `now`
+                before, now = self._records.get(id), clock()  # in this order: what stays there stood there at `now`
                 if self._noted or self._ending or self._floor:
                     now = self._tidy(now)
                 if before is None and self._max is None:  # nothing of it ends yet, so there is nothing to note
                     record, verdict = acquire_afresh(None, request, now)
-                    still = records.setdefault(id, record) is record
+                    still = self._records.setdefault(id, record) is record
                 else:
                     record, verdict = transitions.claim(before, request, now)
-                    still = records.get(id) is before if record is before else self._exchange(before, record)
+                    same = record is before
+                    still = self._records.get(id) is before if same else self._exchange(before, record)
                 if still:
                     return Answer(verdict, record, now)
         verb, id = VERBS[type(request)], request.id
         while True:
-            before, now = records.get(id), clock()  # as above
+            before, now = self._records.get(id), clock()  # as above
             record, verdict = verb(before, request, now)
-            if records.get(id) is before if record is before else self._exchange(before, record):
+            if self._records.get(id) is before if record is before else self._exchange(before, record):
                 break
         if self._waiting and verb is not RENEW:  # nor by a claim: those who wait claim, and would wake each other
             self.wake((id,))
