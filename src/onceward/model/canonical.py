@@ -61,7 +61,6 @@ _OPTIONS: Final = (
 # a value takes the tagged path too, which looks at the value itself.
 _perhaps_not_finite = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]").search
 
-_SHORT: Final = 128  # the pattern above occurs in no packed text of fewer bytes: it is not UTF-8, nor such a length
 _packb = ormsgpack.packb
 _SEAM: Final = 2  # bytes less than the pattern has: so much of it may be in the piece before
 _SEARCHED_AT_ONCE: Final = 256 * 1024
@@ -85,14 +84,16 @@ def canonical(value: object, root: str = "value") -> bytes:
         packed = _packb(value, _not_plain, _OPTIONS)
     except TypeError:
         return _TAGGED + _tagged(value, root)
-    size = len(packed)
-    if size < _SHORT and type(value) is str:  # what most keys are
-        return _FAST + packed
     if _perhaps_not_finite(packed) is not None:
         return _TAGGED + _tagged(value, root)
-    if size > MAX_BYTES:
+    if len(packed) > MAX_BYTES:
         raise InvalidKey(_too_large(root))
     return _FAST + packed
+
+
+def canonical_text(text: str) -> bytes:
+    """The same, of a printable text of some hundred characters at most: there is nothing about it to be found out."""
+    return _FAST + _packb(text)
 
 
 def canonical_all(values: Sequence[object]) -> list[bytes]:
@@ -222,4 +223,4 @@ def _too_large(root: str) -> str:
     return f"{root or 'arguments'}: larger than {MAX_BYTES >> 20} MiB; hash the content instead (content_key)"
 
 
-__all__ = ["ENCODER_VERSION", "MAX_BYTES", "MAX_DEPTH", "canonical", "canonical_all", "digest"]
+__all__ = ["ENCODER_VERSION", "MAX_BYTES", "MAX_DEPTH", "canonical", "canonical_all", "canonical_text", "digest"]

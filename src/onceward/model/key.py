@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from onceward.errors import InvalidKey, MissingKey
-from onceward.model.canonical import canonical
+from onceward.model.canonical import canonical, canonical_text
 from onceward.model.readable import MAX_TEXT, cut, escape, readable
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def make_key(scope: Scope, value: object, text: str | None = None, normalise: Fo
     """
     if type(value) is str and value and not (text or normalise) and len(value) <= MAX_TEXT and value.isprintable():
         hasher = scope.hasher.copy()  # what most keys are: a text, shown as it is
-        hasher.update(canonical(value, "key"))
+        hasher.update(canonical_text(value))
         return Key(scope, value, hasher.digest())
     if not value and is_empty(value):
         raise MissingKey(f"the key of {scope.text} is empty: {value!r}", hint="give a value that names the work")

@@ -199,13 +199,6 @@ def renew(record: Record | None, request: Renewal, now: int) -> tuple[Record | N
     return TABLE[row].renew(record, request, now)
 
 
-def complete(record: Record | None, request: Complete, now: int) -> tuple[Record | None, Verdict]:
-    """As `settle`. Most owners find the very record that they were granted: all that the table asks is true of that."""
-    if record is not None and record is request.of and record.state is PENDING and not record.released:
-        return completed(record, request, now)
-    return settle(record, request, now)
-
-
 def settle(
     record: Record | None, request: Complete | Fail | Park | Release | Resolve, now: int
 ) -> tuple[Record | None, Verdict]:
@@ -291,8 +284,7 @@ def purgeable(record: Record, now: int) -> bool:
 VERBS: dict[type, Callable[[Any, Any, int], tuple[Any, Verdict]]] = {
     ClaimRequest: claim,
     Renewal: renew,
-    Complete: complete,
-    **dict.fromkeys((Fail, Park, Release, Resolve), settle),
+    **dict.fromkeys((Complete, Fail, Park, Release, Resolve), settle),
 }
 """Which function answers a request."""
 
