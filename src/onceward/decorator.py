@@ -52,7 +52,9 @@ class Guarded(Generic[P, T]):
         self.engine: Engine = face.engine
         self._receiver = receiver
         self.operation = operation
-        self.job: Callable[[tuple[Any, ...], dict[str, Any]], Job] = self._method_job if receiver else operation.job
+        self.job: Callable[[tuple[Any, ...], dict[str, Any]], Job] = operation.job
+        if receiver:
+            self.job = functools.partial(_job_of_method, operation, receiver)  # not our own method: nothing is circular
 
     @property
     def client(self) -> Any:
@@ -68,9 +70,6 @@ class Guarded(Generic[P, T]):
         """The key that a call with these arguments has. Nothing is run."""
         return self.operation.key((*self._receiver, *args), kwargs)
 
-    def _method_job(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Job:
-        return self.operation.job((*self._receiver, *args), kwargs)
-
     def _bound(self, instance: Any) -> Self:
         """As a method: the same function with its receiver filled in."""
         return self if instance is None else type(self)(self._face, self.operation, (instance,))
@@ -83,6 +82,12 @@ class Guarded(Generic[P, T]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.operation.name}>"
+
+
+def _job_of_method(
+    operation: Operation, receiver: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Job:
+    return operation.job((*receiver, *args), kwargs)
 
 
 def answer_of(outcome: Outcome[T], policy: Policy) -> T:

@@ -72,7 +72,8 @@ class Engine:
         self.largest = store.largest if isinstance(store, Bounds) and store.largest < NO_BOUND else None
         self.parts = store.parts if isinstance(store, Overlaps) and world.cancels else 1
         self.opened = False
-        self.wants: Callable[[str], bool] = bus.wants  # one step less on every call's way
+        # One step less on every call's way; and called by a local name, not as methods of ours, which they are not.
+        self.wants: Callable[[str], bool] = bus.wants
         self.nonce: Callable[[], bytes] = world.nonce
         self.emit: Emit = self._emit
         self.count_by_scope()

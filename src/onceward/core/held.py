@@ -162,7 +162,7 @@ class Held(Lease):
         self.exit()
 
     def exit(self) -> None:
-        """As `__exit__`, which whatever is raised makes no difference to."""
+        """As `__exit__`, to which it makes no difference what was raised."""
         if not self.over:
             self.engine.keeper.drop(self)  # however it ended, nobody is left to settle it: let it lapse
         try:
