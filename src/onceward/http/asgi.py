@@ -14,7 +14,8 @@ from typing import Any, Unpack
 
 from onceward.aio import AsyncOnce
 from onceward.client import Once
-from onceward.core.apart import execute_apart
+from onceward.core.apart import claim_apart
+from onceward.core.held import Held
 from onceward.core.job import Job
 from onceward.errors import ClaimError, ConfigurationError, InvalidKey, NotAcquired, ResultError, StoreError
 from onceward.model.outcome import Executed, Failed, Parked
@@ -98,7 +99,8 @@ class IdempotencyMiddleware:
         """Once, or say why not."""
         contract = self.contract
         try:
-            outcome = await execute_apart(contract.engine, job, exchange.start)
+            found = await claim_apart(contract.engine, job, exchange.start)
+            outcome = await exchange.end(found, await exchange.begin(found)) if isinstance(found, Held) else found
         except (NotAcquired, ClaimError, ResultError, StoreError) as error:
             if exchange.begun:
                 raise
@@ -110,7 +112,7 @@ class IdempotencyMiddleware:
         if isinstance(outcome, Failed | Parked) and outcome.exception is not None:
             if not isinstance(outcome.exception, Unsettled) or exchange.broken:
                 raise outcome.exception
-        elif not isinstance(outcome, Executed):
+        elif outcome is not None and not isinstance(outcome, Executed):
             if exchange.begun:
                 outcome.unwrap()  # the key was lost on the way: the answer breaks off
             await exchange.refuse(contract.of_outcome(outcome))

@@ -4,17 +4,19 @@ It reads the body that was read before, and is never told that the client has le
 for the last part, which waits until the claim is settled: who has the whole answer can rely on it. Background tasks
 that run behind the answer are not part of the claim any more.
 
-An answer in one part, as most are, is settled and sent when the application has returned: what that has made for the
-request is gone by then, instead of lying about while the store is asked. If the application does not return at once,
-but does more behind its answer, that is done beside it.
+An answer in one part, as most are, is settled and sent when the application has returned, by the server's own task:
+what the application has made for the request is gone by then, its task included, instead of lying about while the store
+is asked. If the application does not return at once, but does more behind its answer, that is done beside it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any
 
+from onceward.core.apart import end_apart
 from onceward.core.held import Held, current
 from onceward.core.job import Job
 from onceward.model.outcome import Outcome
@@ -59,6 +61,8 @@ class Exchange:
     broken = False  # its last part is not sent, because nobody could rely on it
     trouble: Exception | None = None  # of the server, when it was to send
     job: Job | None = None
+    _task: asyncio.Task[None] | None = None  # in which the application works
+    _returned: asyncio.Future[BaseException | None] | None = None
     _sending: asyncio.Task[Any] | None = None  # who waits for the server to take a message
     _message: Message | None = None
     _body: Body | None = None
@@ -85,13 +89,61 @@ class Exchange:
         else:
             self._message = body
 
-    def start(self, work: Coroutine[Any, Any, Outcome[Any]]) -> Awaitable[Outcome[Any]]:
-        """The work in a task of its own, and what waits for it: to stop waiting does not stop the work."""
+    # ── the work, which has a task of its own ──
+
+    def begin(self, held: Held) -> asyncio.Future[BaseException | None]:
+        """Start the application. What it raised comes when it has returned, and `end` is then to be called."""
         self.started = True
+        self._held = held
         loop = asyncio.get_running_loop()
-        outcome: asyncio.Future[Outcome[Any]] = loop.create_future()
-        loop.create_task(_told(work, outcome))  # noqa: RUF006 (it sees to that itself)
-        return outcome
+        self._returned = returned = loop.create_future()
+        self._task = task = loop.create_task(self._run(held, returned))
+        _apart.add(task)
+        return returned
+
+    async def _run(self, held: Held, returned: asyncio.Future[BaseException | None]) -> None:
+        """The application. If nobody waits for it any more, it is also ended here."""
+        held.enter_task()
+        held.begin()
+        task: asyncio.Task[None] | None = self._task
+        error: BaseException | None = None
+        try:
+            await Watched(self._app(self._scope, self.receive, self.send), self._look)
+        except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 (ends the claim, and is raised there)
+            error = raised
+        except BaseException as raised:
+            await self.end(held, raised)
+            raise
+        finally:
+            _apart.discard(task)
+            self._task = None
+        if returned.done():
+            await self._end_alone(held, error)
+        else:
+            returned.set_result(error)
+
+    def end(self, held: Held, error: BaseException | None) -> Coroutine[Any, Any, Outcome[Any] | None]:
+        """The application has returned, or raised this. None: its answer is recorded and sent."""
+        self._returned = None
+        return end_apart(held, self._rest(held, error))
+
+    async def _end_alone(self, held: Held, error: BaseException | None) -> None:
+        """Nobody waits for it: what it raised has nobody to be told."""
+        task = asyncio.current_task()
+        _apart.add(task)
+        try:
+            with contextlib.suppress(Exception):
+                await self.end(held, error)
+        finally:
+            _apart.discard(task)
+
+    def start(self, work: Coroutine[Any, Any, Outcome[Any]]) -> Awaitable[Outcome[Any]]:
+        """Work without a claim, in a task of its own; and what waits for it."""
+        self.started = True
+        task = asyncio.get_running_loop().create_task(work)
+        _apart.add(task)
+        task.add_done_callback(_apart.discard)
+        return shielded(task)
 
     def abandon(self) -> None:
         """Nobody waits any more. What was not begun will not be; what was goes on, and has nobody to send to."""
@@ -102,24 +154,37 @@ class Exchange:
         sending, self._sending = self._sending, None
         if sending is not None:
             sending.cancel()
+        held, returned = self._held, self._returned
+        if held is not None and returned is not None and returned.done() and not returned.cancelled():
+            # It had just been told to us.
+            asyncio.get_running_loop().create_task(self._end_alone(held, returned.result()))
 
     async def work(self) -> None:
-        """What the job calls. Without a claim (the store is down, and the policy says run) it only passes on."""
+        """What the job calls where there is no claim: the store is down, and the policy says run, or the test mode."""
         held = current()
         self._held = held = held if held is not None and held.job is self.job else None
+        error: BaseException | None = None
         try:
-            try:
-                await Watched(self._app(self._scope, self.receive, self.send), self._look)
-            except BaseException as error:
-                if self._last is not None and not isinstance(error, GeneratorExit):  # then nothing can be waited for
-                    await self._rest()
-                raise
-            if self._last is not None:
-                await self._rest()
-            elif not self._settled:
+            await Watched(self._app(self._scope, self.receive, self.send), self._look)
+        except BaseException as raised:  # noqa: BLE001 (raised again in the end)
+            error = raised
+        await self._rest(held, error)
+
+    async def _rest(self, held: Held | None, error: BaseException | None) -> None:
+        """What is left when the application has returned, or raised this: its answer, if that waits to be sent."""
+        try:
+            if isinstance(error, GeneratorExit):  # nothing can be waited for
+                raise error
+            if self._beside is not None:
+                await _seen_through(self._contract.engine.world, self._beside)
+            elif self._last is not None:
+                await self._conclude()
+            elif error is None and not self._settled:
                 raise NoAnswer("the application returned without completing its answer")
         finally:
             self._leave()
+        if error is not None:
+            raise error
         if held is not None and held.unconfirmed:
             raise Unsettled("the claim could not be settled")
 
@@ -201,12 +266,6 @@ class Exchange:
         """The application waits for something. Its answer, if there is one, does not wait for it."""
         if self._last is not None and self._beside is None:
             self._beside = asyncio.get_running_loop().create_task(self._conclude())
-
-    def _rest(self) -> Awaitable[object]:
-        """The application has returned. What is left to do for its answer, to be awaited."""
-        if self._beside is not None:
-            return _seen_through(self._contract.engine.world, self._beside)
-        return self._conclude()
 
     async def _conclude(self) -> None:
         """The whole answer is there: record it, and then send it."""
@@ -293,22 +352,3 @@ async def _seen_through(world: World, beside: asyncio.Task[None]) -> None:
     _, cancelled = await world.finish(beside)
     if cancelled is not None:
         raise cancelled
-
-
-async def _told(work: Coroutine[Any, Any, Outcome[Any]], outcome: asyncio.Future[Outcome[Any]]) -> None:
-    """What became of the work, to whoever still waits: in the very turn in which it ends."""
-    task = asyncio.current_task()
-    _apart.add(task)
-    try:
-        found = await work
-    except asyncio.CancelledError:
-        outcome.cancel()
-        raise
-    except Exception as error:  # noqa: BLE001 (raised where it is waited for)
-        if not outcome.done():
-            outcome.set_exception(error)
-    else:
-        if not outcome.done():
-            outcome.set_result(found)
-    finally:
-        _apart.discard(task)
