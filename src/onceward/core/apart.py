@@ -1,28 +1,30 @@
 """Work that must not end with whoever waits for it: a client that hangs up, a server that gives up.
 
-Until the key is ours, a caller who leaves takes the question back. From then on the work has a life of its own: a task,
-which `Apart` starts. What is left when it has returned is done by whoever waits for it, or by the task itself.
+Until the key is ours, a caller who leaves takes the question back. From then on the work has a life of its own, which
+its caller gives it; here it is only claimed, or run where there is nothing to claim.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Coroutine
+from typing import Any, Protocol
 
 from onceward.errors import NOT_DOWN, StoreError
 from onceward.model.outcome import Outcome
 
 from . import switch
 from .acquire import acquire
-from .ending import after_error
 from .engine import Engine
 from .execute import ask_first, at_a_glance, execute, unprotected
 from .held import Held, message_of
 from .interrupted import recover
 from .job import NO_KEY, Job
 
-Apart = Callable[[Coroutine[Any, Any, Outcome[Any]]], Awaitable[Outcome[Any]]]
-"""Starts work on its own, and gives what waits for it: to stop waiting does not stop the work."""
+
+class Apart(Protocol):
+    """Starts work on its own, and gives what waits for it: to stop waiting does not stop the work."""
+
+    def start(self, work: Coroutine[Any, Any, Outcome[Any]]) -> Awaitable[Outcome[Any]]: ...
 
 
 async def claim_apart(engine: Engine, job: Job, apart: Apart) -> Held | Outcome[Any]:
@@ -31,7 +33,7 @@ async def claim_apart(engine: Engine, job: Job, apart: Apart) -> Held | Outcome[
     if done is not None:
         return done
     if switch.off or job.key is NO_KEY:
-        return await apart(execute(engine, job))
+        return await apart.start(execute(engine, job))
     held = Held(engine, job)
     try:
         if not engine.opened:
@@ -48,23 +50,4 @@ async def claim_apart(engine: Engine, job: Job, apart: Apart) -> Held | Outcome[
         if job.policy.on_store_down != "run":
             raise
         reason = f"store down: {message_of(error)}"
-    return await apart(unprotected(engine, job, reason))
-
-
-async def end_apart(held: Held, rest: Awaitable[object]) -> Outcome[Any] | None:
-    """The work has returned: do the rest, which settles the claim and raises what the work raised. None: all is well.
-
-    Whatever interrupts it, the key does not stay locked.
-    """
-    try:
-        try:
-            await rest
-        except BaseException as error:  # noqa: BLE001 (whatever was raised, the claim must end)
-            return await after_error(held, error)
-    except BaseException as error:
-        await recover(held.engine, [held], error)
-        raise
-    finally:
-        if not held.over:
-            held.let_lapse()
-    return None
+    return await apart.start(unprotected(engine, job, reason))

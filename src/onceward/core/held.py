@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, NoReturn, Protocol, Self
@@ -211,10 +211,14 @@ class Held(Lease):
         self.settled_as(answer, COMPLETED)
         return answer
 
-    async def record_result(self, value: Any) -> Answer:
-        """Complete with this value. A cancellation while a large one is encoded is raised afterwards, too."""
+    def record_result(self, value: Any) -> Coroutine[Any, Any, Answer]:
+        """Complete with this value, when it is awaited."""
         if is_light(value):
-            return await self.settle(self._completion(self.job.codec.encode(value, self.key.id)), COMPLETED)
+            return self.settle(self._completion(self.job.codec.encode(value, self.key.id)), COMPLETED)
+        return self._record_large(value)
+
+    async def _record_large(self, value: Any) -> Answer:
+        """A cancellation while it is encoded is raised afterwards, too."""
         completion, cancelled = await self.engine.world.finish(self.completion(value))
         answer = await self.settle(completion, State.COMPLETED)
         if cancelled is not None:

@@ -92,14 +92,14 @@ class IdempotencyMiddleware:
         scope["onceward.key"] = key
         _hide_ways_around(scope)
         exchange = Exchange(self.app, scope, send, contract, body)
-        exchange.job = job = contract.job(key, request, digest, exchange.work)
+        exchange.job = job = contract.job(key, request, digest, exchange)
         return exchange, job
 
     async def _work(self, exchange: Exchange, job: Job) -> None:
         """Once, or say why not."""
         contract = self.contract
         try:
-            found = await claim_apart(contract.engine, job, exchange.start)
+            found = await claim_apart(contract.engine, job, exchange)
             outcome = await exchange.end(found, await exchange.begin(found)) if isinstance(found, Held) else found
         except (NotAcquired, ClaimError, ResultError, StoreError) as error:
             if exchange.begun:

@@ -16,8 +16,9 @@ import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any
 
-from onceward.core.apart import end_apart
+from onceward.core.ending import after_error
 from onceward.core.held import Held, current
+from onceward.core.interrupted import recover
 from onceward.core.job import Job
 from onceward.model.outcome import Outcome
 from onceward.ports import World
@@ -26,7 +27,7 @@ from onceward.worlds.aio import shielded
 from .body import Body
 from .contract import Contract
 from .semantics import HttpAnswer
-from .settling import NoAnswer, Unsettled, settle
+from .settling import NoAnswer, Unsettled, judged, settlement
 from .watched import Watched
 
 # Each framework has its own types for these, which do not fit each other.
@@ -83,6 +84,10 @@ class Exchange:
         self._send = send
         self._contract = contract
         self._parts: list[bytes] | None = []
+        # What every request sets later: where all of them are named at once, Python needs no dict for each.
+        self._held = self._start = self._last = self._returned = self._task = self._sending = self.job = None
+        self.started = self.begun = self.over = self._settled = False
+        self._size = 0
         if isinstance(body, Body):
             self._body = body
             self._left = body.size
@@ -122,10 +127,36 @@ class Exchange:
         else:
             returned.set_result(error)
 
-    def end(self, held: Held, error: BaseException | None) -> Coroutine[Any, Any, Outcome[Any] | None]:
-        """The application has returned, or raised this. None: its answer is recorded and sent."""
+    async def end(self, held: Held, error: BaseException | None) -> Outcome[Any] | None:
+        """The application has returned, or raised this: settle the claim, and send. None: that was done.
+
+        Whatever interrupts it, the key does not stay locked.
+        """
         self._returned = None
-        return end_apart(held, self._rest(held, error))
+        try:
+            try:
+                if self._last is not None and not isinstance(error, GeneratorExit):  # then nothing can be waited for
+                    await self._rest()
+                error = error or self._lack(held)
+            except BaseException as raised:  # noqa: BLE001 (whatever it is, the claim must end)
+                error = raised
+            finally:
+                self._leave()
+            return None if error is None else await after_error(held, error)
+        except BaseException as torn:
+            await recover(held.engine, [held], torn)
+            raise
+        finally:
+            if not held.over:
+                held.let_lapse()
+
+    def _lack(self, held: Held | None) -> Exception | None:
+        """What is wrong with an application that has returned."""
+        if not self._settled:
+            return NoAnswer("the application returned without completing its answer")
+        if held is not None and held.unconfirmed:
+            return Unsettled("the claim could not be settled")
+        return None
 
     async def _end_alone(self, held: Held, error: BaseException | None) -> None:
         """Nobody waits for it: what it raised has nobody to be told."""
@@ -159,34 +190,24 @@ class Exchange:
             # It had just been told to us.
             asyncio.get_running_loop().create_task(self._end_alone(held, returned.result()))
 
-    async def work(self) -> None:
+    async def __call__(self) -> None:
         """What the job calls where there is no claim: the store is down, and the policy says run, or the test mode."""
         held = current()
         self._held = held = held if held is not None and held.job is self.job else None
-        error: BaseException | None = None
         try:
-            await Watched(self._app(self._scope, self.receive, self.send), self._look)
-        except BaseException as raised:  # noqa: BLE001 (raised again in the end)
-            error = raised
-        await self._rest(held, error)
-
-    async def _rest(self, held: Held | None, error: BaseException | None) -> None:
-        """What is left when the application has returned, or raised this: its answer, if that waits to be sent."""
-        try:
-            if isinstance(error, GeneratorExit):  # nothing can be waited for
-                raise error
-            if self._beside is not None:
-                await _seen_through(self._contract.engine.world, self._beside)
-            elif self._last is not None:
-                await self._conclude()
-            elif error is None and not self._settled:
-                raise NoAnswer("the application returned without completing its answer")
+            try:
+                await Watched(self._app(self._scope, self.receive, self.send), self._look)
+            except BaseException as error:
+                if self._last is not None and not isinstance(error, GeneratorExit):
+                    await self._rest()
+                raise
+            if self._last is not None:
+                await self._rest()
         finally:
             self._leave()
-        if error is not None:
-            raise error
-        if held is not None and held.unconfirmed:
-            raise Unsettled("the claim could not be settled")
+        lack = self._lack(held)
+        if lack is not None:
+            raise lack
 
     def _leave(self) -> None:
         """It is over: nothing leads round in a circle any more, in which the answer would wait to be collected."""
@@ -249,7 +270,7 @@ class Exchange:
                 return
             if not more or self._is_whole():
                 self._settled = True
-                trouble = await self._settle(start)
+                trouble = self._judged(await self._settle(start))
                 if trouble is not None:
                     await self._break_off(trouble)
         if self.over or self._last is not None:
@@ -267,10 +288,16 @@ class Exchange:
         if self._last is not None and self._beside is None:
             self._beside = asyncio.get_running_loop().create_task(self._conclude())
 
+    def _rest(self) -> Awaitable[object]:
+        """The application has returned. What is left to do for its answer, to be awaited."""
+        if self._beside is not None:
+            return _seen_through(self._contract.engine.world, self._beside)
+        return self._conclude()
+
     async def _conclude(self) -> None:
         """The whole answer is there: record it, and then send it."""
         start, last = self._start, self._last
-        trouble = await self._settle(start)
+        trouble = self._judged(await self._settle(start))
         if trouble is not None:
             await self._break_off(trouble)
         else:
@@ -303,7 +330,10 @@ class Exchange:
 
     def _settle(self, start: Message) -> Awaitable[Outcome[Any] | None]:
         held = self._held
-        return _NOTHING if held is None else settle(held, start["status"], start["headers"], self._parts)
+        return _NOTHING if held is None else settlement(held, start["status"], start["headers"], self._parts)
+
+    def _judged(self, outcome: Outcome[Any] | None) -> Outcome[Any] | None:
+        return None if self._held is None else judged(self._held, outcome)
 
     async def _break_off(self, trouble: Outcome[Any]) -> None:
         """Nobody may rely on the answer."""

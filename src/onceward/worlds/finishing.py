@@ -72,8 +72,15 @@ class Finishing(Generic[T]):
                         yield
                     except asyncio.CancelledError as error:
                         self._note(error)
-                elif type(wanted) is Landing:
-                    yield from self._see_landed(wanted)
+                elif type(wanted) is Landing:  # waited for by the task itself, which cannot cancel it
+                    wanted.stays = True
+                    try:
+                        yield wanted
+                    except asyncio.CancelledError as error:
+                        self._note(error)
+                    except Exception:  # its own, which the coroutine finds when it asks
+                        if not wanted.done():
+                            raise
                 else:
                     yield from self._wait(wanted)
         except StopIteration as done:
@@ -84,17 +91,6 @@ class Finishing(Generic[T]):
             raise
         finally:
             self._work.close()
-
-    def _see_landed(self, wanted: Landing[Any]) -> Generator[Any, None, None]:
-        """Waited for by the task itself, which cannot cancel it: what comes in between comes when it is done."""
-        wanted.stays = True
-        try:
-            yield wanted
-        except asyncio.CancelledError as error:
-            self._note(error)
-        except Exception:  # its own, which the coroutine finds when it asks
-            if not wanted.done():
-                raise
 
     def _wait(self, wanted: asyncio.Future[Any]) -> Generator[Any, None, None]:
         """Until it is done; what became of it, the coroutine asks itself."""
