@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from onceward.core.ending import after_error
@@ -27,7 +27,7 @@ from onceward.worlds.aio import shielded
 from .body import Body
 from .contract import Contract
 from .semantics import HttpAnswer
-from .settling import NoAnswer, Unsettled, judged, settlement
+from .settling import NoAnswer, Unsettled, judged, settle, settlement
 from .watched import Watched
 
 # Each framework has its own types for these, which do not fit each other.
@@ -40,17 +40,6 @@ App = Callable[..., Awaitable[None]]
 
 _apart: set[asyncio.Task[Any] | None] = set()
 """What is being worked on, whether anybody waits for it or not. A loop itself refers to its tasks weakly."""
-
-
-class _Nothing:
-    """To be awaited where there is nothing to wait for."""
-
-    def __await__(self) -> Generator[Any, None, None]:
-        return
-        yield
-
-
-_NOTHING = _Nothing()
 
 
 class Exchange:
@@ -249,7 +238,10 @@ class Exchange:
     async def send(self, message: Message) -> None:
         kind = message["type"]
         if kind == "http.response.body" and self._start is not None:
-            await self._part(message, self._start)
+            if self._settled or self.begun or message.get("more_body", False):
+                await self._part(message, self._start)
+            else:
+                self._whole(message)
         elif kind == "http.response.start":
             if self._start is not None:
                 raise RuntimeError("the answer was begun before")
@@ -258,19 +250,22 @@ class Exchange:
         else:
             await self._forward(message)
 
+    def _whole(self, message: Message) -> None:
+        """An answer in one part."""
+        self._keep(message.get("body", b""))
+        self._settled = True
+        if self._held is not None:
+            self._held.end(None)  # what comes behind the answer is not the key's any more
+        self._last = message
+
     async def _part(self, message: Message, start: Message) -> None:
+        """One of several."""
         more = message.get("more_body", False)
         if not self._settled:
             self._keep(message.get("body", b""))
-            if not (more or self.begun):
-                self._settled = True
-                if self._held is not None:
-                    self._held.end(None)  # what comes behind the answer is not the key's any more
-                self._last = message
-                return
             if not more or self._is_whole():
                 self._settled = True
-                trouble = self._judged(await self._settle(start))
+                trouble = await self._settle(start)
                 if trouble is not None:
                     await self._break_off(trouble)
         if self.over or self._last is not None:
@@ -296,13 +291,18 @@ class Exchange:
 
     async def _conclude(self) -> None:
         """The whole answer is there: record it, and then send it."""
-        start, last = self._start, self._last
-        trouble = self._judged(await self._settle(start))
-        if trouble is not None:
-            await self._break_off(trouble)
+        held, last = self._held, self._last
+        start: Message = self._start
+        outcome = None
+        if held is not None:
+            answered = settlement(held, start["status"], start["headers"], self._parts)
+            outcome = judged(held, await answered)
+        if outcome is not None:
+            await self._break_off(outcome)
         else:
             self.begun = True
-            await self._forward(self._headed(start), last)
+            start["headers"].append(self._contract.window)
+            await self._forward(start, last)
             self._end()
 
     def _headed(self, start: Message) -> Message:
@@ -328,12 +328,9 @@ class Exchange:
             self._length = int(found[0]) if found and found[0].isdigit() else -1
         return 0 <= self._length <= self._size
 
-    def _settle(self, start: Message) -> Awaitable[Outcome[Any] | None]:
+    async def _settle(self, start: Message) -> Outcome[Any] | None:
         held = self._held
-        return _NOTHING if held is None else settlement(held, start["status"], start["headers"], self._parts)
-
-    def _judged(self, outcome: Outcome[Any] | None) -> Outcome[Any] | None:
-        return None if self._held is None else judged(self._held, outcome)
+        return None if held is None else await settle(held, start["status"], start["headers"], self._parts)
 
     async def _break_off(self, trouble: Outcome[Any]) -> None:
         """Nobody may rely on the answer."""

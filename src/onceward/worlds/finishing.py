@@ -67,11 +67,8 @@ class Finishing(Generic[T]):
         try:
             while True:
                 wanted = self._work.send(None)
-                if wanted is None:  # only a turn for others
-                    try:
-                        yield
-                    except asyncio.CancelledError as error:
-                        self._note(error)
+                if wanted is None:
+                    yield from self._turn()
                 elif type(wanted) is Landing:  # waited for by the task itself, which cannot cancel it
                     wanted.stays = True
                     try:
@@ -91,6 +88,13 @@ class Finishing(Generic[T]):
             raise
         finally:
             self._work.close()
+
+    def _turn(self) -> Generator[Any, None, None]:
+        """For others."""
+        try:
+            yield
+        except asyncio.CancelledError as error:
+            self._note(error)
 
     def _wait(self, wanted: asyncio.Future[Any]) -> Generator[Any, None, None]:
         """Until it is done; what became of it, the coroutine asks itself."""

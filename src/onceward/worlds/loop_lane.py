@@ -13,6 +13,7 @@ import asyncio
 import time
 import weakref
 from asyncio import AbstractEventLoop, Future, TimerHandle
+from collections.abc import Callable
 
 from onceward.errors import StoreUnavailable
 from onceward.model.record import Answer
@@ -31,7 +32,10 @@ class Passenger(Waiting):
     __slots__ = ("future",)
 
     def __init__(self, request: AnyRequest, future: Future[list[Answer]], deadline: float) -> None:
-        super().__init__(request, deadline)
+        self.request = request
+        self.deadline = deadline
+        self.left = self.taken = False
+        self.taker = None
         self.future = future
 
     def leave(self) -> None:
@@ -47,13 +51,19 @@ class LoopLane:
         self._send = send
         self._flights = flights
         self._runways: weakref.WeakKeyDictionary[AbstractEventLoop, Runway] = weakref.WeakKeyDictionary()
+        self._latest: tuple[Callable[[], AbstractEventLoop | None], Runway] | None = None
 
     def __call__(self, request: AnyRequest, timeout: float) -> Future[list[Answer]]:
-        loop = asyncio.get_running_loop()
+        loop, latest = asyncio.get_running_loop(), self._latest
+        runway = latest[1] if latest is not None and latest[0]() is loop else self._of(loop)
+        return runway.board(Passenger(request, Landing(loop=loop), time.monotonic() + timeout))
+
+    def _of(self, loop: AbstractEventLoop) -> Runway:
         runway = self._runways.get(loop)
         if runway is None:
             runway = self._runways[loop] = Runway(self._send, self._flights)
-        return runway.board(Passenger(request, Landing(loop=loop), time.monotonic() + timeout))
+        self._latest = weakref.ref(loop), runway
+        return runway
 
 
 class Runway:
