@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from onceward.core.ending import after_error
-from onceward.core.held import Held, current
+from onceward.core.held import NO_RESULT, Held, current
 from onceward.core.interrupted import recover
 from onceward.core.job import Job
 from onceward.model.outcome import Outcome
@@ -53,6 +54,7 @@ class Exchange:
     job: Job | None = None
     _task: asyncio.Task[None] | None = None  # in which the application works
     _returned: asyncio.Future[BaseException | None] | None = None
+    _unrecorded: Held | None = None  # whoever recorded its answer was torn away from that
     _sending: asyncio.Task[Any] | None = None  # who waits for the server to take a message
     _message: Message | None = None
     _body: Body | None = None
@@ -112,7 +114,7 @@ class Exchange:
             _apart.discard(task)
             self._task = None
         if returned.done():
-            await self._end_alone(held, error)
+            await _alone(self.end(held, error))
         else:
             returned.set_result(error)
 
@@ -129,6 +131,9 @@ class Exchange:
                 error = error or self._lack(held)
             except BaseException as raised:  # noqa: BLE001 (whatever it is, the claim must end)
                 error = raised
+                if held.settled is None:  # the work is done, and its record is not there
+                    held.unconfirmed = True
+                    self._unrecorded = held
             finally:
                 self._leave()
             return None if error is None else await after_error(held, error)
@@ -147,16 +152,6 @@ class Exchange:
             return Unsettled("the claim could not be settled")
         return None
 
-    async def _end_alone(self, held: Held, error: BaseException | None) -> None:
-        """Nobody waits for it: what it raised has nobody to be told."""
-        task = asyncio.current_task()
-        _apart.add(task)
-        try:
-            with contextlib.suppress(Exception):
-                await self.end(held, error)
-        finally:
-            _apart.discard(task)
-
     def start(self, work: Coroutine[Any, Any, Outcome[Any]]) -> Awaitable[Outcome[Any]]:
         """Work without a claim, in a task of its own; and what waits for it."""
         self.started = True
@@ -174,10 +169,18 @@ class Exchange:
         sending, self._sending = self._sending, None
         if sending is not None:
             sending.cancel()
+        if (rest := self._left_to_do()) is not None:
+            asyncio.get_running_loop().create_task(_alone(rest))
+
+    def _left_to_do(self) -> Coroutine[Any, Any, object] | None:
+        """If nobody else does it: the application had just returned, or its answer was just being recorded."""
         held, returned = self._held, self._returned
         if held is not None and returned is not None and returned.done() and not returned.cancelled():
-            # It had just been told to us.
-            asyncio.get_running_loop().create_task(self._end_alone(held, returned.result()))
+            return self.end(held, returned.result())
+        if self._unrecorded is not None and self._unrecorded.result is not NO_RESULT:
+            self._unrecorded.patience = math.inf  # it was to hurry for the sake of whoever has left
+            return self._unrecorded.record_result(self._unrecorded.result)
+        return None
 
     async def __call__(self) -> None:
         """What the job calls where there is no claim: the store is down, and the policy says run, or the test mode."""
@@ -379,3 +382,14 @@ async def _seen_through(world: World, beside: asyncio.Task[None]) -> None:
     _, cancelled = await world.finish(beside)
     if cancelled is not None:
         raise cancelled
+
+
+async def _alone(work: Coroutine[Any, Any, object]) -> None:
+    """Nobody waits for it: what it raises has nobody to be told."""
+    task = asyncio.current_task()
+    _apart.add(task)
+    try:
+        with contextlib.suppress(Exception):
+            await work
+    finally:
+        _apart.discard(task)
