@@ -228,6 +228,23 @@ async def test_a_server_that_cancels_its_task_while_the_store_is_down_does_not_s
     assert (reply.body, reply.replayed, app.runs) == (b"1", True, 1)
 
 
+@pytest.mark.fault("F28")
+async def test_a_signal_that_comes_before_the_work_has_begun_gives_the_key_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(held: Held) -> None:
+        raise InterruptedError
+
+    app = Counting()
+    async with guarded(app, after_crash="park") as middleware:
+        with monkeypatch.context() as patch:
+            patch.setattr(Held, "begin", interrupted)
+            with pytest.raises(InterruptedError):
+                await ask(middleware)
+        reply = await ask(middleware)
+    assert (reply.body, reply.replayed, app.runs) == (b"1", False, 1)
+
+
 @pytest.mark.fault("F76")
 async def test_when_the_server_cancels_a_request_whose_client_stopped_reading_the_work_finishes_and_is_kept() -> None:
     stuck = asyncio.Event()

@@ -99,11 +99,11 @@ class Exchange:
 
     async def _run(self, held: Held, returned: asyncio.Future[BaseException | None]) -> None:
         """The application. If nobody waits for it any more, it is also ended here."""
-        held.enter_task()
-        held.begin()
         task: asyncio.Task[None] | None = self._task
         error: BaseException | None = None
         try:
+            held.enter_task()
+            held.begin()
             await Watched(self._app(self._scope, self.receive, self.send), self._look)
         except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 (ends the claim, and is raised there)
             error = raised
@@ -125,15 +125,18 @@ class Exchange:
         """
         self._returned = None
         try:
+            if error is not None and not held.begun:  # by a signal: then the key is given back
+                raise error  # noqa: TRY301 (as if it came here)
             try:
                 if self._last is not None and not isinstance(error, GeneratorExit):  # then nothing can be waited for
                     await self._rest()
-                error = error or self._lack(held)
-            except BaseException as raised:  # noqa: BLE001 (whatever it is, the claim must end)
+                if error is None:
+                    error = self._lack(held)
+            except BaseException as raised:
+                if held.settled is None:  # the work is done, and its record may not be there
+                    self._unrecorded = None if isinstance(raised, GeneratorExit) else held
+                    raise
                 error = raised
-                if held.settled is None:  # the work is done, and its record is not there
-                    held.unconfirmed = True
-                    self._unrecorded = held
             finally:
                 self._leave()
             return None if error is None else await after_error(held, error)
@@ -169,17 +172,22 @@ class Exchange:
         sending, self._sending = self._sending, None
         if sending is not None:
             sending.cancel()
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # it is gone, and with it everything that was under way
+            return
         if (rest := self._left_to_do()) is not None:
-            asyncio.get_running_loop().create_task(_alone(rest))
+            loop.create_task(_alone(rest))  # noqa: RUF006 (it sees to that itself)
 
     def _left_to_do(self) -> Coroutine[Any, Any, object] | None:
         """If nobody else does it: the application had just returned, or its answer was just being recorded."""
         held, returned = self._held, self._returned
         if held is not None and returned is not None and returned.done() and not returned.cancelled():
             return self.end(held, returned.result())
-        if self._unrecorded is not None and self._unrecorded.result is not NO_RESULT:
-            self._unrecorded.patience = math.inf  # it was to hurry for the sake of whoever has left
-            return self._unrecorded.record_result(self._unrecorded.result)
+        held = self._unrecorded
+        if held is not None and held.settled is None and held.result is not NO_RESULT:
+            held.patience = math.inf  # it was to hurry for the sake of whoever has left
+            return held.record_result(held.result)
         return None
 
     async def __call__(self) -> None:
