@@ -7,6 +7,9 @@ from collections.abc import Awaitable, Sequence
 from onceward.model.record import Answer, ClaimRequest, Renewal
 from onceward.ports import AnyRequest, AnySettlement, Lane, World
 
+CROWD = 16
+"""Requests that are worth a call of their own while another is under way: fewer wait for it."""
+
 
 class Grouping:
     """Claims, renewals and settlements by way of `send`. Those that come alone wait in the lane; a batch goes as it is.
@@ -21,10 +24,13 @@ class Grouping:
         """Requests of any kind, each for another key, in one call."""
         raise NotImplementedError
 
-    def group(self, world: World) -> None:
-        """Many may find the store closed at the same time, and open it: all of them share one lane."""
+    def group(self, world: World, *, flights: int = 1) -> None:
+        """Many may find the store closed at the same time, and open it: all of them share one lane.
+
+        `flights`: how many calls a crowd may have under way at once.
+        """
         if self._lane is None or self._grouped_in is not world:
-            self._lane, self._grouped_in = world.lane(self.send), world
+            self._lane, self._grouped_in = world.lane(self.send, flights=flights, crowd=CROWD), world
 
     async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
         return await self._sent(requests, timeout)

@@ -37,6 +37,9 @@ from .url import Settings, parse
 
 T = TypeVar("T")
 
+FLIGHTS = 2
+"""Calls under way, each on a connection of its own: the server works on one while we work on the other's answer."""
+
 OPENING = 30.0  # seconds; a migration may have to wait for others
 FIRST_LOOK = 0.02  # seconds between looks at a transaction that is not decided yet
 AGAIN = 0.005  # seconds before a transaction of ours that the server refused is tried again
@@ -88,7 +91,7 @@ class PostgresStore(PostgresNewest, PostgresCounts, Grouping, Watchers):
             if was is None:
                 self._pool.close()
             raise
-        self.group(world)
+        self.group(world, flights=min(FLIGHTS, self._settings.connections))
 
     async def close(self) -> None:
         world, self._world = self._world, None
