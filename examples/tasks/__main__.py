@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from .shop import charges
+import argparse
+
+from . import shop
 
 
 def main() -> None:
-    for order_id, cents in charges():
+    parser = argparse.ArgumentParser(
+        prog="python -m examples.tasks", description=shop.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.parse_args()
+    charged = shop.charges()
+    for order_id, cents in charged:
         print(f"order {order_id}: {cents / 100:.2f}")
+    if not charged:
+        print(f"nothing was charged yet (in {shop.DATABASE}); each of the with_… modules says how to begin")
 
 
 if __name__ == "__main__":

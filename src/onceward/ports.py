@@ -243,6 +243,14 @@ class Bounds(Protocol):
     """Bytes of a result as it is stored. What is larger is not kept, as if `max_result_bytes` said so."""
 
 
+@runtime_checkable
+class Overlaps(Protocol):
+    """A store that works on one call while its caller works on the answer to another, on an event loop."""
+
+    parts: int
+    """In how many calls a large batch had better come."""
+
+
 NO_BOUND = 1 << 62
 """Of stores that take whatever comes."""
 

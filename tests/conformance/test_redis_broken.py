@@ -72,6 +72,10 @@ SLIPS = {
         "hot", "now + lease + KEEP_UNFINISHED + CLOCK_MARGIN", "now + lease",
         "a_late_owner_whom_nobody_replaced_may_still_do_everything", real_time=True,
     ),
+    "the short script is brief about a record that was renewed": Slip(
+        "hot", "and sub(s, 37, 44) == sub(s, 53, 60) then", "then",
+        "a_completion_answers_with_what_is_there_not_with_what_its_owner_has", real_time=True,
+    ),
     "the short script forgets the index": Slip(
         "hot", "if #new > 0 then", "if false then", "pages_of_any_size_show_each_record_once",
     ),

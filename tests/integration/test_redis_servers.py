@@ -21,6 +21,7 @@ from onceward.errors import ConfigurationError, MissingExtra, StoreUnavailable
 from onceward.model.cells import KEEP_UNFINISHED
 from onceward.model.record import AfterCrash, Complete, Fail, Park, Record, Release, Validity, Verdict
 from onceward.model.transitions import CLOCK_MARGIN
+from onceward.queues.redis_streams import RedisStreamQueue
 from onceward.stores.redis import RedisStore, safety
 from onceward.testing.conformance.stage import id_of
 from tests.integration.redis_places import TIMEOUT, RedisPlace, acquired, claim, opened
@@ -120,6 +121,7 @@ def test_tls_and_a_password(tmp_path: Path) -> None:
             assert once.run("order 7", work) == "done"
             assert asyncio.run(once.aio.outcome("order 7", awaited)).replayed
             assert "cret" not in once.store.name
+        assert asyncio.run(first_message(url.partition("&")[0])) == b"over TLS"
         with pytest.raises(ConfigurationError, match="password is wrong"), Once(url.replace("cret", "crat")) as once:
             once.run("order 7", work)
         with (
@@ -129,6 +131,20 @@ def test_tls_and_a_password(tmp_path: Path) -> None:
             no.run("order 7", work)
     finally:
         server.end()
+
+
+async def first_message(url: str) -> bytes:
+    """Of a stream, by the connection of the queue's own; acknowledged by it, too."""
+    async with redis.asyncio.Redis.from_url(url) as client:
+        await client.xadd("orders", {"body": b"over TLS"})
+        queue = RedisStreamQueue(url, stream="orders", group="shop")
+        await queue.open()
+        [delivery] = await queue.receive(1, 5.0)
+        await queue.ack([delivery])
+        await queue.close()
+        left: Any = await client.xpending("orders", "shop")
+    assert left["pending"] == 0
+    return delivery.message.body
 
 
 def make_certificate(key: Path, certificate: Path) -> None:

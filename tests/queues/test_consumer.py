@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import pytest
 
 from onceward import AsyncOnce, ConfigurationError, MemoryStore, Once, current_claim
-from onceward.model.record import State
+from onceward.model.record import Answer, ClaimRequest, State
 from onceward.observe.events import Event
 from onceward.ports import Filter
 from onceward.queues import Consumer, Delivery, MemoryQueue, Message
@@ -27,6 +28,38 @@ async def test_a_batch_is_claimed_in_one_call() -> None:
     await consumed(queue, noting(AsyncOnce(store), seen), at_once=100)
     assert sorted(map(int, seen.effects)) == list(range(100))
     assert store.claims == 1
+
+
+async def test_where_the_store_works_meanwhile_a_large_batch_is_claimed_in_parts() -> None:
+    store, seen, queue = Overlapping(), Seen(), MemoryQueue()
+    once = AsyncOnce(store)
+    for number in range(100):
+        queue.put(json.dumps({"id": number % 60}).encode())
+    await consumed(queue, noting(once, seen), at_once=100)
+    assert sorted(map(int, seen.effects)) == list(range(60))
+    assert once.counts["skipped"] == 40, "a repeat goes with the first of its key, wherever it stood in the batch"
+    assert store.together == [30, 30]
+
+
+async def test_a_small_batch_is_not_worth_two_calls() -> None:
+    store, queue = Overlapping(), MemoryQueue()
+    for number in range(40):
+        queue.put(json.dumps({"id": number}).encode())
+    await consumed(queue, noting(AsyncOnce(store), Seen()), at_once=100)
+    assert store.together == [40]
+
+
+class Overlapping(MemoryStore):
+    parts = 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.together: list[int] = []
+
+    async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
+        if len(requests) > 1:
+            self.together.append(len(requests))
+        return await super().claim(requests, timeout=timeout)
 
 
 async def test_a_key_that_comes_twice_in_a_batch_is_done_once_and_skipped_once() -> None:

@@ -456,7 +456,15 @@ def test_a_server_that_is_away_means_not_loaded(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    "url", ["bigquery://", "bigquery://project", "bigquery://project/d-x", "bigquery://p/d?colour=red", "bigquery:///d"]
+    "url",
+    [
+        "bigquery://",
+        "bigquery://[",
+        "bigquery://project",
+        "bigquery://project/d-x",
+        "bigquery://p/d?colour=red",
+        "bigquery:///d",
+    ],
 )
 def test_a_url_that_names_no_dataset_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError):

@@ -13,7 +13,18 @@ from onceward.model.policy import SECOND
 from onceward.model.record import Answer, Done, Record, Renewal
 from onceward.model.weight import LIGHT_BYTES, is_light
 from onceward.observe.events import Bus, Emit, Event
-from onceward.ports import NO_BOUND, AnyRequest, AnySettlement, Bounds, Glances, Immediate, JoinedStore, Store, World
+from onceward.ports import (
+    NO_BOUND,
+    AnyRequest,
+    AnySettlement,
+    Bounds,
+    Glances,
+    Immediate,
+    JoinedStore,
+    Overlaps,
+    Store,
+    World,
+)
 
 from .lease import Lease
 
@@ -59,6 +70,7 @@ class Engine:
             self.glance = store.glance
         self.answer: Callable[[AnyRequest], Answer] | None = store.answer if isinstance(store, Immediate) else None
         self.largest = store.largest if isinstance(store, Bounds) else NO_BOUND
+        self.parts = store.parts if isinstance(store, Overlaps) and world.cancels else 1
         self.opened = False
         self.wants: Callable[[str], bool] = bus.wants  # one step less on every call's way
         self.emit: Emit = self._emit

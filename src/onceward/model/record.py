@@ -149,8 +149,8 @@ FOREVER = Validity()
 class Complete(Settlement, frozen=True, gc=False):
     """The effect is done. `result` None with `stored` False means that its value was not kept.
 
-    `of` is the record as its owner has it. It is not sent: a store that finds nothing else changed need only say when it
-    was completed, and the answer is made of this.
+    `of` is the record as its owner has it. It is not sent: a store that finds nothing else changed need only say when
+    it was completed, and the answer is made of this.
     """
 
     result: bytes | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from onceward.errors import ConfigurationError
 from onceward.model.duration import Duration, microseconds
@@ -37,8 +37,15 @@ def open_objects(url: str, *, endpoint: str | None = None, timeout: Duration = T
     raise ConfigurationError(f"no objects are known for {url!r}", hint=EXAMPLES)
 
 
+def _parts(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError as error:  # a [ without its ]
+        raise ConfigurationError(f"the URL cannot be read ({error})", hint=EXAMPLES) from error
+
+
 def _folder(url: str) -> Path:
-    parts = urlsplit(url)
+    parts = _parts(url)
     path = unquote(parts.path)
     if parts.netloc not in ("", "localhost") or path in ("", "/") or "\0" in path or parts.query or parts.fragment:
         raise ConfigurationError(f"{url!r} names no folder", hint="write file:///absolute/path")
@@ -46,7 +53,7 @@ def _folder(url: str) -> Path:
 
 
 def _bucket(url: str) -> tuple[str, str]:
-    parts = urlsplit(url)
+    parts = _parts(url)
     prefix = unquote(parts.path).strip("/")
     if not parts.netloc or "@" in parts.netloc or parts.query or parts.fragment:
         raise ConfigurationError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -38,6 +38,7 @@ from .rule import Unreadable
 
 Decode = Callable[[Message], Any]
 LARGEST_BATCH = 256  # as many as stores like in one call
+SMALLEST_PART = 25
 Chain = list[tuple[Delivery, Job]]
 """Deliveries of one key, to be worked on one after the other."""
 
@@ -67,7 +68,7 @@ class FunctionWork:
         self._drive = Driver(0 if self.operation.awaits else at_once + 1)  # one more, to claim the next batch meanwhile
 
     async def do(self, deliveries: Sequence[Delivery], hand: Hand, settle: Settle) -> None:
-        """A batch: one claim for all. A key that comes twice in it is done, then told to have been done."""
+        """A batch: claimed in one call, or a few. A key that comes twice in it is done, then told to have been done."""
         results = Results(self.engine, settle, hand.done)
         try:
             async with asyncio.TaskGroup() as group:
@@ -88,8 +89,15 @@ class FunctionWork:
                 group.create_task(self._do(delivery, job, None, settle))
             else:
                 chains.setdefault(job.key.id, []).append((delivery, job))
-        found = await self._claim([chain[0] for chain in chains.values()], hand)
-        for one, chain in zip(found, chains.values(), strict=True):
+        for some in _in_parts(list(chains.values()), self.engine.parts):
+            group.create_task(self._run(some, hand, settle, results, group))
+
+    async def _run(
+        self, chains: list[Chain], hand: Hand, settle: Settle, results: Results, group: asyncio.TaskGroup
+    ) -> None:
+        """One claim for all of these. The results of all parts of a batch are recorded together."""
+        found = await self._claim([chain[0] for chain in chains], hand)
+        for one, chain in zip(found, chains, strict=True):
             if self.operation.awaits and len(chain) == 1 and isinstance(one, Held) and may_go_together(one):
                 group.create_task(results.of(chain[0][0], one, group))
             else:
@@ -154,6 +162,13 @@ class FunctionWork:
 
     def close(self) -> None:
         self._drive.close()
+
+
+def _in_parts(chains: list[Chain], parts: int) -> Iterator[list[Chain]]:
+    """Of about the same size, and none so small that its call costs more than what is saved."""
+    parts = max(1, min(parts, len(chains) // SMALLEST_PART))
+    size = -(-len(chains) // parts)
+    return (chains[start : start + size] for start in range(0, len(chains), size or 1))
 
 
 def decoder(fn: Callable[..., Any], parameter: str) -> Decode:

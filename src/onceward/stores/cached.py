@@ -23,6 +23,7 @@ from onceward.ports import (
     KeepsCounts,
     KeepsNewest,
     Notifies,
+    Overlaps,
     Page,
     ShowsNewest,
     Store,
@@ -49,6 +50,7 @@ class CachedStore:
         self.name = f"{store.name} (cached)"
         self.inline = store.inline
         self.largest = store.largest if isinstance(store, Bounds) else NO_BOUND
+        self.parts = store.parts if isinstance(store, Overlaps) else 1
         self._store = store
         self._results = results
 

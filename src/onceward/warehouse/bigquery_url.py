@@ -36,7 +36,10 @@ class Place(Struct, frozen=True):
 
 
 def parse(url: str) -> Place:
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:  # a [ without its ]
+        raise ConfigurationError(f"{url!r} names no dataset of BigQuery", hint=EXAMPLE) from error
     dataset = parts.path.strip("/")
     settings = dict(parse_qsl(parts.query, keep_blank_values=True))
     if not _PROJECT.fullmatch(parts.netloc) or not _DATASET.fullmatch(dataset) or parts.fragment:

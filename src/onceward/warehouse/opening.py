@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from onceward.errors import ConfigurationError
 
@@ -23,7 +23,7 @@ def open_warehouse(url: str) -> Warehouse:
         from .sqlite import SQLiteWarehouse
 
         return SQLiteWarehouse(url)
-    if urlsplit(url).scheme in ("postgresql", "postgres"):
+    if scheme in ("postgresql", "postgres"):
         from .postgres import PostgresWarehouse
 
         return PostgresWarehouse(url)

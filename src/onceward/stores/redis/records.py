@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from onceward.errors import StoreBroken
+from onceward.model.cells import completed
 from onceward.model.record import (
     READER,
     AfterCrash,
@@ -35,13 +36,13 @@ VERDICTS: Final = (
     Verdict.ACQUIRED, Verdict.REPLAY, Verdict.RUNNING, Verdict.MISMATCH, Verdict.FAILED, Verdict.PARKED,
     Verdict.SETTLED, Verdict.OK, Verdict.LOST, Verdict.CONFLICT, Verdict.REFUSED, Verdict.ABSENT, Verdict.SKEW,
 )  # fmt: skip
-PENDING, ACQUIRED = State.PENDING, Verdict.ACQUIRED  # members are found more slowly
+PENDING, ACQUIRED, OK = State.PENDING, Verdict.ACQUIRED, Verdict.OK  # members are found more slowly
 AFTER_CRASH: Final = (AfterCrash.RERUN, AfterCrash.VERIFY, AfterCrash.PARK)
 RESOLUTIONS: Final = {Resolution.APPLIED: 0, Resolution.NOT_APPLIED: 1, Resolution.ABANDON: 2}
 CLAIM, RENEW, COMPLETE, FAIL, PARK, RELEASE, RESOLVE, FORGET = range(8)
 
 ASK_FIRST, RELEASED, STORED, FINAL, LEASED, RETRIES, ENDS, RESULT = (1 << bit for bit in range(8))
-KNOWN = SEEN = ASK_FIRST
+KNOWN = SEEN = HELD = ASK_FIRST
 FORCE = RELEASED
 
 RECORD: Final = Struct("<4B2Q2I8Q4H8I")
@@ -135,8 +136,9 @@ def _complete(one: Complete) -> bytes:
     window, value, slide = _window(one.validity)
     nonce, digest, note, result = one.nonce, one.digest, mapping(one.note), one.result or b""
     token = one.token if 0 <= one.token <= EXACT else 0  # that nobody has
+    flags = HELD * (one.of is not None) + STORED * one.stored + RESULT * (one.result is not None)
     head = REQUEST.pack(
-        COMPLETE, STORED * one.stored + RESULT * (one.result is not None), 0, window, 0, token, 0, 0, value, slide,
+        COMPLETE, flags, 0, window, 0, token, 0, 0, value, slide,
         len(nonce), 0, len(digest), 0, 0, 0, 0, 0, len(note), 0, 0, len(result),
     )  # fmt: skip
     return b"".join((head, nonce, digest, note, result))
@@ -299,6 +301,8 @@ def answer(one: Any, data: bytes) -> Answer | None:
     at = TIME.size + ITEM.size
     if form == b"A":
         return Answer(ACQUIRED, granted(one, TIME.unpack_from(data, at)[0], now), now)
+    if form == b"D":
+        return Answer(OK, completed(one.of, one, now)[0], now)
     if form == b"C":
         return Answer(VERDICTS[verdict], record(one.id, data, at, one.result), now)
     return Answer(VERDICTS[verdict], record(one.id, data, at), now) if form == b"R" else None
@@ -314,6 +318,8 @@ def answers(ids: Sequence[bytes], requests: Sequence[Any], data: bytes) -> tuple
         answer = None
         if form == b"A":
             answer = Answer(ACQUIRED, granted(one, TIME.unpack_from(data, at)[0], now), now)
+        elif form == b"D":
+            answer = Answer(OK, completed(one.of, one, now)[0], now)
         elif form == b"R":
             answer = Answer(VERDICTS[verdict], record(id, data, at), now)
         elif form == b"C":

@@ -45,6 +45,7 @@ class RedisStore(RedisShown, RedisCounts):
     """
 
     inline = False
+    parts = 2
 
     def __init__(
         self,

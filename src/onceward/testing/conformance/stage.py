@@ -118,7 +118,7 @@ class Caller:
     async def complete(self, held: Record, result: bytes | None = b"done", **more: Any) -> Answer:
         digest = hashlib.sha256(b"none" if result is None else b"some" + result).digest()
         more = {"digest": digest, **more}
-        return await self.settle(Complete(held.id, held.token, held.nonce, result=result, **more))
+        return await self.settle(Complete(held.id, held.token, held.nonce, result=result, of=held, **more))
 
     async def fail(self, held: Record, **more: Any) -> Answer:
         return await self.settle(Fail(held.id, held.token, held.nonce, **more))

@@ -56,6 +56,15 @@ class ValueChecks(StoreFactory):
             assert_same(done, replayed, name)
             assert_same(done, await reader.record(name), name)
 
+    @check()
+    async def test_a_completion_answers_with_what_is_there_not_with_what_its_owner_has(self, stage: Stage) -> None:
+        caller = await stage.caller()
+        held = await caller.acquire()
+        expect(await caller.renew(held, note={"step": "two"}), Verdict.OK)
+        done = expect(await caller.complete(held), Verdict.OK)
+        assert_equal(done.note, {"step": "two"}, "a note that was written by a call whose answer never came")
+        assert_same(done, await caller.record(), "a completion by somebody who has an older record")
+
     @check(rival=(13,), fault=("F21",))
     async def test_a_result_that_was_not_kept_is_not_a_result_of_none(self, stage: Stage) -> None:
         caller = await stage.caller()

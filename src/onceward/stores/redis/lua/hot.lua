@@ -1,6 +1,8 @@
 -- The calls that are made most often, and only their usual cases: a first claim, a replay, somebody is running, and the
 -- completion of a first attempt. Everything else is left alone and answered with S: then `apply` is asked instead.
 --   KEYS, ARGV and the answer: as in apply.lua. Nothing is signed here, and requests are claims or completions.
+--   One more form of answers, to a completion by somebody who has the record, if that was never renewed since:
+--   D  nothing: it is completed, as it was asked for
 --
 -- Written for speed: no tables and no functions, records are spliced from bytes. Where what begins (see record.lua):
 --   record   1 min_reader  2 state  3 after_crash  4 flags  5 token  13 cycle  21 attempt  25 max_attempts  29 created_at
@@ -88,15 +90,18 @@ for i = 3, #KEYS do
         .. sub(s, 5, 44) .. NOW .. sub(s, 53, 60) .. ZERO .. ZERO .. valid_until .. sub(q, 34, 41)
         .. sub(s, 93, 96) .. sub(q, 46, 47) .. sub(s, 99, 128) .. sub(q, 78, 81)
         .. sub(s, 133, middle) .. sub(q, 82 + nonce_size, 81 + nonce_size + digest_size) .. sub(s, middle + 1)
-      local done
+      local record, done = payload .. result, nil
       if ends then ends = math.max(ends, (unpack_('<I8', s, 5))) + CLOCK_MARGIN end
       if is_real and ends and ends < 9007199254740992 then
-        done = call('SET', key, payload .. result, 'PXAT', math.ceil(ends / 1000))
+        done = call('SET', key, record, 'PXAT', math.ceil(ends / 1000))
       else
-        done = call('SET', key, payload .. result)
+        done = call('SET', key, record)
       end
       if done.ok then
         head = '\7C'
+        if is_real and band(byte(q, 2), 1) ~= 0 and sub(s, 37, 44) == sub(s, 53, 60) then -- no two calls in one µs
+          head, payload = '\7D', ''
+        end
         call('PUBLISH', BASE .. 'w:' .. sub(key, #BASE + 3), '')
       else
         payload = ''
