@@ -77,12 +77,11 @@ class Queue(Generic[W]):
                 self._waiting.remove(one)
         return None
 
-    def take(
-        self, most: int = MOST, taker: Waiting | None = None, flying: Collection[bytes] = frozenset()
-    ) -> list[W]:
+    def take(self, most: int = MOST, taker: Waiting | None = None, flying: Collection[bytes] = frozenset()) -> list[W]:
         """What goes with the next call. A request that is too large for any batch goes alone.
 
-        `flying` are ids that are under way in another call: what waits for these goes after it. Whose time is over does not go: a call is as short as the most hurried of its requests wants it.
+        `flying` are ids that are under way in another call: what waits for these goes after it. Whose time is over
+        does not go: a call is as short as the most hurried of its requests wants it.
         """
         later: list[W] = []
         try:

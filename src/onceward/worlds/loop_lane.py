@@ -32,7 +32,10 @@ class Passenger(Waiting):
     __slots__ = ("future",)
 
     def __init__(self, request: AnyRequest, future: Future[list[Answer]], deadline: float) -> None:
-        super().__init__(request, deadline)
+        self.request = request  # and the rest of `Waiting`, without a call: most calls make one of these
+        self.deadline = deadline
+        self.left = self.taken = False
+        self.taker = None
         self.future = future
 
     def leave(self) -> None:

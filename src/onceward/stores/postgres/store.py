@@ -20,7 +20,7 @@ from onceward.errors import ConfigurationError, StoreError, StoreUnavailable
 from onceward.model.audit import AuditEntry, AuditFilter, Signature
 from onceward.model.record import Answer, ClaimRequest, Renewal, Seen, State, Verdict
 from onceward.ports import AnyRequest, AnySettlement, Clock, Filter, Order, Page, Remark, Schema, World
-from onceward.stores.grouping import Grouping
+from onceward.stores.grouping import Answers, Grouping
 from onceward.stores.watchers import Watchers
 
 from . import schema, upkeep
@@ -137,11 +137,12 @@ class PostgresStore(PostgresNewest, PostgresCounts, Grouping, Watchers):
     def _apply(self, turn: Turn, requests: Sequence[AnyRequest]) -> Awaitable[list[Answer]]:
         return self._table.apply(turn.wire, requests, turn.now, turn.deadline)
 
-    async def settle(
+    def settle(  # pyright: ignore[reportIncompatibleMethodOverride]  # awaitable all the same
         self, settlements: Sequence[AnySettlement], *, timeout: float, signed: Signature | None = None
-    ) -> list[Answer]:
-        if signed is None:
-            return await super().settle(settlements, timeout=timeout)
+    ) -> Answers:
+        return self._at_once(settlements, timeout) if signed is None else self._settled(settlements, timeout, signed)
+
+    async def _settled(self, settlements: Sequence[AnySettlement], timeout: float, signed: Signature) -> list[Answer]:
         ids = ids_of(settlements)
         answers = await self._call(timeout, upkeep.settle_signed, settlements, signed)
         await self._tell(ids, time.monotonic() + timeout)

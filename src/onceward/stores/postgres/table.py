@@ -156,6 +156,7 @@ class Table:
         rows = await wire.rows(
             deadline, self.statements.complete_one, now, request.id, request.token, request.nonce, request.result,
             request.digest, request.stored, validity.lasting, validity.until, validity.slide, of.updated_at,
+            text_of(of.note),
         )  # fmt: skip
         return _completed(request, of, rows[0][0]) if rows else None
 

@@ -1,5 +1,5 @@
 -- complete: COMPLETED, for those who still own their key; shows the record of the others, and writes nothing there.
--- What is not shown was done, and is otherwise as its owner has it: `seen` is when it was written last, by their account.
+-- What is not shown was done, and is otherwise as its owner has it: written last when they saw it, with the same note.
 -- What was done to any other record is shown as it is now. If nothing is left to show, there is one row with the time.
 -- A row that somebody's open transaction has locked is not waited for: it is shown like the others.
 WITH clock AS MATERIALIZED (
@@ -7,11 +7,13 @@ WITH clock AS MATERIALIZED (
 ), asked AS MATERIALIZED (
     SELECT * FROM unnest(
         $2::bytea[], $3::bigint[], $4::bytea[], $5::bytea[], $6::bytea[], $7::boolean[], $8::bigint[], $9::bigint[],
-        $10::bigint[], $11::bigint[]
-    ) AS one (id, token, nonce, result, digest, stored, lasting, until, slide, seen)
+        $10::bigint[], $11::bigint[], $12::text[]
+    ) AS one (id, token, nonce, result, digest, stored, lasting, until, slide, seen, note)
 ), owned AS MATERIALIZED (
     SELECT asked.*, record.place, record.differs FROM asked CROSS JOIN LATERAL (
-        SELECT ctid AS place, (state = 'PENDING' AND updated_at = asked.seen) IS NOT TRUE AS differs
+        SELECT
+            ctid AS place,
+            (state = 'PENDING' AND updated_at = asked.seen AND note IS NOT DISTINCT FROM asked.note) IS NOT TRUE AS differs
         FROM {schema}onceward_records
         WHERE id = asked.id AND token = asked.token AND nonce = asked.nonce AND min_reader <= {reader}
             AND (state = 'PENDING' AND NOT released OR state = 'PARKED')
