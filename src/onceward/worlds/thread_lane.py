@@ -3,6 +3,7 @@
     a lone call      sends itself, as if there were no lane
     meanwhile        others queue up and sleep
     it returns       the first of the queue wakes, sends all that wait in one call, and tells them
+    told             one wakes the other; the last of them wakes the first of those who are back by then
     that call fails  each of its requests is sent again alone, with the same nonce: one bad item fails alone
 
 The lane only saves calls; the store keeps order by itself. So a baton that was lost because a signal raised at a bad
@@ -17,10 +18,8 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Coroutine
 from contextlib import suppress
 from itertools import pairwise
-from typing import Any
 
 from onceward.errors import OncewardError, StoreBroken, StoreUnavailable
 from onceward.model.record import Answer
@@ -217,19 +216,6 @@ class ThreadLane:
                 return True
             frame = frame.f_back
         return False
-
-
-class ThreadLanes:
-    """A few lanes beside each other: while one call is under way, another one's answers are worked on.
-
-    A key has always the same lane, so that it is never in two calls.
-    """
-
-    def __init__(self, send: Send, number: int) -> None:
-        self._lanes = tuple(ThreadLane(send) for _ in range(number))
-
-    def __call__(self, request: AnyRequest, timeout: float) -> Coroutine[Any, Any, list[Answer]]:
-        return self._lanes[request.id[-1] % len(self._lanes)](request, timeout)
 
 
 _OURS = frozenset({ThreadLane.__call__.__code__})

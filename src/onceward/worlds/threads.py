@@ -13,7 +13,7 @@ from onceward.errors import WrongWorld
 from onceward.ports import Send
 
 from .nonce import nonce
-from .thread_lane import ThreadLane, ThreadLanes
+from .thread_lane import ThreadLane
 
 T = TypeVar("T")
 
@@ -64,10 +64,8 @@ class Threads:
     def gate(self) -> ThreadGate:
         return ThreadGate()
 
-    def lane(self, send: Send, *, flights: int = 1, crowd: int = 1) -> ThreadLane | ThreadLanes:
-        import os
-        flights = int(os.environ.get("LANES", flights))
-        return ThreadLanes(send, flights) if flights > 1 < crowd else ThreadLane(send)
+    def lane(self, send: Send, *, flights: int = 1, crowd: int = 1) -> ThreadLane:  # noqa: ARG002 (threads would only wait for each other)
+        return ThreadLane(send)
 
     async def sleep(self, seconds: float) -> None:
         time.sleep(seconds)  # noqa: ASYNC251 (there is no loop here to block)

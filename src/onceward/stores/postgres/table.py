@@ -273,12 +273,12 @@ def _read_claims(claims: Sequence[ClaimRequest], rows: Rows, answers: Answers, s
 
 def _read_completions(completions: Sequence[Complete], rows: Rows, answers: Answers, sights: Sights) -> None:
     now = rows[0][0]
-    shown = {row[1]: row for row in rows}
+    shown = {row[1] for row in rows}
     for request in completions:
-        row = shown.get(request.id)
-        if row is None and request.of is not None:
+        if request.id not in shown and request.of is not None:
             answers[request.id] = _completed(request, request.of, now)
-    _read_owners({request.id: request.result for request in completions}, rows, answers, sights)
+    if shown != {None}:
+        _read_owners({request.id: request.result for request in completions}, rows, answers, sights)
 
 
 def _read_owners(results: Mapping[bytes, bytes | None], rows: Rows, answers: Answers, sights: Sights) -> None:
