@@ -53,6 +53,7 @@ class Joined:
     async def leave(self, error: BaseException | None) -> None:
         transaction, self._transaction = self.transaction, None
         self._left = transaction.store
+        transaction.leave()
         if error is None:
             await part(self.engine, transaction)
 

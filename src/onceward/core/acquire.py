@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from onceward.errors import ClaimError, Reentrant, ResultError, StoreError, VersionSkew
+from onceward.errors import ClaimError, Reentrant, ResultError, StoreError, StoreUnavailable, VersionSkew
 from onceward.model.cells import used_up
 from onceward.model.fingerprint import differing
 from onceward.model.outcome import Failed, Mismatch, Outcome, Parked, Running
@@ -23,7 +23,7 @@ from onceward.ports import AnyRequest, Notifies
 from .engine import Engine
 from .glance import replayed
 from .held import Held, current
-from .inside import is_inside
+from .inside import is_in_its_own_way, is_inside
 from .job import Job
 
 TRIES_LEFT = (2, 1, 0)  # a lost reply is repeated with the same nonce; a store that is down must still fail quickly
@@ -77,7 +77,13 @@ async def ask(held: Held) -> Answer:
     for left in TRIES_LEFT:
         try:
             answers, cancelled = await engine.finish(store.claim([request], timeout=timeout))
-        except StoreError:
+        except StoreError as error:
+            if is_in_its_own_way(engine):
+                raise StoreUnavailable(
+                    f"it waits for a transaction that is open around this call ({error})",
+                    key=held.key.text,
+                    hint="inside of within() use tx.run or tx.call; or commit before this call",
+                ) from error
             if not left:
                 raise
             await engine.world.sleep(FIRST_PAUSE * (1 + engine.world.jitter()))

@@ -1,4 +1,4 @@
-"""The jobs of this call chain that are at work inside a transaction of their caller's.
+"""What of this call chain is inside a transaction of its caller's: blocks, and the jobs that are at work there.
 
 Apart from `current()`: such a job has no lease, and nothing to complete or to annotate before its caller commits.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from typing import Protocol
+
+from onceward.ports import JoinedStore
 
 from .engine import Engine
 from .job import Job
@@ -23,6 +25,17 @@ class Inside(Protocol):
     def outer(self) -> Inside | None: ...
 
 
+class Block(Protocol):
+    """A transaction that we have joined, and the one around it."""
+
+    engine: Engine
+    store: JoinedStore
+
+    @property
+    def outer(self) -> Block | None: ...
+
+
+block: ContextVar[Block | None] = ContextVar("onceward_joined_block", default=None)
 innermost: ContextVar[Inside | None] = ContextVar("onceward_joined_job", default=None)
 
 
@@ -31,6 +44,16 @@ def is_inside(engine: Engine, id: bytes) -> bool:
     one = innermost.get()
     while one is not None:
         if not one.over and one.job.key.id == id and one.engine.keeper is engine.keeper:
+            return True
+        one = one.outer
+    return False
+
+
+def is_in_its_own_way(engine: Engine) -> bool:
+    """Whether a transaction that this call chain has open keeps that store from writing for us."""
+    one = block.get()
+    while one is not None:
+        if one.store.exclusive and one.engine.keeper is engine.keeper and one.store.is_open():
             return True
         one = one.outer
     return False

@@ -10,7 +10,7 @@ import math
 from types import CoroutineType
 from typing import Any, NoReturn
 
-from onceward.errors import ClaimError, ConfigurationError, LeaseLost, StoreError
+from onceward.errors import ClaimError, ConfigurationError, LeaseLost, StoreError, StoreUnavailable
 from onceward.model.outcome import Executed, Failed, Outcome
 from onceward.model.policy import SECOND
 from onceward.model.record import Answer, ClaimRequest, Park, Verdict
@@ -21,7 +21,7 @@ from .acquire import FIRST_PAUSE, LONGEST_PAUSE, outcome_of, refuse_reentry
 from .engine import Engine
 from .execute import awaited, disabled
 from .held import NO_RESULT, Held, message_of
-from .inside import innermost
+from .inside import block, innermost
 from .interrupted import tell_no_answer
 from .job import Job
 
@@ -32,22 +32,37 @@ PARKED = "its handler ended the transaction by itself, and then did not end well
 class Transaction:
     """The caller's transaction while we are in it. Jobs nest, but never overlap: a savepoint undoes all after it."""
 
-    def __init__(self, store: JoinedStore, since: float) -> None:
+    def __init__(self, engine: Engine, store: JoinedStore, since: float) -> None:
+        self.engine = engine
         self.store = store
         self.since = since
         self.jobs: list[JoinedJob] = []
+        self.outer = block.get()
+        self._variable = block.set(self)
+
+    def leave(self) -> None:
+        try:
+            block.reset(self._variable)
+        except ValueError:  # the block was left in another context than it was entered (an async fixture does that)
+            block.set(self.outer)
 
 
 async def join(engine: Engine, connection: Any) -> Transaction:
     """The store as seen from inside the caller's transaction."""
     since = engine.world.monotonic()
-    await engine.ready()
+    try:
+        await engine.ready()
+    except StoreUnavailable as error:
+        raise StoreUnavailable(
+            f"the store could not be opened inside of your transaction ({error})",
+            hint="if that is what it waits for, open it before: once.migrate() as your process starts",
+        ) from error
     if not isinstance(engine.store, JoinsTransaction):
         raise ConfigurationError(
             f"{engine.store.name} cannot join a transaction of yours",
             hint="use sqlite:///…, postgresql://… or firestore://… for both",
         )
-    return Transaction(engine.store.join(connection, engine.world), since)
+    return Transaction(engine, engine.store.join(connection, engine.world), since)
 
 
 async def part(engine: Engine, transaction: Transaction) -> None:

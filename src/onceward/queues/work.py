@@ -38,7 +38,7 @@ from .rule import Unreadable
 
 Decode = Callable[[Message], Any]
 LARGEST_BATCH = 256  # as many as stores like in one call
-SMALLEST_PART = 25
+SMALLEST_PART = 40
 Chain = list[tuple[Delivery, Job]]
 """Deliveries of one key, to be worked on one after the other."""
 
