@@ -104,11 +104,11 @@ class ThreadLane:
         me.leads = self._baton.acquire(blocking=False)  # its holder may have left without having seen us
 
     async def _answered(self, me: Sleeper) -> Answer:
-        while me.answer is None:
-            if not me.leads:
+        while True:
+            if me.answer is None and not me.leads:
                 me.nap()
             if me.answer is not None:
-                break
+                return me.answer
             if me.alone or self._is_abandoned(me):
                 return (await self._send([me.request], me.remaining()))[0]
             if me.leads or self._is_lost(me):
@@ -117,7 +117,6 @@ class ThreadLane:
                 self._line_up(me)
             elif not me.remaining():
                 raise StoreUnavailable("other calls of this process kept the store busy for too long")
-        return me.answer
 
     async def _lead(self, me: Sleeper) -> None:
         """Send all that wait, most often this one among them."""
@@ -154,7 +153,7 @@ class ThreadLane:
         self._told_at = time.monotonic()
         for one, answer in zip(batch, answers, strict=True):
             one.answer = answer
-        if any([one.left for one in others]):  # who has gone wakes nobody, and hands nothing on
+        if any(one.left for one in others):  # who has gone wakes nobody, and hands nothing on
             self._told_at = 0.0
         if me.leads:
             me.leads = False
