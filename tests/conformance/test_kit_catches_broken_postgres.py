@@ -145,9 +145,9 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
         "of_different_events_at_once_the_newest_stays",
     ),
     "a deleted entity that came back and still expires": (
-        "newest_move",
-        "expires_at = excluded.expires_at",
-        "expires_at = mine.expires_at",
+        "newest_update",
+        "THEN $6::bigint END",
+        "THEN $6::bigint ELSE mine.expires_at END",
         "what_is_left_of_a_deleted_entity_expires",
     ),
     "a mark that is not renewed after it has expired": (

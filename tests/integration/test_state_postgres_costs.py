@@ -34,7 +34,7 @@ def sent(trucks: Any, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         statement.name: name for name, statement in vars(statements(_schema())).items() if hasattr(statement, "raw")
     }
     names |= {
-        one.name: word for one, word in ((newest.BEGIN, "begin"), (newest.PATIENCE, "set"), (newest.COMMIT, "commit"))
+        one.name: word for one, word in ((newest.BEGIN, "begin"), (newest.ORDERLY, "set"), (newest.COMMIT, "commit"))
     }
     trips: list[list[str]] = []
 
@@ -69,7 +69,7 @@ def test_a_batch_is_three_round_trips_and_a_duplicate_one(trucks: Any, sent: lis
     sent.clear()
     messages = [StateEvent(f"truck {n % 500}", at(2, message_id=f"m{n}"), n, event_id=n) for n in range(1_000)]
     trucks.apply_many(messages)
-    assert sent == [["newest_look"], ["begin", "set", "newest_move", "newest_mark"], END]
+    assert sent == [["newest_look"], ["begin", "set", "newest_update", "newest_mark"], END]
     sent.clear()
     trucks.apply_many([(f"truck {n}", at(1, message_id=f"stale {n}"), n) for n in range(500)])
     assert sent == [["newest_look"], ["begin", "set", "newest_mark"], END]
@@ -80,6 +80,7 @@ def test_a_batch_is_three_round_trips_and_a_duplicate_one(trucks: Any, sent: lis
 
 
 MOVE = ["begin", "set", "newest_move"]
+UPDATE = ["begin", "set", "newest_update"]
 
 
 def fleet_at(minute: int, numbers: range = range(50)) -> list[Any]:
@@ -90,7 +91,7 @@ def test_entities_that_the_connection_knows_are_not_looked_up_again(trucks: Any,
     trucks.apply_many(fleet_at(1))
     sent.clear()
     assert {str(outcome) for outcome in trucks.apply_many(fleet_at(2))} == {"applied"}
-    assert sent == [MOVE, END]
+    assert sent == [UPDATE, ["commit"]], "nor is anything swept: nothing of them expires"
     sent.clear()
     outcomes = trucks.apply_many([*fleet_at(1, range(25)), *fleet_at(3, range(25, 60))])
     assert [str(outcome) for outcome in outcomes] == ["stale_event_ignored"] * 25 + ["applied"] * 35
@@ -119,7 +120,7 @@ def test_what_others_wrote_since_counts_for_entities_that_the_connection_knows(
     assert outcomes == ["stale_event_ignored"] * stale + ["applied"] * (50 - stale)
     expected = {"a newer state": "9/0", "deleted": None, "an older state": "5/0"}[deed]
     assert (trucks.get("truck 0"), trucks.get("truck 49")) == (expected, "5/49")
-    assert sent[:2] == [MOVE, ["rollback"]], "the guess was wrong, and nothing of it was written"
+    assert sent[:2] == [UPDATE, ["rollback"]], "the guess was wrong, and nothing of it was written"
     sent.clear()
     trucks.apply_many(fleet_at(6))
     assert sent[0] == ["newest_look"], "whoever was wrong looks for a while"

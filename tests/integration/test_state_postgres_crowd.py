@@ -130,7 +130,7 @@ def test_those_who_raced_hold_their_entities_first_and_leave_no_empty_rows(
     told = trucks.apply_many([*many, ("early", future, 1)])
     assert [str(outcome) for outcome in told] == ["applied"] * 20 + ["future_event_parked"]
     held = ["begin", "set", "newest_hold", "newest_look"]
-    assert sent == [held, ["newest_move", "newest_mark"], END]
+    assert sent == [held, ["newest_update", "newest_mark"], END], "whoever holds them knows that they are there"
     assert execute(f"""SELECT entity FROM "{schema}".onceward_newest WHERE expires_at IS NOT NULL""") == []
     assert store._crowd == 0
     store._crowd = 1

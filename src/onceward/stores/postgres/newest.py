@@ -1,9 +1,10 @@
 """The newest state of entities: see what a batch is about, let `model.newest` rule, write if it is still so.
 
 A batch looks without a lock first, and what changes nothing ends there; a large one of which the connection knows all
-entities does not even look. What it has to write goes into one transaction,
-in which every state is written only over the order that was met and every mark only if nobody has it. If somebody else
-was faster, all of it is undone, and the batch goes the other way: it holds its entities first and looks then.
+entities does not even look. What it has to write goes into one transaction, in which every state is written only over
+the order that was met and every mark only if nobody has it. Entities that are all there are updated, which costs the
+server a third less than an insert that meets them. If somebody else was faster, all of it is undone, and the batch goes
+the other way: it holds its entities first and looks then.
 
 Batches never wait for one another crosswise: each takes entities before marks, both in the order of their ids, each in
 one pass; what has expired is deleted last, and waits for nobody.
@@ -39,6 +40,12 @@ CROWD: Final = 16
 
 BEGIN: Final = Statement("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
 PATIENCE: Final = Statement("SELECT set_config('lock_timeout', $1::text, true)")
+ORDERLY: Final = Statement(
+    "SELECT set_config('lock_timeout', $1::text, true),"
+    " set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)"
+)
+"""Patience, and no plan that takes rows as they lie: batches take them in the order of their ids."""
+
 COMMIT: Final = Statement("COMMIT")
 
 _TIME, _HERE, _OVER, _CLOSED, _MARK = range(5)
@@ -55,6 +62,7 @@ class Batch:
         self._now = 0
         self._met: Mapping[bytes, bytes] = {}
         self._rulings = Rulings([], {}, {})
+        self._looked = False
 
     @property
     def answers(self) -> list[Ruled]:
@@ -118,33 +126,31 @@ class Batch:
             else:
                 self._now = now
         self._met = met
+        self._looked = True
         return orders, marks, closed
 
     # ── what is written ──
 
-    def writes(self) -> list[Call]:
+    def writes(self, *, counted: bool = False) -> list[Call]:
+        """`counted`: on a connection that tells of a command how many rows it has written."""
         calls: list[Call] = []
         if self._rulings.newest:
-            calls.append((self._statements.newest_move, self._moves()))
+            calls.append(self._move(counted=counted))
         if self._rulings.marks:
             calls.append((self._statements.newest_mark, self._claims()))
         return calls
 
-    def _moves(self) -> list[Any]:
-        newest, met = self._rulings.newest, self._met
+    def _move(self, *, counted: bool) -> Call:
+        newest = self._rulings.newest
         ids = sorted(newest)
         moved = [newest[id] for id in ids]
-        end = self._now + self._keep.deleted
-        return [
-            ids,
-            [one.scope for one in moved],
-            [one.entity for one in moved],
-            [one.order for one in moved],
-            [one.value for one in moved],
-            [end if one.value is None else None for one in moved],
-            [met.get(id) for id in ids],
-            self._now,
-        ]
+        met = list(map(self._met.get, ids))
+        orders, values = [one.order for one in moved], [one.value for one in moved]
+        times = self._now, self._now + self._keep.deleted
+        if counted and None not in met:
+            return self._statements.newest_update, (ids, orders, values, met, *times)
+        scopes, entities = [one.scope for one in moved], [one.entity for one in moved]
+        return self._statements.newest_move, (ids, scopes, entities, orders, values, met, *times)
 
     def _claims(self) -> list[Any]:
         marks = self._rulings.marks
@@ -158,8 +164,11 @@ class Batch:
         wanted = [len(some) for some in (self._rulings.newest, self._rulings.marks) if some]
         return [rows[0][0] for rows in replies] == wanted
 
-    def sweep(self) -> Call:
-        return self._statements.newest_expire, (self._given_now, SWEEP * len(self.deliveries))
+    def sweep(self) -> list[Call]:
+        """None if all was guessed: nothing of that expires. Whoever guesses looks once a minute."""
+        if not self._looked:
+            return []
+        return [(self._statements.newest_expire, (self._given_now, SWEEP * len(self.deliveries)))]
 
 
 class PostgresNewest:
@@ -246,7 +255,7 @@ async def _hold_and_write(turn: Turn, batch: Batch) -> bool:
 
 
 def _begin(turn: Turn) -> list[Call]:
-    return [(BEGIN, ()), (PATIENCE, (str(patience(turn.deadline)),))]
+    return [(BEGIN, ()), (ORDERLY, (str(patience(turn.deadline)),))]
 
 
 def patience(deadline: float) -> int:
@@ -255,12 +264,12 @@ def patience(deadline: float) -> int:
 
 
 async def _written(turn: Turn, batch: Batch, begin: list[Call]) -> bool:
-    writes = batch.writes()
+    writes = batch.writes(counted=True)
     if writes:
         replies = await turn.wire.run(turn.deadline, *begin, *writes)
         if not batch.took(replies[len(begin) :]):
             return False
-    await turn.wire.run(turn.deadline, batch.sweep(), (COMMIT, ()))
+    await turn.wire.run(turn.deadline, *batch.sweep(), (COMMIT, ()))
     return True
 
 

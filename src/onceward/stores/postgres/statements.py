@@ -23,7 +23,7 @@ _PARAMETER = re.compile(r"\$(\d+)::(\w+(?:\[\])?)")
 _NAMES: Final = ("claim", "claim_one", "complete", "complete_one",
                  "renew", "read", "look", "look_one", "lock", "write", "delete", "purgeable", "counts", "sign",
                  "count_more", "purge_audit", "advise", "create_one", "notify",
-                 "newest", "newest_look", "newest_hold", "newest_move", "newest_mark",
+                 "newest", "newest_look", "newest_hold", "newest_move", "newest_update", "newest_mark",
                  "newest_expire", "newest_entities", "newest_known", "counters", "counters_keep",
                  "counters_expire")  # fmt: skip
 
@@ -77,6 +77,7 @@ class Statements:
     newest_look: Statement
     newest_hold: Statement
     newest_move: Statement
+    newest_update: Statement
     newest_mark: Statement
     newest_expire: Statement
     newest_entities: Statement

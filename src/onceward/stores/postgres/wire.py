@@ -201,8 +201,11 @@ class Wire:
             )
 
     def _rows(self, statement: Statement, result: PGresult) -> Rows:
+        """Of a command that shows none: how many it has written."""
         reader = self._readers.get(statement.name)
         if reader is None or reader.width != result.nfields:
+            if result.status == COMMAND:
+                return [(result.command_tuples,)]
             reader = self._readers[statement.name] = Reader(result)
         return reader.rows(result)
 

@@ -1,11 +1,12 @@
 -- newest_move: the new states of entities, each if it still has the order that was met, or still none. In the order of
 -- their ids, so that two batches never wait for one another crosswise. Tells how many were written.
 WITH given AS MATERIALIZED (
-    SELECT * FROM unnest($1::bytea[], $2::text[], $3::text[], $4::bytea[], $5::bytea[], $6::bigint[], $7::bytea[])
-        AS one (id, scope, entity, ordering, value, expires_at, met)
+    SELECT * FROM unnest($1::bytea[], $2::text[], $3::text[], $4::bytea[], $5::bytea[], $6::bytea[])
+        AS one (id, scope, entity, ordering, value, met)
 ), moved AS (
     INSERT INTO {schema}onceward_newest AS mine (id, scope, entity, ordering, value, updated_at, expires_at)
-    SELECT id, scope, entity, ordering, value, $8::bigint, expires_at FROM given ORDER BY id
+    SELECT id, scope, entity, ordering, value, $7::bigint, CASE WHEN value IS NULL THEN $8::bigint END
+    FROM given ORDER BY id
     ON CONFLICT (id) DO UPDATE SET
         ordering = excluded.ordering, value = excluded.value,
         updated_at = excluded.updated_at, expires_at = excluded.expires_at

@@ -1,0 +1,166 @@
+"""Many entities on PostgreSQL that are all there: they are updated in one step, and nobody waits crosswise for them."""
+
+from __future__ import annotations
+
+import os
+import threading
+from random import Random
+from typing import Any
+
+import psycopg
+import pytest
+
+from onceward import Failed, Once, VersionSkew
+from onceward import deleted as gone
+from onceward.stores.postgres import PostgresStore, orders
+from onceward.stores.postgres import store as postgres_store
+from onceward.stores.postgres.newest import ORDERLY, Batch
+from onceward.stores.postgres.pool import QUIET
+from onceward.stores.postgres.statements import statements
+from onceward.testing import FakeClock
+from tests.integration.test_state_postgres_costs import UPDATE, fleet_at, sent
+from tests.integration.trucks import at
+from tests.integration.trucks_on_postgres import _quiet, count, once, store, trucks
+from tests.servers.postgres import URL, execute
+
+__all__ = ["_quiet", "once", "sent", "store", "trucks"]  # fixtures, told here so that pytest finds them
+
+pytestmark = [pytest.mark.usefixtures("postgres")]
+
+MONTH = 30 * 86_400 * 1_000_000
+
+
+@pytest.mark.mission("E4")
+def test_deleted_entities_expire_and_return_in_large_batches_too(schema: str) -> None:
+    clock = FakeClock()
+    with Once(PostgresStore(os.environ[URL], schema=schema, migrate=True, clock=clock)) as once:
+        trucks = once.state("trucks")
+        trucks.apply_many(fleet_at(1))
+        trucks.apply_many([(f"truck {n}", at(3), gone if n < 25 else n) for n in range(50)])
+        assert ends(schema) == [clock.now() + MONTH] * 25
+        assert {str(one) for one in trucks.apply_many(fleet_at(2))} == {"stale_event_ignored"}
+        trucks.apply_many(fleet_at(4, range(20)))
+        assert ends(schema) == [clock.now() + MONTH] * 5
+        assert [trucks.get(f"truck {n}") for n in (0, 19, 20, 25)] == ["4/0", "4/19", None, 25]
+        clock.advance("30d")
+        trucks.apply_many(fleet_at(1, range(50, 80)))
+        assert (ends(schema), count(schema, "newest")) == ([], 75), "what has expired went by the way"
+
+
+def test_whoever_guesses_sweeps_when_it_looks(schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeClock()
+    with Once(PostgresStore(os.environ[URL], schema=schema, migrate=True, clock=clock)) as once:
+        trucks = once.state("trucks")
+        trucks.apply_many([*fleet_at(1), ("another", at(1, message_id="m"), 1)])
+        trucks.apply_many(fleet_at(2))
+        clock.advance("7d")
+        trucks.apply_many(fleet_at(3))
+        assert count(schema, "marks") == 1, "nothing of this batch can ever expire"
+        monkeypatch.setattr(orders, "OLDEST", -1)
+        trucks.apply_many(fleet_at(4))
+        assert count(schema, "marks") == 0
+
+
+def ends(schema: str) -> list[int]:
+    return [
+        end for (end,) in execute(f'SELECT expires_at FROM "{schema}".onceward_newest WHERE expires_at IS NOT NULL')
+    ]
+
+
+@pytest.mark.fault("F67")
+def test_one_that_a_newer_version_wrote_is_left_alone_and_stops_no_other(
+    trucks: Any, schema: str, sent: list[list[str]]
+) -> None:
+    trucks.apply_many(fleet_at(1))
+    execute(f"""UPDATE "{schema}".onceward_newest SET min_reader = 99 WHERE entity = 'truck 7'""")
+    sent.clear()
+    outcomes = trucks.apply_many(fleet_at(2))
+    assert sent[:2] == [UPDATE, ["rollback"]]
+    assert [n for n, one in enumerate(outcomes) if not one.executed] == [7]
+    assert isinstance(outcomes[7], Failed)
+    assert isinstance(outcomes[7].exception, VersionSkew)
+    assert (trucks.get("truck 7"), trucks.get("truck 8")) == ("1/7", "2/8")
+
+
+@pytest.mark.parametrize("rows", [0, 1, 20, 500], ids="{} rows when the plan was made".format)
+@pytest.mark.parametrize("analyzed", [False, True], ids=["fresh", "analyzed"])
+@pytest.mark.parametrize("direct", [True, False], ids=["direct", "pooled"])
+def test_each_is_looked_up_in_the_order_of_their_ids_however_small_the_table_was(
+    once: Once, schema: str, rows: int, analyzed: bool, direct: bool
+) -> None:
+    once.state("trucks").apply_many([(f"truck {n}", at(1), n) for n in range(rows)])
+    if analyzed:
+        execute(f'ANALYZE "{schema}".onceward_newest')
+    many = "array_fill(''::bytea, ARRAY[500])"
+    with psycopg.connect(os.environ[URL], prepare_threshold=None) as theirs:
+        for setting in QUIET if direct else ():
+            theirs.execute(setting.encode())
+        theirs.execute(ORDERLY.text.replace("$1::text", "'1000'").encode())
+        theirs.execute(f"PREPARE moves AS {statements(schema).newest_update.text}".encode())
+        found = theirs.execute(f"EXPLAIN EXECUTE moves ({many}, {many}, {many}, {many}, 1, 1)".encode()).fetchall()
+    plan = "\n".join(row[0] for row in found)
+    [outer, inner] = [line.strip(" ->") for line in plan.splitlines() if "Scan" in line]
+    assert outer.startswith("Function Scan on given"), "in the order that they are given in"
+    assert inner.startswith("Index Scan using onceward_newest_pkey")
+    assert "Index Cond: (id = ANY (ARRAY[given.id]))" in plan
+
+
+# ── a crowd ──
+
+ENTITIES, ROUNDS, CREW = 40, 15, 5
+
+
+@pytest.mark.rival(18)
+@pytest.mark.mission("E6")
+@pytest.mark.parametrize("prepare", [1, 0], ids=["guessing", "looking, as behind a pooler"])
+def test_batches_that_update_the_same_entities_lose_nothing_and_never_wait_crosswise(
+    once: Once, trucks: Any, schema: str, monkeypatch: pytest.MonkeyPatch, prepare: int
+) -> None:
+    monkeypatch.setattr(postgres_store, "RETRIED", frozenset())  # a deadlock is an error
+    monkeypatch.setattr(orders, "PAUSE", 0)  # whoever was wrong guesses again
+    updated, sound = [], Batch._move
+
+    def move(batch: Batch, *, counted: bool) -> Any:
+        statement, values = sound(batch, counted=counted)
+        updated.append(statement is statements(schema).newest_update)
+        return statement, values
+
+    trucks.apply_many(fleet_at(0, range(ENTITIES)))
+    monkeypatch.setattr(Batch, "_move", move)
+    line = threading.Barrier(CREW)
+    errors: list[BaseException] = []
+    applied: list[tuple[str, int]] = []
+
+    def deliver(number: int) -> None:
+        dice = Random(number)
+        try:
+            with Once(f"{os.environ[URL]}?schema={schema}&prepare={prepare}") as mine:
+                state, store = mine.state("trucks"), mine.store
+                state.get("open the store")
+                for turn in range(1, ROUNDS + 1):
+                    store._crowd = 0  # type: ignore[attr-defined]  # nobody holds
+                    batch = [
+                        (f"truck {n}", at(turn, sequence=(n * 7 + number) % 11), 100 * turn + (n * 7 + number) % 11)
+                        for n in dice.sample(range(ENTITIES), ENTITIES - 10)
+                    ]
+                    line.wait(60)
+                    told = state.apply_many(batch)
+                    applied.extend(
+                        (name, value) for (name, _, value), one in zip(batch, told, strict=True) if one.executed
+                    )
+        except BaseException as error:
+            errors.append(error)
+            line.abort()
+
+    crew = [threading.Thread(target=deliver, args=(number,)) for number in range(CREW)]
+    for one in crew:
+        one.start()
+    for one in crew:
+        one.join(120)
+    assert errors == []
+    assert sum(updated) >= CREW * ROUNDS // 2
+    assert len(set(applied)) == len(applied), "each was applied by one"
+    newest: dict[str, int] = {}
+    for name, value in applied:
+        newest[name] = max(value, newest.get(name, 0))
+    assert {name: trucks.get(name) for name in newest} == newest
