@@ -411,6 +411,14 @@ async def test_a_crowd_that_waits_for_keys_in_the_air_takes_off_when_they_land()
     assert send.calls == [words, words]
 
 
+async def test_the_second_of_a_key_goes_with_the_next_flight_also_in_the_same_plane() -> None:
+    async with crowd_under_way(1) as (lane, send):
+        others = await start(lane, request("first", b"again"), request("other"))
+        send.go(0)
+        await all_of(others)
+    assert send.calls == [["first"], ["first", "other"]]
+
+
 async def test_whoever_waits_for_a_crowd_that_never_comes_has_a_deadline() -> None:
     async with crowd_under_way(1) as (lane, send):
         [hurried] = await start(lane, request("hurried"), timeout=0.01)

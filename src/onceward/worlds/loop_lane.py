@@ -103,7 +103,7 @@ class Runway:
         self._aboard.append(aboard)
         try:
             while self._queue.first() is not None:
-                aboard[:] = self._boarded()
+                aboard[:] = self._boarded(aboard)
                 self._boarding = False
                 if self._queue.first() is not None and self._has_room():
                     self._take_off()
@@ -122,13 +122,15 @@ class Runway:
         if self._queue.first() is not None and self._has_room():
             self._take_off()
 
-    def _boarded(self) -> list[Passenger]:
-        if self._crowd == 1:
+    def _boarded(self, landed: list[Passenger]) -> list[Passenger]:
+        """Who flies next, with the plane that has brought these."""
+        if self._most == 1 or self._crowd == 1:
             taken = self._queue.take(MOST if self._most == 1 else SEATS)
         else:
-            others = [one for flight in self._aboard for one in flight]  # those who have landed will be back soon
-            half = -(-(len(self._queue) + len(others)) // self._most)
-            taken = self._queue.take(min(MOST, max(SEATS, half)), flying={one.request.id for one in others})
+            others = [one for flight in self._aboard if flight is not landed for one in flight]
+            crowd = len(self._queue) + len(others) + len(landed)  # those who have landed will soon be back
+            seats = min(MOST, max(SEATS, -(-crowd // self._most)))
+            taken = self._queue.take(seats, flying={one.request.id for one in others})
         return [one for one in taken if not one.future.done()]
 
     def _land(self, aboard: list[Passenger]) -> None:
