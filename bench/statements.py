@@ -20,13 +20,16 @@ BAR: Final = 5_000
 def main(*, quick: bool, as_json: bool) -> int:
     found = large(QUICK if quick else MESSAGES, 0)
     rate = found.messages_of_the_last_run / found.seconds_of_the_last_run if found.seconds_of_the_last_run else 0.0
+    of_cpu = found.messages_of_the_last_run / (found.cpu_seconds_of_the_last_run or 1)
     if as_json:
         told = {**found._asdict(), "per_second": round(rate), "bar": BAR}
         print(json.dumps({"python": platform.python_version(), "statements": told}, indent=2))
     else:
         print(f"{found.messages:,} statements, {found.duplicates:,} of them duplicates: {found.statements:,} rows")
         print(f"{rate:,.0f} a second (bar: {BAR:,}), start and last look included; {found.seconds_of_the_last_run} s")
+        print(f"{of_cpu:,.0f} a second of CPU, all threads")
         print(f"most memory at each quarter of the way: {', '.join(f'{one} MiB' for one in found.peak_mib)}")
+        print(f"what it mostly was in each: {', '.join(f'{one} MiB' for one in found.resident_mib)}")
         print(*found.wrong, sep="\n", end="\n" if found.wrong else "")
     if quick:
         return 1 if found.wrong else 0  # too short to be quoted

@@ -269,13 +269,19 @@ def large_import(*, small: bool) -> Section:
 
 def statements(*, small: bool) -> Section:
     """A backlog through a real queue into DuckDB, its consumer killed on its way."""
-    messages, deaths, largest = (2_000, 1, 50) if small else (200_000, 4, 2_000)
+    return drained("A backlog of statements", *((2_000, 1, 50) if small else (200_000, 4, 2_000)))
+
+
+def more_statements(*, small: bool) -> Section:
+    """Four times as many, by one consumer: for its memory."""
+    return drained("A long backlog of statements", *((2_000, 0, 50) if small else (800_000, 0, 2_000)))
+
+
+def drained(title: str, messages: int, deaths: int, largest: int) -> Section:
     done = backlog(messages, deaths, largest)
     figures: list[tuple[str, object]] = [(name.replace("_", " "), figure) for name, figure in done._asdict().items()]
     print(*done.wrong, sep="\n", file=sys.stderr, end="\n" if done.wrong else "")
-    return Section(
-        "A backlog of statements", f"python -m tests.learning.large {messages} {deaths}", not done.wrong, figures
-    )
+    return Section(title, f"python -m tests.learning.large {messages} {deaths}", not done.wrong, figures)
 
 
 def commit() -> str:
@@ -347,6 +353,7 @@ def parts(small: bool, minutes: float) -> dict[str, Callable[[], Section]]:
         "Schedules": partial(runners, small=small),
         "A large import": partial(large_import, small=small),
         "A backlog of statements": partial(statements, small=small),
+        "A long backlog of statements": partial(more_statements, small=small),
         "The protocol as a model": partial(modelled, deep=not small),
         "Workers killed at random": partial(storms, "tests.chaos.orders:SYSTEM", plan, 0 if small else minutes),
         **{

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import random
-import resource
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from examples.learning.consumer import consumer
+from examples.learning.memory import QUARTERS, Memory
 from examples.learning.place import opened
 from onceward.imports.progress import Progress, bar
 from onceward.queues.redis_streams import RedisStreamQueue
@@ -34,8 +34,12 @@ class Drained(Struct, frozen=True):
     parked: int
     messages: int
     seconds: float
+    cpu_seconds: float
     peak_mib: list[int]
     """The most memory so far, at the end of each quarter of the way."""
+
+    resident_mib: list[int]
+    """What it mostly was in each quarter: the middle one of all looks."""
 
 
 def statements(size: int, seed: int = 1) -> Iterator[dict[str, Any]]:
@@ -49,11 +53,14 @@ def statements(size: int, seed: int = 1) -> Iterator[dict[str, Any]]:
 
 
 def statement(number: int) -> dict[str, Any]:
-    """The statement of this number; if a fifth one is asked for, the one before it: those are the repeats."""
+    """The statement of this number; if a fifth one is asked for, the one before it: those are the repeats.
+
+    Ids are in no order, as those of real statements.
+    """
     number -= number % REPEATED == REPEATED - 1
     minute, second = divmod(number, 60)
     return {
-        "id": str(UUID(int=(0xC0FFEE << 96) + number, version=4)),
+        "id": str(UUID(bytes=hashlib.md5(b"%d" % number, usedforsecurity=False).digest(), version=4)),
         "actor": {"mbox": f"mailto:learner{number % 500}@example.com", "name": f"Learner {number % 500}"},
         "verb": {"id": f"http://adlnet.gov/expapi/verbs/{VERBS[number % 4]}", "display": {"en": VERBS[number % 4]}},
         "object": {"id": f"https://example.com/courses/{number % 40}", "definition": {"name": {"en": "A course"}}},
@@ -108,7 +115,7 @@ async def _connected(folder: Path, source: Source, tell: Callable[[str], None]) 
 
 async def _drain(folder: Path, source: Source, tell: Callable[[str], None], client: Any) -> Drained:
     queue = RedisStreamQueue(source.url, stream=source.stream, group=GROUP, ack_deadline=source.ack_deadline)
-    size, started, peaks = source.size, time.monotonic(), dict[int, int]()
+    size, started, memory = source.size, time.monotonic(), Memory()
     with opened(folder) as place:
         app = consumer(place.learning, queue, place.once, largest=source.largest)
         consuming = asyncio.create_task(app.consume())
@@ -118,7 +125,7 @@ async def _drain(folder: Path, source: Source, tell: Callable[[str], None], clie
             if left is not None:
                 done = size - left
                 begun = done if begun is None else begun
-                peaks[min(4 * done // size, 3)] = peak_mib()
+                memory.look(min(QUARTERS * done // size, QUARTERS - 1))
                 seconds = time.monotonic() - started
                 tell(bar(Progress(source.stream, done, done, size, seconds, done - begun, begun)))
             if left == 0:
@@ -127,16 +134,18 @@ async def _drain(folder: Path, source: Source, tell: Callable[[str], None], clie
             await asyncio.sleep(BETWEEN)
         await consuming
         counted = place.learning.house.query("SELECT count(*) FROM statements")[0][0]
-    messages, parked = size - (begun or 0), place.once.counts.get("parked", 0)
-    return Drained(counted, parked, messages, time.monotonic() - started, [peaks[one] for one in sorted(peaks)])
+    return Drained(
+        statements=counted,
+        parked=place.once.counts.get("parked", 0),
+        messages=size - (begun or 0),
+        seconds=time.monotonic() - started,
+        cpu_seconds=time.process_time(),
+        peak_mib=memory.peaks(),
+        resident_mib=memory.middles(),
+    )
 
 
 async def _left(client: Any, stream: str) -> int | None:
     """What nobody has acknowledged; None before there is a group."""
     groups = [one for one in await client.xinfo_groups(stream) if one["name"] == GROUP.encode()]
     return groups[0]["pending"] + (groups[0]["lag"] or 0) if groups else None
-
-
-def peak_mib() -> int:
-    unit = 1024 * 1024 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // unit

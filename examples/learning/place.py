@@ -15,8 +15,9 @@ from onceward.errors import ConfigurationError
 from onceward.identity import People
 from onceward.warehouse import ComparesRows, open_warehouse
 
-MEMORY = "96MB"
-"""Of DuckDB, however large its file is. Left alone, it takes most of the machine."""
+BOUNDED = "memory_limit=64MB&threads=2&primary_key=no"
+"""What DuckDB may take, however large its file is: left alone, it is most of the machine, and an index over the
+statements' ids would grow with them. Two threads, because each needs some of it."""
 
 
 class Place(Struct, frozen=True):
@@ -33,7 +34,7 @@ def opened(folder: Path, server: str = "", kind: type[Learning] = Learning) -> I
     With a `server` of BigQuery, statements go there, and users stay in files.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    house = server or f"duckdb:///{folder}/house.duckdb"
+    house = server or f"duckdb:///{folder}/house.duckdb?{BOUNDED}"
     if server.startswith("postgres"):
         users = store = _with(server, "migrate=1")
     else:
@@ -41,8 +42,6 @@ def opened(folder: Path, server: str = "", kind: type[Learning] = Learning) -> I
     warehouse = open_warehouse(house)
     if not isinstance(warehouse, ComparesRows):
         raise ConfigurationError(f"{warehouse.name} cannot compare statements", hint="all of ours can")
-    if not server:
-        warehouse.query(f"SET memory_limit = '{MEMORY}'")
     try:
         with People(users, fields=IDENTIFIERS) as people, Once(store, app="learning") as once:
             yield Place(kind(people, warehouse), once)

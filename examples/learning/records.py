@@ -7,9 +7,9 @@ does anything twice, so a message that was not acknowledged is simply delivered 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ from onceward.imports import Summary, import_file
 from onceward.warehouse import ComparesRows, Lookup, Merged
 
 AT_ONCE = 5_000
-KNOWN = 50_000  # statements whose digests are remembered: those that come again soon cost no question
+TOGETHER = 4 * 1024 * 1024  # characters of statements in one merge: few large ones are as many as many small ones
 UNSAID = "2.0.0"  # the version of a statement that came without one, over a queue
 
 
@@ -75,7 +75,7 @@ class Learning:
         self.house = house
         self._now = clock
         self.users: Lookup[str, Person] = Lookup(self._find, on_failure="go_on")
-        self.known: Lookup[str, tuple[Any, ...]] = Lookup(self._stored, size=KNOWN, on_failure="go_on")
+        self.known: Lookup[str, tuple[Any, ...]] = Lookup(self._stored, on_failure="go_on")
         """The early check only saves work. If it fails, the merge still protects: so we go on."""
 
         for table in (STATEMENTS, USERS, USER_KEYS):
@@ -94,7 +94,10 @@ class Learning:
             return Merged(["same" for _ in statements])
         refused = whole and any(contradicts(one, known[one.id]) for one in fresh if one.id in known)
         users = {} if refused else self._learn_of([one for one in fresh if one.id not in known])
-        verdicts = iter(self.house.merge(STATEMENTS, self._rows(fresh, users), whole=whole).verdicts)
+        rows = self._rows(fresh, users)
+        parts = [rows] if whole else parted(rows)
+        merged = [self.house.merge(STATEMENTS, part, whole=whole) for part in parts]
+        verdicts = chain.from_iterable(part.verdicts for part in merged)
         again = {id(one) for one in statements} - {id(one) for one in fresh}
         return Merged(tuple("same" if id(one) in again else next(verdicts) for one in statements))
 
@@ -176,6 +179,20 @@ class Learning:
             gone = [{"user_id": old, "merged_into": now} for old, now in sorted(merged.items())]
             changed += self.house.load(f"{load_id}/merged", USERS, gone, fingerprint="none").updated
         return changed
+
+
+def parted(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """In lists of as many as a merge can take without much memory, however large each of them is."""
+    part: list[dict[str, Any]] = []
+    size = 0
+    for row in rows:
+        part.append(row)
+        size += len(row["statement"])
+        if size >= TOGETHER:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
 
 
 def contradicts(one: Incoming, stored: tuple[Any, ...]) -> bool:

@@ -8,8 +8,9 @@ import pytest
 
 from examples.learning.__main__ import main
 from examples.learning.backlog import REPEATED, statement, statements
-from examples.learning.records import incoming
-from tests.learning.large import large
+from examples.learning.place import opened
+from examples.learning.records import TOGETHER, incoming, parted
+from tests.learning.large import LEAKING, LONG, MORE, growing, large
 
 
 @pytest.mark.mission("D1", "D5", "D6")
@@ -19,6 +20,41 @@ def test_a_backlog_is_consumed_once_though_its_consumer_is_killed_on_the_way() -
     assert (done.statements, done.duplicates) == (1_600, 400)
     assert done.lines_of_progress > 0
     assert done.messages_of_the_last_run < 2_000, "what was acknowledged before the kill did not come again"
+
+
+def test_a_backlog_takes_no_more_memory_the_longer_it_is() -> None:
+    done = large(20_000, 0, largest=500)
+    assert not done.wrong
+    assert done.messages_of_the_last_run >= LONG, "so memory was looked at"
+
+
+def test_a_consumer_that_keeps_every_batch_is_found_out() -> None:
+    """The same backlog with a planted leak: all is right, but for its memory."""
+    done = large(20_000, 0, largest=500, program=LEAKING)
+    assert done.statements == 16_000
+    assert {one.partition(":")[0] for one in done.wrong} == {"it took more and more memory"}
+
+
+def test_large_statements_go_into_several_merges_each_with_its_verdict(tmp_path: Path) -> None:
+    """A batch is so many messages, whatever their size; a merge is not."""
+    padded = [{**statement(5 * n), "context": {"extensions": {"http://x.example": "x" * 200_000}}} for n in range(50)]
+    many = [incoming(one) for one in padded]
+    with opened(tmp_path) as place:
+        other = [{**padded[7], "verb": {"id": "http://verbs.example/other"}}, statement(3)]
+        assert place.learning.store([*many[:25], *many[:3]]).verdicts == ("inserted",) * 25 + ("same",) * 3
+        told = place.learning.store([*map(incoming, other), *many]).verdicts
+        assert told == ("different", "inserted", *["same"] * 25, *["inserted"] * 25)
+    parts = list(parted({"statement": "x" * (TOGETHER // 3)} for _ in range(8)))
+    assert [len(part) for part in parts] == [4, 4]
+    assert list(parted([])) == []
+
+
+def test_memory_is_judged_by_what_the_last_half_adds() -> None:
+    assert growing("", [100, 180, 180 + MORE, 180 + MORE]) == []
+    assert growing("", [100, 200]) == [], "it began in the middle of the way"
+    assert growing("it had", [100, 180, 180, 181 + MORE]) == [
+        f"it took more and more memory: it had [100, 180, 180, {181 + MORE}] MiB"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -48,8 +48,10 @@ TWO = {"statement_id": "s2"}
 Query = Callable[[str], list[tuple[Any, ...]]]
 
 
-@pytest.fixture(params=["duckdb", "sqlite", "postgres"])
+@pytest.fixture(params=["duckdb", "duckdb without an index", "sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "duckdb without an index":
+        return f"duckdb:///{tmp_path}/house.duckdb?primary_key=no"
     if request.param != "postgres":
         return f"{request.param}:///{tmp_path}/house.{request.param}"
     server: Postgres = request.getfixturevalue("postgres")
@@ -228,9 +230,11 @@ def test_one_load_sent_at_once_by_several_is_done_once(url: str, house: Warehous
     assert {answer.inserted for answer in answers} == {1}
 
 
-def test_a_table_that_is_there_must_fit(house: Warehouse) -> None:
+def test_a_table_that_is_there_must_fit(house: Warehouse, url: str) -> None:
     with pytest.raises(ConfigurationError, match="without: colour"):
         house.prepare(Table(name="users", columns={"user_id": "text", "colour": "text"}, key=("user_id",)))
+    if url.endswith("primary_key=no"):
+        return
     with pytest.raises(ConfigurationError, match="not unique by name"):
         house.prepare(Table(name="users", columns={"user_id": "text", "name": "text"}, key=("name",)))
 
@@ -336,7 +340,7 @@ def die(*args):
     os.kill(os.getpid(), signal.SIGKILL)
 
 if sys.argv[2] == "before the commit":
-    duck._DuckMerging.record = sqlite._SQLiteMerging.record = die
+    duck.DuckMerging.record = sqlite._SQLiteMerging.record = die
 loaded = house.load("1", USERS, [{"user_id": f"u{n}"} for n in range(100)])
 if sys.argv[2] == "after the commit":
     die()

@@ -21,8 +21,10 @@ FACTS = Table(
 )
 
 
-@pytest.fixture(params=["duckdb", "sqlite", "postgres"])
+@pytest.fixture(params=["duckdb", "duckdb without an index", "sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "duckdb without an index":
+        return f"duckdb:///{tmp_path}/house.db?primary_key=no"
     if request.param != "postgres":
         return f"{request.param}:///{tmp_path}/house.db"
     server: Postgres = request.getfixturevalue("postgres")
@@ -146,7 +148,7 @@ def test_a_table_says_what_makes_a_row_the_same(house: ComparesRows) -> None:
 
 @pytest.mark.mission("D1")
 def test_of_eight_at_once_one_is_put_in_and_the_others_are_told(house: ComparesRows, url: str) -> None:
-    """On DuckDB as threads of one process, elsewhere each with a connection of its own."""
+    """On DuckDB as threads with one connection, elsewhere each with one of its own."""
     houses = [house] * 8 if url.startswith("duckdb") else [house, *(opened(url) for _ in range(7))]
     for number in range(20):
         together = threading.Barrier(8)

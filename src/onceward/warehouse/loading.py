@@ -120,10 +120,10 @@ def refuse_other_columns(table: Table, found: Mapping[str, str]) -> None:
         )
 
 
-def no_key(table: Table) -> ConfigurationError:
+def no_key(table: Table, otherwise: str = "") -> ConfigurationError:
     return ConfigurationError(
         f"the table {table.name} is there, but its rows are not unique by {', '.join(table.key)}",
-        hint="add a primary key or a unique index over exactly these columns",
+        hint=f"add a primary key or a unique index over exactly these columns{otherwise}",
     )
 
 

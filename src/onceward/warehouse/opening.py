@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from urllib.parse import unquote
-
 from onceward.errors import ConfigurationError
 
 from .port import Warehouse
 
 EXAMPLES = "write duckdb:///relative.duckdb, duckdb:////absolute/path.duckdb, sqlite:///house.db or postgresql://…"
-MEMORY = ":memory:"
 
 
 def open_warehouse(url: str) -> Warehouse:
@@ -17,8 +14,9 @@ def open_warehouse(url: str) -> Warehouse:
     scheme = url.partition("://")[0].lower()
     if scheme == "duckdb":
         from .duck import DuckWarehouse  # each driver is paid for by those who use it
+        from .duck_url import parse
 
-        return DuckWarehouse(_path(url))
+        return DuckWarehouse(parse(url))
     if scheme == "sqlite":
         from .sqlite import SQLiteWarehouse
 
@@ -32,13 +30,3 @@ def open_warehouse(url: str) -> Warehouse:
 
         return BigQueryWarehouse(url)
     raise ConfigurationError(f"no warehouse is known for {scheme}://", hint=EXAMPLES)
-
-
-def _path(url: str) -> str:
-    place = url.partition("://")[2]
-    if place == MEMORY:
-        return MEMORY
-    path = unquote(place[1:])
-    if not place.startswith("/") or not path or "\0" in path:
-        raise ConfigurationError(f"{url!r} names no file", hint=EXAMPLES)
-    return path

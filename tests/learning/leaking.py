@@ -1,0 +1,31 @@
+"""The example with a planted leak: it keeps every batch. `python -m tests.learning.leaking consume …`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from examples.learning import __main__ as program
+from examples.learning import backlog
+from examples.learning.place import opened
+from examples.learning.records import Incoming, Learning
+from onceward.warehouse import Merged
+
+KEPT: list[tuple[Sequence[Incoming], bytes]] = []
+PADDING = 6_000  # bytes a statement, so that it shows on a short way
+
+
+class Leaking(Learning):
+    """Right in all that it does, but for what it never lets go."""
+
+    def store(self, statements: Sequence[Incoming], *, whole: bool = False) -> Merged:
+        KEPT.append((statements, b"x" * PADDING * len(statements)))
+        return super().store(statements, whole=whole)
+
+
+if __name__ == "__main__":
+    module: Any = backlog
+    module.opened = partial(opened, kind=Leaking)
+    sys.exit(program.main(sys.argv[1:]))

@@ -1,0 +1,220 @@
+"""DuckDB in bounded memory: a limit that the URL sets, and tables whose rows are unique without an index."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onceward import ConfigurationError, StoreUnavailable
+from onceward.warehouse import Table, duck_merging, open_warehouse
+from onceward.warehouse.batch import Batch
+from onceward.warehouse.duck import DuckWarehouse
+from onceward.warehouse.duck_merging import PIECE, DuckMerging
+from onceward.warehouse.duck_url import parse
+
+FACTS = Table(name="facts", columns={"id": "text", "digest": "text", "said": "text"}, key=("id",), same_by=("digest",))
+COUNTED = "SELECT count(*), count(DISTINCT id) FROM facts"
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"duckdb:///{tmp_path}/house.duckdb?primary_key=no"
+
+
+@pytest.fixture
+def house(url: str) -> Iterator[DuckWarehouse]:
+    with closing(opened(url)) as house:
+        yield house
+
+
+def opened(url: str) -> DuckWarehouse:
+    house = DuckWarehouse(parse(url))
+    house.prepare(FACTS)
+    return house
+
+
+def fact(id: str, digest: str, said: str = "") -> dict[str, Any]:
+    return {"id": id, "digest": digest, "said": said}
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        (
+            "memory_limit=lots",
+            "memory_limit=lots is no amount of memory → a number and its unit, such as 256MB or 2GiB",
+        ),
+        ("memory_limit=", "is no amount of memory"),
+        ("memory_limit=256", "a number and its unit"),
+        ("memory_limit=0MB", "is no amount of memory"),
+        ("memory_limit=1MB'%3B DROP TABLE facts", "is no amount of memory"),
+        ("threads=0", "threads=0 is no number of threads → 1 or more"),
+        ("threads=two", "is no number of threads"),
+        ("primary_key=maybe", "neither yes nor no → yes: tables are made with an index"),
+        (
+            "memory=1GB&cores=2",
+            "cores, memory: no setting of a DuckDB URL → there are: memory_limit, threads, primary_key",
+        ),
+    ],
+)
+def test_a_setting_that_is_wrong_is_explained(settings: str, why: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        open_warehouse(f"duckdb:///{tmp_path}/house.duckdb?{settings}")
+    assert why in str(refused.value)
+    assert not list(tmp_path.iterdir()), "nothing was made"
+
+
+def test_the_limits_of_the_url_are_those_of_duckdb(tmp_path: Path) -> None:
+    with closing(opened(f"duckdb:///{tmp_path}/h.duckdb?memory_limit=64MiB&threads=1")) as house:
+        assert house.query("SELECT current_setting('memory_limit'), current_setting('threads')") == [("64.0 MiB", 1)]
+        assert house.name == f"duckdb:///{tmp_path}/h.duckdb"
+    with closing(opened("duckdb://:memory:?memory_limit=32MiB")) as house:
+        assert house.query("SELECT current_setting('memory_limit')") == [("32.0 MiB",)]
+
+
+def test_too_little_memory_is_explained_and_nothing_is_lost(tmp_path: Path) -> None:
+    with closing(opened(f"duckdb:///{tmp_path}/house.duckdb")) as house:
+        house.merge(FACTS, [fact("a", "1")])
+        house.query("SET memory_limit = '1MB'")
+        with pytest.raises(
+            StoreUnavailable, match=r"not enough memory .*memory_limit=…, or take smaller .*primary_key=no"
+        ):
+            house.merge(FACTS, [fact(str(n), "1", "x" * 1000) for n in range(2_000)])
+        house.query("SET memory_limit = '1GB'")
+        assert house.query(COUNTED) == [(1, 1)]
+        assert house.merge(FACTS, [fact("a", "1"), fact("b", "1")]).verdicts == ("same", "inserted")
+
+
+def test_large_rows_go_in_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Handed over in one piece, the same rows would need more than there is."""
+    rows = [fact(str(n), "1", f"{n}" + "x" * 65_536) for n in range(250)]
+    size = sum(len(row["said"]) for row in rows)
+    assert size > 7 * PIECE
+    with closing(opened(f"duckdb:///{tmp_path}/house.duckdb?memory_limit=64MB&threads=2&primary_key=no")) as house:
+        assert house.merge(FACTS, rows).inserted == 250
+        assert house.merge(FACTS, rows).same == 250
+        assert house.query("SELECT count(*), sum(length(said)) FROM facts") == [(250, size)]
+        monkeypatch.setattr(duck_merging, "PIECE", 1 << 40)
+        with pytest.raises(StoreUnavailable, match="not enough memory"):
+            house.merge(FACTS, rows)
+
+
+@pytest.mark.mission("D1")
+def test_a_batch_that_does_not_fit_into_memory_is_recognised_row_by_row(tmp_path: Path) -> None:
+    """Whatever DuckDB does when the sides of a join spill to disk: no row may be missed, or it would go in twice."""
+    wide = Table(name="wide", columns={"id": "text", "said": "text"}, key=("id",))
+    with closing(DuckWarehouse(parse(f"duckdb:///{tmp_path}/house.duckdb?threads=2&primary_key=no"))) as house:
+        house.prepare(wide)
+        house.query("INSERT INTO wide SELECT sha256(i::VARCHAR), 'there' FROM range(150_000) t(i)")
+        house.query("SET memory_limit = '40MB'")
+        keys = [key for (key,) in house.query("SELECT id FROM wide WHERE id < '4'")]
+        loaded = house.load("all of them again", wide, [{"id": key, "said": "again"} for key in keys])
+        assert (loaded.inserted, loaded.unchanged) == (0, len(keys))
+        assert len(keys) > 30_000
+
+
+def test_a_table_has_an_index_unless_the_url_says_otherwise(house: DuckWarehouse, tmp_path: Path) -> None:
+    indexed = "SELECT count(*) FROM duckdb_constraints() WHERE table_name = 'facts' AND constraint_type = 'PRIMARY KEY'"
+    assert house.query(indexed) == [(0,)]
+    with closing(opened(f"duckdb:///{tmp_path}/other.duckdb")) as other:
+        assert other.query(indexed) == [(1,)]
+
+
+def test_a_table_without_an_index_is_refused_where_one_is_expected(house: DuckWarehouse, tmp_path: Path) -> None:
+    with (
+        closing(DuckWarehouse(parse(f"duckdb:///{tmp_path}/house.duckdb"))) as other,
+        pytest.raises(ConfigurationError, match=r"not unique by id → .*or open it with \?primary_key=no"),
+    ):
+        other.prepare(FACTS)
+
+
+def test_a_row_without_its_key_is_refused_by_the_table_itself(house: DuckWarehouse) -> None:
+    with pytest.raises(Exception, match="NOT NULL constraint"):
+        house.query("INSERT INTO facts VALUES (NULL, '1', '')")
+
+
+def test_of_two_who_merge_one_key_at_once_the_later_one_begins_again(house: DuckWarehouse, url: str) -> None:
+    """The other one is through after we have begun: in our snapshot, its row is not there."""
+    with closing(opened(url)) as other:
+        assert _merged_in_between(house, other) == ("different",)
+        assert house.query(COUNTED) == [(1, 1)]
+
+
+def test_without_turns_the_row_would_be_there_twice(
+    house: DuckWarehouse, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So the turns are what keeps it from that, and the test above can fail."""
+    monkeypatch.setattr(DuckMerging, "take_turn", lambda _self, _table: None)
+    with closing(opened(url)) as other:
+        assert _merged_in_between(house, other) == ("inserted",)
+        assert house.query(COUNTED) == [(2, 1)]
+
+
+def _merged_in_between(house: DuckWarehouse, other: DuckWarehouse) -> tuple[str, ...]:
+    """What is answered to the one who began first, if the other one merges the same key before it has a turn."""
+    merging = house._merging
+    begun = 0
+
+    def slowly(table: Table) -> DuckMerging:
+        nonlocal begun
+        begun += 1
+        if begun == 1:
+            house.connection.execute(COUNTED).fetchall()
+            assert other.merge(FACTS, [fact("a", "1")]).verdicts == ("inserted",)
+        return merging(table)
+
+    house._merging = slowly  # type: ignore[method-assign]
+    return tuple(house.merge(FACTS, [fact("a", "2")]).verdicts)
+
+
+@pytest.mark.mission("D1")
+def test_six_connections_at_once_put_in_each_row_once(house: DuckWarehouse, url: str) -> None:
+    """Under all names of the table, and with loads among the merges."""
+    named = [
+        Table(name=name, columns=FACTS.columns, key=("id",), same_by=("digest",)) for name in ("main.facts", "FACTS")
+    ]
+    errors: list[BaseException] = []
+    line = threading.Barrier(6)
+
+    def work(number: int) -> None:
+        table = (FACTS, *named)[number % 3]
+        with closing(opened(url)) as mine:
+            line.wait(30)
+            try:
+                for turn in range(5):
+                    rows = [fact(f"{turn} {n}", str(number % 2)) for n in range(20)]
+                    if number == 0:
+                        mine.load(str(turn), table, rows)
+                    else:
+                        mine.merge(table, rows)
+            except BaseException as error:
+                errors.append(error)
+
+    crew = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for one in crew:
+        one.start()
+    for one in crew:
+        one.join()
+    assert errors == []
+    assert house.query(COUNTED) == [(100, 100)]
+
+
+def test_a_column_that_hides_where_rows_are_does_no_harm(tmp_path: Path) -> None:
+    """A row whose `rowid` is missing is found all the same."""
+    with closing(DuckWarehouse(parse(f"duckdb:///{tmp_path}/house.duckdb?primary_key=no"))) as house:
+        house.query("CREATE TABLE facts (id VARCHAR, digest VARCHAR, said VARCHAR, ROWID BIGINT)")
+        house.prepare(FACTS)
+        assert house.merge(FACTS, [fact("a", "1")]).verdicts == ("inserted",)
+        assert house.merge(FACTS, [fact("a", "1")]).verdicts == ("same",)
+        assert house.merge(FACTS, [fact("a", "2")]).verdicts == ("different",)
+        assert house.found(FACTS, ["a", "b"], ["digest"]) == {"a": ("1",)}
+
+
+def test_a_batch_of_nothing_is_staged_too(house: DuckWarehouse) -> None:
+    DuckMerging(house.connection, house._shape(FACTS)).stage(Batch(FACTS, [], 0, ""))
+    assert house.query("SELECT count(*) FROM onceward_staging") == [(0,)]
