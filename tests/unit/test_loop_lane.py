@@ -14,7 +14,7 @@ import pytest
 from onceward.errors import StoreUnavailable
 from onceward.model.record import Answer
 from onceward.ports import AnyRequest
-from onceward.worlds.loop_lane import LoopLane
+from onceward.worlds.loop_lane import LoopLane, Runway
 from tests.moved_time import TOO_LONG, in_thread
 from tests.unit.lane_calls import LoopSend, Noted, answer_to, large, request, until
 
@@ -409,6 +409,25 @@ async def test_a_crowd_that_waits_for_keys_in_the_air_takes_off_when_they_land()
         send.go(0)
         assert await all_of(others) == [answer_to(request(word)) for word in words]
     assert send.calls == [words, words]
+
+
+async def test_a_crowd_that_waits_for_one_key_does_not_keep_the_loop_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    departures: list[Runway] = []
+    depart = Runway._depart
+
+    def noted(runway: Runway) -> None:
+        departures.append(runway)
+        depart(runway)
+
+    monkeypatch.setattr(Runway, "_depart", noted)
+    async with crowd_under_way(1) as (lane, send):
+        others = await start(lane, *(request("first", bytes([number])) for number in range(2 * CROWD)))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert len(departures) <= 3, "the one in the air, and whoever looked whether others could fly"
+        send.go(0)
+        assert await all_of(others) == [answer_to(request("first"))] * 2 * CROWD
+    assert send.sizes() == [1] * (2 * CROWD + 1)
 
 
 async def test_the_second_of_a_key_goes_with_the_next_flight_also_in_the_same_plane() -> None:

@@ -119,7 +119,7 @@ class Runway:
                 self._take_off()
             raise
         self._land(aboard)
-        if self._queue.first() is not None and self._has_room():
+        if aboard and self._queue.first() is not None and self._has_room():  # else all wait for keys in the air
             self._take_off()
 
     def _boarded(self, landed: list[Passenger]) -> list[Passenger]:
