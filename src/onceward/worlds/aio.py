@@ -104,8 +104,8 @@ class EventLoop:
     def gate(self) -> LoopGate:
         return LoopGate()
 
-    def lane(self, send: Send, *, flights: int = 1) -> LoopLane:
-        return LoopLane(send, flights)
+    def lane(self, send: Send, *, flights: int = 1, crowd: int = 1) -> LoopLane:
+        return LoopLane(send, flights, crowd)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
