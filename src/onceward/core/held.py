@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Coroutine
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, NoReturn, Protocol, Self
@@ -231,10 +232,14 @@ class Held(Lease):
                 hint="return the step's result, and let the saga go on",
             )
 
-    async def record_result(self, value: Any) -> Answer:
-        """Complete with this value. A cancellation while a large one is encoded is raised afterwards, too."""
+    def record_result(self, value: Any) -> Coroutine[Any, Any, Answer]:
+        """Complete with this value, when it is awaited."""
         if is_light(value):
-            return await self.settle(self.settlement(self.job.codec.encode(value, self.key.id)), COMPLETED)
+            return self.settle(self.settlement(self.job.codec.encode(value, self.key.id)), COMPLETED)
+        return self._record_large(value)
+
+    async def _record_large(self, value: Any) -> Answer:
+        """A cancellation while it is encoded is raised afterwards, too."""
         completion, cancelled = await self.engine.world.finish(self.completion(value))
         answer = await self.settle(completion, State.COMPLETED)
         if cancelled is not None:
