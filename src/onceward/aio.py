@@ -184,7 +184,7 @@ class AsyncOnce(Face):
         """Await fn(*args) once under this key; the value, or the exception that says why there is none."""
         quick = is_quick_call(key, fn, args, kwargs)
         job = self.job(key, fn, args, kwargs) if quick else await job_under(self, key, fn, args, kwargs)
-        value: T = await answer(self.engine, job, self.policy)
+        value: T = await answer(self.engine, job)
         return value
 
     async def outcome(

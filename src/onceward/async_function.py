@@ -9,19 +9,24 @@ from typing import Any, Concatenate, Protocol, overload
 
 from .core import inspect as records
 from .core.engine import Engine
-from .core.execute import done_before, execute, unseen
+from .core.execute import execute, unseen
+from .core.glance import done_before
+from .core.held import Held
 from .core.job import Job
-from .decorator import Guarded, P, Rest, T, value_before, value_now
+from .decorator import Guarded, P, Rest, T, answer_of, value_before
 from .model.outcome import Outcome
-from .model.policy import Finding, Policy, applied
+from .model.policy import Finding, applied
 from .model.view import Entry
 from .prepare import job_of, key_of
 
 
-async def answer(engine: Engine, job: Job, policy: Policy) -> Any:
+async def answer(engine: Engine, job: Job) -> Any:
     """What the plain call returns or raises."""
     seen = done_before(engine, job)
-    return value_now(await unseen(engine, job), policy) if seen is None else value_before(job, seen, policy)
+    if seen is not None:
+        return value_before(job, *seen)
+    found = await unseen(engine, job)
+    return found.result if isinstance(found, Held) else answer_of(found, job.policy)
 
 
 class AsyncFunction(Guarded[P, T]):
@@ -38,7 +43,7 @@ class AsyncFunction(Guarded[P, T]):
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
         operation = self.operation
         job = self.job(args, kwargs) if operation.is_quick(args, kwargs) else await job_of(self, args, kwargs)
-        value: T = await answer(self.engine, job, operation.policy)
+        value: T = await answer(self.engine, job)
         return value
 
     async def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:

@@ -17,7 +17,7 @@ _EMPTY = inspect.Parameter.empty
 class Binding:
     """The parameters of one function, and the binder made from them."""
 
-    __slots__ = ("bind", "has_var_keywords", "names", "receiver")
+    __slots__ = ("_name", "_parameters", "bind", "has_var_keywords", "names", "receiver")
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         try:
@@ -30,7 +30,12 @@ class Binding:
         self.names = tuple(one.name for one in parameters if one.kind is not one.VAR_KEYWORD)
         self.has_var_keywords = any(one.kind is one.VAR_KEYWORD for one in parameters)
         self.receiver = parameters[0].name if parameters and parameters[0].name in ("self", "cls") else None
-        self.bind = _compile(parameters, getattr(fn, "__name__", "call"))
+        self._parameters, self._name = parameters, getattr(fn, "__name__", "call")
+        self.bind: Binder = _compile(self._parameters, self._name)
+
+    def picker(self, parameter: str) -> Callable[..., Any]:
+        """As `bind`, but of the one argument alone."""
+        return _compile(self._parameters, self._name, only=parameter)
 
 
 def _merged(named: dict[str, Any], others: dict[str, Any], parameter: str) -> dict[str, Any]:
@@ -41,8 +46,11 @@ def _merged(named: dict[str, Any], others: dict[str, Any], parameter: str) -> di
     return {**named, **others}
 
 
-def _compile(parameters: tuple[inspect.Parameter, ...], name: str) -> Binder:
-    """A function with the same parameters that returns them. Keywords caught by ** stand under their own names."""
+def _compile(parameters: tuple[inspect.Parameter, ...], name: str, only: str = "") -> Callable[..., Any]:
+    """A function with the same parameters that returns them, or one of them.
+
+    Keywords caught by ** stand under their own names.
+    """
     defaults = {f"_default_{number}": one.default for number, one in enumerate(parameters) if one.default is not _EMPTY}
     signature, returned, others = [], [], ""
     only_position = [one.name for one in parameters if one.kind is one.POSITIONAL_ONLY]
@@ -64,9 +72,9 @@ def _compile(parameters: tuple[inspect.Parameter, ...], name: str) -> Binder:
     space: dict[str, Any] = {**defaults, merged: _merged}
     named = f"{{{', '.join(returned)}}}"
     answer = f"{merged}({named}, {others}, {others!r})" if others else named
-    source = f"def bound({', '.join(signature)}): return {answer}"
+    source = f"def bound({', '.join(signature)}): return {only or answer}"
     exec(source, space)  # noqa: S102 (made of nothing but parameter names that Python has accepted already)
-    binder: Binder = space["bound"]
+    binder: Callable[..., Any] = space["bound"]
     binder.__name__ = name  # a TypeError for missing arguments then names the user's function
     binder.__qualname__ = name
     return binder

@@ -204,7 +204,7 @@ class Once(Face):
 
     def run(self, key: Any, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """fn(*args) once under this key; the value, or the exception that says why there is none."""
-        value: T = answer(self.engine, self.job(key, fn, args, kwargs), self.policy)
+        value: T = answer(self.engine, self.job(key, fn, args, kwargs))
         return value
 
     def outcome(self, key: Any, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:

@@ -9,7 +9,6 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
 
 from .core.engine import Engine
 from .core.glance import replayed
-from .core.held import Held
 from .core.job import Job
 from .errors import ConfigurationError
 from .model.key import Key
@@ -41,6 +40,8 @@ class _Signature:
 class Guarded(Generic[P, T]):
     """A function that is done once per key. Looks like the function: name, docstring, signature."""
 
+    # Slots for what every call needs: beside all that the function brings with it, Python would find it less quickly.
+    __slots__ = ("__dict__", "__weakref__", "_face", "_receiver", "engine", "job", "operation")
     __signature__ = _Signature()
     __wrapped__: Callable[..., Any]
     """The plain function, without a claim; of a method, without its receiver."""
@@ -51,6 +52,9 @@ class Guarded(Generic[P, T]):
         self.engine: Engine = face.engine
         self._receiver = receiver
         self.operation = operation
+        self.job: Callable[[tuple[Any, ...], dict[str, Any]], Job] = operation.job
+        if receiver:
+            self.job = functools.partial(_job_of_method, operation, receiver)  # not our own method: nothing is circular
 
     @property
     def client(self) -> Any:
@@ -66,9 +70,6 @@ class Guarded(Generic[P, T]):
         """The key that a call with these arguments has. Nothing is run."""
         return self.operation.key((*self._receiver, *args), kwargs)
 
-    def job(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Job:
-        return self.operation.job((*self._receiver, *args) if self._receiver else args, kwargs)
-
     def _bound(self, instance: Any) -> Self:
         """As a method: the same function with its receiver filled in."""
         return self if instance is None else type(self)(self._face, self.operation, (instance,))
@@ -81,6 +82,12 @@ class Guarded(Generic[P, T]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.operation.name}>"
+
+
+def _job_of_method(
+    operation: Operation, receiver: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Job:
+    return operation.job((*receiver, *args), kwargs)
 
 
 def answer_of(outcome: Outcome[T], policy: Policy) -> T:
@@ -98,14 +105,9 @@ def answer_of(outcome: Outcome[T], policy: Policy) -> T:
     return value
 
 
-def value_before(job: Job, seen: tuple[Done, Any], policy: Policy) -> Any:
+def value_before(job: Job, done: Done, value: Any) -> Any:
     """The same for what was found done. An outcome is made only where there is more to say than the value."""
-    return seen[1] if policy.on_done == "replay" else answer_of(replayed(job, *seen), policy)
-
-
-def value_now(found: Held | Outcome[Any], policy: Policy) -> Any:
-    """The same for what a call came to: of a claim that was run and recorded, its result."""
-    return found.result if isinstance(found, Held) else answer_of(found, policy)
+    return value if job.policy.on_done == "replay" else answer_of(replayed(job, done, value), job.policy)
 
 
 def refuse_task(fn: Any) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
 from .core.engine import Engine
-from .core.job import Job
+from .core.job import NO_NOTE, Job
 from .errors import ConfigurationError
 from .model.cipher import Cipher
 from .model.codec import Codec
@@ -242,7 +242,9 @@ class Face:
         if not operation.compares:
             if args or kwargs or operation.binding.names:  # else there is nothing that could be amiss
                 operation.arguments(args, kwargs)
-            return Job(given, self.policy, operation.codec, b"", NO_MARKS, fn, args, kwargs, self._awaits)
+            return Job(
+                given, self.policy, operation.codec, b"", NO_MARKS, fn, args, kwargs, self._awaits, NO_NOTE, NO_NOTE
+            )
         payload = operation.payload(operation.arguments(args, kwargs))
         payload[FUNCTION] = label_of(fn)
         marks = parts(payload, given.id)

@@ -9,13 +9,13 @@ from .bridge import run
 from .core import inspect as records
 from .core.ending import executed
 from .core.engine import Engine
-from .core.execute import done_before, unseen
-from .core.glance import replayed
+from .core.execute import at_once, onward, torn
+from .core.glance import done_before, replayed
 from .core.held import Held
 from .core.job import Job
-from .decorator import Guarded, P, Rest, T, value_before, value_now
+from .decorator import Guarded, P, Rest, T, answer_of, value_before
 from .model.outcome import Outcome
-from .model.policy import Finding, Policy, applied
+from .model.policy import Finding, applied
 from .model.view import Entry
 
 if TYPE_CHECKING:
@@ -27,21 +27,38 @@ def do(engine: Engine, job: Job) -> Outcome[Any]:
     seen = done_before(engine, job)
     if seen is not None:
         return replayed(job, *seen)
-    found = run(unseen(engine, job))
+    found = done_now(engine, job)
     return executed(found) if isinstance(found, Held) else found
 
 
-def answer(engine: Engine, job: Job, policy: Policy) -> Any:
+def answer(engine: Engine, job: Job) -> Any:
     """What the plain call returns or raises."""
     seen = done_before(engine, job)
-    return value_now(run(unseen(engine, job)), policy) if seen is None else value_before(job, seen, policy)
+    if seen is not None:
+        return value_before(job, *seen)
+    found = done_now(engine, job)
+    return found.result if isinstance(found, Held) else answer_of(found, job.policy)
+
+
+def done_now(engine: Engine, job: Job) -> Held | Outcome[Any]:
+    """`unseen`, driven in the same way."""
+    held = Held(engine, job)
+    try:
+        done = at_once(held)
+        return run(onward(held)) if done is None else done
+    except BaseException as error:
+        unclaimed = run(torn(held, error))
+        if unclaimed is None:
+            raise
+        return unclaimed
 
 
 class Function(Guarded[P, T]):
     """A plain function that is done once per key."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        value: T = answer(self.engine, self.job(args, kwargs), self.operation.policy)
+        job = self.job  # named, it is called more quickly than as a method, which it is not
+        value: T = answer(self.engine, job(args, kwargs))
         return value
 
     def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from .binding import Binding
-from .core.job import NO_KEY, Job
+from .core.job import NO_KEY, NO_NOTE, Job
 from .errors import ConfigurationError, InvalidKey, MissingKey
 from .model.cipher import Cipher
 from .model.codec import Codec
@@ -29,6 +29,7 @@ KeySource = str | list[str] | Callable[..., Any] | Source | None
 TenantSource = str | Callable[..., Any] | None
 VERSION_MARK = "#"
 NO_MARKS: dict[str, str] = {}
+NO_ARGUMENTS: dict[str, Any] = {}
 
 
 class Operation:
@@ -67,6 +68,7 @@ class Operation:
         self._fields = _fingerprint_fields(self.source, policy, explicit=explicit_fingerprint)
         self._check_fingerprint()
         self.compares = self._fields is not None and (explicit_fingerprint or not self._key_says_all())
+        self._pick = self._picker()
         self.input: InputCodec | None = None
         self._cipher, self._accept_plain = cipher, accept_plain
 
@@ -102,17 +104,30 @@ class Operation:
     def key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Key:
         return self._key(self.arguments(args, kwargs))
 
+    def _picker(self) -> Callable[..., Any] | None:
+        """What gives the one argument that is the whole key, where nothing else of a call is looked at; else None."""
+        only = self.source.only if isinstance(self.source, Template) else None
+        alone = self._is_plain and self._tenant is None and not self.compares and only in self.binding.names
+        return self.binding.picker(only) if only is not None and alone else None
+
     def job(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Job:
-        arguments = self.binding.bind(*args, **kwargs) if self._is_plain else self.arguments(args, kwargs)
-        try:
-            key = self._key(arguments)
-        except MissingKey:
-            if self.policy.on_missing_key == "raise":
-                raise
-            return Job(NO_KEY, self.policy, self.codec, call=self.fn, args=args, kwargs=kwargs, awaits=self.awaits)
+        pick, arguments = self._pick, NO_ARGUMENTS
+        value = None if pick is None else pick(*args, **kwargs)
+        if (type(value) is str or type(value) is int) and value:  # what most keys are
+            key = make_key(self.scope, value)
+        else:
+            arguments = self.binding.bind(*args, **kwargs) if self._is_plain else self.arguments(args, kwargs)
+            try:
+                key = self._key(arguments)
+            except MissingKey:
+                if self.policy.on_missing_key == "raise":
+                    raise
+                return Job(NO_KEY, self.policy, self.codec, call=self.fn, args=args, kwargs=kwargs, awaits=self.awaits)
         if not self.compares:
             mark = b"" if self._fields is None else of_key(key.id)
-            job = Job(key, self.policy, self.codec, mark, NO_MARKS, self.fn, args, kwargs, self.awaits)
+            job = Job(
+                key, self.policy, self.codec, mark, NO_MARKS, self.fn, args, kwargs, self.awaits, NO_NOTE, NO_NOTE
+            )
             return job if self.input is None else keeping_input(self.input, job)
         payload = self.payload(arguments)
         try:
@@ -123,7 +138,7 @@ class Operation:
                 key=key.text,
                 hint='or say which arguments are payload: fingerprint=["order", "cents"], or fingerprint="none"',
             ) from error
-        job = Job(key, self.policy, self.codec, mark, marks, self.fn, args, kwargs, self.awaits)
+        job = Job(key, self.policy, self.codec, mark, marks, self.fn, args, kwargs, self.awaits, NO_NOTE, NO_NOTE)
         return job if self.input is None else keeping_input(self.input, job)
 
     def is_quick(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
@@ -134,8 +149,10 @@ class Operation:
         scope = self.scope
         if self._tenant is not None:
             scope = Scope(scope.app, scope.operation, self._tenant_in(arguments))
+        source = self.source  # named, it is called more quickly than as a method, which it is not
         try:
-            return make_key(scope, *self.source(arguments))
+            value, text = source(arguments)
+            return make_key(scope, value, text)
         except InvalidKey as error:
             if self.binding.receiver is None or not str(error).startswith(f"key.{self.binding.receiver}:"):
                 raise

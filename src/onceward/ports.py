@@ -126,11 +126,12 @@ class World(Protocol):
         ...
 
     def gate(self) -> Gate: ...
-    def lane(self, send: Send, *, flights: int = 1) -> Lane:
+    def lane(self, send: Send, *, flights: int = 1, crowd: int = 1) -> Lane:
         """Group commit for a store that takes requests of any kind in one call.
 
-        `flights`: how many calls may be under way at once, where calls do not block each other. `send` runs in no task
-        of its own: what it awaits are futures, or calls of this world; a driver that asks for a task needs one.
+        `flights`: how many calls may be under way at once, where calls do not block each other. `crowd`: so many must
+        wait for one more of them to be worth what it costs, and no key is in two of them. `send` runs in no task of its
+        own: what it awaits are futures, or calls of this world; a driver that asks for a task needs one.
         """
         ...
 

@@ -183,6 +183,14 @@ class ReplaysExtendNothing(Altered):
         return (record if verdict is Verdict.REPLAY else after), verdict
 
 
+class CompletesWhatItsOwnerHas(Altered):
+    """Makes a completed record of the one that its owner was granted, whatever was written since."""
+
+    def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
+        own = request.of if isinstance(request, Complete) else None
+        return super().on_settle(record if record is None or own is None else own, request, now)
+
+
 class ReplaysWrite(Altered):
     """Touches the record on every replay."""
 

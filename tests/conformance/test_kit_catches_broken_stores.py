@@ -60,6 +60,7 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
     ),
     broken.SkipsThePayloadOnTakeOver: ("another_payload_is_a_mismatch_in_every_state",),
     broken.ReplaysExtendNothing: ("a_sliding_window_moves_with_its_replays",),
+    broken.CompletesWhatItsOwnerHas: ("a_completion_answers_with_what_is_there_not_with_what_its_owner_has",),
     broken.ReplaysWrite: ("what_changes_nothing_writes_nothing",),
     broken.RegrantIgnoresTheNonce: (
         "a_claim_repeated_with_its_nonce_gives_the_same_grant",

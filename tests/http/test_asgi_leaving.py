@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from onceward import StoreUnavailable
+from onceward.core.held import Held
+from onceward.http.asgi import IdempotencyMiddleware
 from onceward.http.body import Body
 from tests.http.asgi_calls import Counting, ask, guarded, messages_of, replaying, scope_of
 from tests.sites import JSON
@@ -148,6 +151,98 @@ async def test_when_the_server_cancels_its_task_the_work_finishes_and_is_kept() 
         go.set()
         assert (await duplicate).body == b"1"
     assert app.runs == 1
+
+
+@pytest.mark.fault("F76", "F28")
+async def test_when_the_server_cancels_its_task_just_as_the_work_has_returned_it_is_kept() -> None:
+    async def cancel_behind_us() -> None:
+        asyncio.get_running_loop().call_soon(task.cancel)
+
+    app = Counting(cancel_behind_us)
+    async with guarded(app, wait="30s") as middleware:
+        task = asyncio.create_task(ask(middleware))
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        reply = await ask(middleware)
+    assert (reply.body, reply.replayed, app.runs) == (b"1", True, 1)
+
+
+class Slow:
+    """The settlements of a store, from now on: each waits to be let through, and so many fail first."""
+
+    def __init__(self, middleware: IdempotencyMiddleware, monkeypatch: pytest.MonkeyPatch, fail: int = 0) -> None:
+        engine = middleware.contract.engine
+        self._settle = engine.store.settle
+        self._left = fail
+        self.asked, self.go = asyncio.Event(), asyncio.Event()
+        monkeypatch.setattr(engine, "answer", None)
+        monkeypatch.setattr(engine.store, "inline", False)
+        monkeypatch.setattr(engine.store, "settle", self.settle)
+
+    async def settle(self, *args: Any, **kwargs: Any) -> Any:
+        self.asked.set()
+        await self.go.wait()
+        self._left -= 1
+        if self._left >= 0:
+            raise StoreUnavailable("not now")
+        return await self._settle(*args, **kwargs)
+
+
+@pytest.mark.fault("F76", "F28")
+@pytest.mark.parametrize("fail", [0, 1])
+async def test_when_the_server_cancels_its_task_while_the_answer_is_recorded_it_is_kept(
+    monkeypatch: pytest.MonkeyPatch, fail: int
+) -> None:
+    app = Counting()
+    async with guarded(app, wait="30s") as middleware:
+        store = Slow(middleware, monkeypatch, fail)
+        task = asyncio.create_task(ask(middleware))
+        await store.asked.wait()
+        task.cancel()
+        await asyncio.sleep(0)
+        store.go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        reply = await ask(middleware)
+    assert (reply.body, reply.replayed, app.runs) == (b"1", True, 1)
+
+
+@pytest.mark.fault("F76", "F28", "F51")
+@pytest.mark.parametrize("fail", [1, 3])
+async def test_a_server_that_cancels_its_task_while_the_store_is_down_does_not_shorten_the_work_s_patience(
+    monkeypatch: pytest.MonkeyPatch, fail: int
+) -> None:
+    """Who leaves is not kept for long; what was done is recorded all the same, as soon as the store is back."""
+    app = Counting()
+    async with guarded(app, wait="30s") as middleware:
+        monkeypatch.setattr(Held, "hurry", lambda held: setattr(held, "patience", 0.0))
+        store = Slow(middleware, monkeypatch, fail)
+        task = asyncio.create_task(ask(middleware))
+        await store.asked.wait()
+        task.cancel()
+        await asyncio.sleep(0)
+        store.go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        reply = await ask(middleware)
+    assert (reply.body, reply.replayed, app.runs) == (b"1", True, 1)
+
+
+@pytest.mark.fault("F28")
+async def test_a_signal_that_comes_before_the_work_has_begun_gives_the_key_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(held: Held) -> None:
+        raise InterruptedError
+
+    app = Counting()
+    async with guarded(app, after_crash="park") as middleware:
+        with monkeypatch.context() as patch:
+            patch.setattr(Held, "begin", interrupted)
+            with pytest.raises(InterruptedError):
+                await ask(middleware)
+        reply = await ask(middleware)
+    assert (reply.body, reply.replayed, app.runs) == (b"1", False, 1)
 
 
 @pytest.mark.fault("F76")

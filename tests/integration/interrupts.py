@@ -17,7 +17,9 @@ from onceward.ports import Store
 from tests.faces import Place
 
 HOME = Path(onceward.__file__).parent
-OURS = {str(path) for folder in ("core", "worlds") for path in (HOME / folder).glob("*.py")}
+OURS = {str(path) for folder in ("core", "worlds") for path in (HOME / folder).glob("*.py")} | {
+    str(HOME / "function.py")
+}
 
 
 class Alarm(BaseException):

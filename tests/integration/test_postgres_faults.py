@@ -321,6 +321,21 @@ def test_a_user_who_is_locked_out_later_meets_an_outage(postgres: Postgres) -> N
 
 
 @pytest.mark.fault("F67")
+@pytest.mark.usefixtures("postgres")
+async def test_a_server_that_has_no_second_connection_for_us_serves_a_crowd_by_the_first() -> None:
+    name = f"narrow_{os.getpid()}"
+    execute(f"CREATE ROLE {name} LOGIN CONNECTION LIMIT 1")
+    execute(f"GRANT CREATE ON DATABASE postgres TO {name}")
+
+    async def doubled(number: int) -> int:
+        return 2 * number
+
+    async with AsyncOnce(f"{os.environ[URL]}?user={name}&schema={name}&migrate=1", lease=3600) as once:
+        done = await asyncio.gather(*(once.run(f"crowd {number}", doubled, number) for number in range(200)))
+    assert done == [2 * number for number in range(200)]
+    execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
+
+
 def test_a_schema_that_only_newer_ones_may_touch_is_left_alone(store: PostgresStore, schema: str) -> None:
     before = execute(f"""SELECT name, value FROM "{schema}".onceward_meta""")
     execute(f"""UPDATE "{schema}".onceward_meta SET value = 99 WHERE name IN ('min_reader', 'schema_version')""")

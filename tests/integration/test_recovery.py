@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from onceward import (
     ConfigurationError,
@@ -22,6 +23,7 @@ from onceward import (
     applied,
     verify,
 )
+from onceward.core.held import Held
 from onceward.model.record import AfterCrash, Fail, Record
 from onceward.model.recovery import LONGEST_REST, SECOND, Standing, belongs_to, next_attempt_at, standing_of
 from onceward.testing import FakeClock
@@ -56,7 +58,7 @@ class Work:
         self.face.read("opens the store")
         for number in numbers:
             job = self.fn.fn.job((number,), {})
-            request = job.request(os.urandom(16), "somebody")
+            request = replace(Held(self.face.once.engine, job).request(), owner="somebody")
             self.face.drive(self.face.once.store.claim([request], timeout=5))
 
 

@@ -259,3 +259,22 @@ def test_a_function_that_has_grown_an_argument_never_replays_what_it_did_without
         with pytest.warns(OncewardWarning, match="both declared"):
             grown = once(name="charge", key="{order}")(charge_more)
         assert grown.outcome("a", 7).kind == "mismatch"
+
+
+KEYS: list[Any] = ["a", " ", "é", "a\u202e", "\n", "x" * 127, "x" * 201, "\x7f😀" + "y" * 198, "漢" * 60, 5, -5, 10**30]
+KEYS += [True, 1.5, b"x", (1, 2), ["a"], ["", "a", ""]]
+
+
+@pytest.mark.mission("A2")
+@pytest.mark.parametrize("fingerprint", ["all", "none"])
+@pytest.mark.parametrize("value", KEYS)
+def test_a_key_that_is_one_argument_alone_is_the_same_by_whichever_way_it_is_made(value: Any, fingerprint: Any) -> None:
+    """It is taken out of the call without a look at the other arguments, if nothing else is compared."""
+    once = Once(MemoryStore(), fingerprint=fingerprint)
+
+    @once(key="{order}")
+    def alone(order: Any) -> None: ...
+
+    assert alone.job((value,), {}).key == alone.job((), {"order": value}).key == alone.key(value)
+    if not isinstance(value, list):
+        assert alone.key(value).id == once.key(value, name=alone.operation.name).id

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import gc
 import sys
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,3 +133,24 @@ def test_a_parameter_called_cls_of_a_plain_function_is_any_parameter(face: Face)
 def test_once_goes_below_staticmethod_and_classmethod(kind: Any) -> None:
     with pytest.raises(ConfigurationError, match=f"put @{kind.__name__} above"):
         Once(MemoryStore())(kind(lambda x: x))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_a_call_was_made_with_goes_with_it_and_waits_for_no_collection(fails: bool) -> None:
+    once = Once(MemoryStore(), fingerprint="none")
+
+    class Order:
+        @once(key="{number}")
+        def charge(self, number: int) -> None:
+            if fails:
+                raise ConnectionError(number)
+
+    order = Order()
+    gone = weakref.ref(order)
+    gc.disable()
+    try:
+        assert order.charge.outcome(1).executed is not fails
+        del order
+        assert gone() is None
+    finally:
+        gc.enable()

@@ -50,7 +50,7 @@ STORE_VERBS |= {"call", "complete", "complete_in", "annotate", "acquire", "relea
 STORE_VERBS |= {"apply", "apply_in", "apply_many", "apply_many_in", "delete", "get", "entities", "known"}
 STORE_VERBS |= {"call", "complete", "complete_in", "annotate", "acquire", "release", "try_lock", "run_schedules"}
 INTERNAL = {"claim_job", "codec", "compiled", "job", "job_maker"}  # without a leading underscore, for our own modules
-INTERNAL |= {"state_scope"}
+INTERNAL |= {"engine", "operation", "state_scope"}
 STORE_VERBS |= {"recover", "retry", "migrate"}
 SPECIAL = {"__call__", "__enter__", "__exit__", "__get__", "__init__"}
 

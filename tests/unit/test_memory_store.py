@@ -13,10 +13,11 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from onceward import MemoryStore, Once
 from onceward.bridge import run
-from onceward.model.record import Answer, ClaimRequest, Complete, Renewal, State, Verdict
+from onceward.model.record import AfterCrash, Answer, ClaimRequest, Complete, Release, Renewal, State, Verdict
 from onceward.stores import memory
 from onceward.testing import FakeClock
 
@@ -170,3 +171,47 @@ def test_two_threads_that_a_debugger_stops_at_every_line_do_not_both_get_a_key()
             run(store.forget([b"k"], force=True, timeout=1))  # so that there is a record to be replaced
             verdicts = list(pool.map(functools.partial(traced, store, line), (b"a", b"b")))
             assert sorted(verdicts) == [Verdict.ACQUIRED, Verdict.RUNNING]
+
+
+@pytest.mark.fault("F27")
+def test_who_gave_a_claim_back_cannot_complete_it_with_the_record_that_says_so() -> None:
+    """Its owner has the very record that stands there, but that one is nobody's any more."""
+    clock = FakeClock()
+    store = MemoryStore(clock=clock)
+    asked = ClaimRequest(b"id", "scope", "key", b"first", LEASE, after_crash=AfterCrash.VERIFY)
+    assert store.answer(asked).verdict is Verdict.ACQUIRED
+    clock.advance(LEASE / 1_000_000)
+    taken = store.answer(replace(asked, nonce=b"second")).record
+    assert taken is not None
+    assert taken.ask_first
+    given_back = store.answer(Release(b"id", taken.token, b"second")).record
+    assert given_back is not None
+    assert (given_back.state, given_back.released) == (State.PENDING, True)
+    late = Complete(b"id", taken.token, b"second", b"done", b"done", of=given_back)
+    assert store.answer(late).verdict is Verdict.LOST
+    assert store.answer(replace(late, of=taken)).verdict is Verdict.LOST
+
+
+def test_a_completion_wakes_those_who_wait_for_its_key() -> None:
+    store, woken = MemoryStore(), []
+    held = store.answer(ClaimRequest(b"id", "scope", "key", b"nonce", LEASE)).record
+    assert held is not None
+    store.watch(b"id", lambda: woken.append("woken"))
+    for _ in range(2):  # the second says nothing new, but its reply may be the first that arrives
+        assert store.answer(Complete(b"id", held.token, b"nonce", b"", b"", of=held)).verdict is Verdict.OK
+    assert woken == ["woken"] * 2
+
+
+def test_records_without_a_note_do_not_keep_an_empty_one_each() -> None:
+    store = MemoryStore()
+    with Once(store) as once:
+
+        @once(key="{order}")
+        def work(order: int) -> int:
+            return order
+
+        work(1)
+        work(2)
+    first, second = store._records.values()
+    assert first.note is second.note
+    assert first.arguments is second.arguments

@@ -52,9 +52,10 @@ def acquire_at_once(held: Held, answer_to: Callable[[AnyRequest], Answer]) -> An
         refuse_reentry(engine, held.job)
     since = engine.world.monotonic()
     answer = answer_to(held.request())
-    held.answered(answer)
-    if answer.verdict is not ACQUIRED:
+    if answer.verdict is not ACQUIRED or answer.record is None:
+        held.answered(answer)
         return answer
+    held.record, held.granted = answer.record, True  # as `answered` does
     take(held, since)
     return None
 
@@ -124,14 +125,16 @@ async def wait(held: Held) -> tuple[float, Answer]:
 
 def take(held: Held, since: float) -> Held:
     """Hand the lease to the keeper."""
-    engine, record = held.engine, held.record
+    engine = held.engine
     try:
         engine.keeper.take(held, since)
     except RuntimeError as error:
         raise ClaimError(
             f"no thread can be had to keep the lease alive ({error}); nothing was begun", key=held.key.text
         ) from error
-    if engine.wants("acquired"):
+    wants = engine.wants
+    if wants("acquired"):
+        record = held.record
         engine.emit("acquired", held.key, record, reason="taken over" if record.attempt > 1 else "")
     return held
 

@@ -14,19 +14,19 @@ from onceward.ports import JoinedStore, RemembersCommits
 
 from .held import Held, message_of
 
-OK = Verdict.OK
+OK, COMPLETED = Verdict.OK, State.COMPLETED
 
 
 def record_at_once(held: Held, value: Any) -> Held | Outcome[Any] | None:
     """The handler returned: record it, where nothing has to wait for that; else None. The claim, if all is well."""
     held.result = value
-    at_once = held.engine.answer
-    if at_once is None or held.settled is not None or held.joined is not None or held.canceller is not None:
+    answer_to = held.engine.answer
+    if answer_to is None or not held.straight or not (value is None or is_light(value)):
         return None
-    if value is not None and not is_light(value):
-        return None
+    held.settling = True  # interrupted: whoever mends it sends the same once more
     try:
-        answer = held.complete_at_once(value, at_once)
+        answer = answer_to(held.settlement(held.job.codec.encode(value, held.key.id)))
+        held.settled_as(answer, COMPLETED)
     except StoreError as error:
         return unconfirmed(held, value, error)
     return held if answer.verdict is OK else recorded(held, value, answer)

@@ -69,10 +69,12 @@ class Engine:
         if isinstance(store, Glances) and (store.inline or not world.cancels):  # it may block: never on a loop
             self.glance = store.glance
         self.answer: Callable[[AnyRequest], Answer] | None = store.answer if isinstance(store, Immediate) else None
-        self.largest = store.largest if isinstance(store, Bounds) else NO_BOUND
+        self.largest = store.largest if isinstance(store, Bounds) and store.largest < NO_BOUND else None
         self.parts = store.parts if isinstance(store, Overlaps) and world.cancels else 1
         self.opened = False
-        self.wants: Callable[[str], bool] = bus.wants  # one step less on every call's way
+        # One step less on every call's way; and called by a local name, not as methods of ours, which they are not.
+        self.wants: Callable[[str], bool] = bus.wants
+        self.nonce: Callable[[], bytes] = world.nonce
         self.emit: Emit = self._emit
         self.count_by_scope()
 

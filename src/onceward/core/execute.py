@@ -12,24 +12,26 @@
         │
     Executed
 
+`at_once` goes this way as far as nothing has to wait: to its end, with a store in memory and a plain function. `onward`
+goes on from wherever that was left.
+
 The handler's own exceptions travel as values until the face raises them, so that even StopIteration survives.
 """
 
 from __future__ import annotations
 
 from types import CoroutineType
-from typing import Any
+from typing import Any, NoReturn
 
 from onceward.errors import NOT_DOWN, ConfigurationError, StoreError
 from onceward.model.outcome import Executed, Failed, Outcome, Replayed
 from onceward.model.policy import applied, inconclusive, not_applied
-from onceward.model.record import Done
 
 from . import switch
 from .acquire import acquire, acquire_at_once, otherwise
 from .ending import after_error, after_value, executed, look, park, record_at_once
 from .engine import Engine
-from .glance import glance, replayed
+from .glance import done_before, replayed
 from .held import Held, message_of
 from .interrupted import recover
 from .job import NO_KEY, Job
@@ -45,13 +47,6 @@ async def execute(engine: Engine, job: Job) -> Outcome[Any]:
     return executed(found) if isinstance(found, Held) else found
 
 
-def done_before(engine: Engine, job: Job) -> tuple[Done, Any] | None:
-    """What a look alone can tell: it is done, with this value. Plain, because most calls of a busy key end here."""
-    if switch.off or job.key is NO_KEY or not engine.is_ready():
-        return None
-    return glance(engine, job)
-
-
 def at_a_glance(engine: Engine, job: Job) -> Outcome[Any] | None:
     """The same as an outcome."""
     seen = done_before(engine, job)
@@ -63,71 +58,118 @@ async def unseen(engine: Engine, job: Job) -> Held | Outcome[Any]:
 
     The claim itself, if it was run and recorded: who wants no more than its `result` needs no outcome.
     """
+    held = Held(engine, job)
+    try:
+        done = at_once(held)
+        return await onward(held) if done is None else done
+    except BaseException as error:
+        unclaimed = await torn(held, error)
+        if unclaimed is None:
+            raise
+        return unclaimed
+
+
+def at_once(held: Held) -> Held | Outcome[Any] | None:
+    """Claim, run, record. None: something has to wait, or is out of the ordinary, and `onward` goes on from there."""
+    engine, job = held.engine, held.job
+    if switch.off or job.key is NO_KEY or engine.answer is None or not engine.opened:
+        return None
+    refusal = acquire_at_once(held, engine.answer)
+    if refusal is not None:
+        held.refusal = refusal
+        return None
+    if job.awaits or held.record.ask_first or job.policy.on_lost == "cancel":
+        return None
+    held.__enter__()  # not by `with`, which costs more; an interrupt between the two is `leave`'s to mend
+    value = called(held)
+    if held.raised is not None:
+        return None
+    done = record_at_once(held, value)
+    if done is not None:
+        held.exit()
+    return done
+
+
+async def onward(held: Held) -> Held | Outcome[Any]:
+    """From where the claim stands to its end: it is not asked for yet, or refused, or ours, or its handler was run."""
+    if not held.granted:
+        found = await claimed(held)
+        if found is not held:
+            return found
+    if not held.begun:
+        held.__enter__()
+    try:
+        if not held.begun:
+            settled = await ask_first(held) if held.record.ask_first else None
+            if settled is not None:
+                return settled
+            held.begin()
+            value = called(held)
+            if held.job.awaits and held.raised is None:
+                value = await awaited(held, value)
+            done = record_at_once(held, value) if held.raised is None else None
+            if done is not None:
+                return done
+        if held.raised is None:
+            return await after_value(held, held.result)
+        return await after_error(held, held.caught())
+    finally:
+        held.exit()
+
+
+async def claimed(held: Held) -> Held | Outcome[Any]:
+    """The claim, if it is granted; else what comes of it."""
+    engine, job = held.engine, held.job
     if switch.off:
         return await disabled(engine, job)
     if job.key is NO_KEY:
         return await unprotected(engine, job, "no key")
-    held = Held(engine, job)
-    try:
-        if not engine.opened:
-            await engine.ready()
-        found: Held | Outcome[Any]
-        if engine.answer is None:
-            found = await acquire(held)
-        else:
-            answer = acquire_at_once(held, engine.answer)
-            found = held if answer is None else await otherwise(held, answer)
-        return await performed(held) if found is held else found
-    except BaseException as error:
-        reason = await torn(held, error)
-        if reason is None:
-            raise
-    return await unprotected(engine, job, reason)
+    if not engine.opened:
+        await engine.ready()
+    return await (acquire(held) if held.refusal is None else otherwise(held, held.refusal))
 
 
-async def torn(held: Held, error: BaseException) -> str | None:
-    """Leave no key locked. Why it may run all the same, if that was declared for a store that is down."""
+async def torn(held: Held, error: BaseException) -> Outcome[Any] | None:
+    """Leave no key locked. None: raise it again; but if that was declared, it runs while the store is down."""
     await recover(held.engine, [held], error)
     if held.granted or not isinstance(error, StoreError) or isinstance(error, NOT_DOWN):
         return None
-    return f"store down: {message_of(error)}" if held.job.policy.on_store_down == "run" else None
+    if held.job.policy.on_store_down != "run":
+        return None
+    return await unprotected(held.engine, held.job, f"store down: {message_of(error)}")
 
 
 async def perform(held: Held) -> Outcome[Any]:
     """Run the handler of a claim that we hold, and settle it, whatever happens."""
-    found = await performed(held)
+    found = await onward(held)
     return executed(found) if isinstance(found, Held) else found
 
 
-async def performed(held: Held) -> Held | Outcome[Any]:
-    """As `perform`; the claim itself, if its result is recorded."""
-    held.__enter__()  # not by `with`, which costs more than both steps; an interrupt in between is `leave`'s to mend
+def called(held: Held) -> Any:
+    """What the handler returned. What it has `raised`, whatever that is, waits there until the claim is settled."""
+    job = held.job
+    held.begun = True
     try:
-        if held.record.ask_first:
-            settled = await ask_first(held)
-            if settled is not None:
-                return settled
-        job = held.job
-        held.begun = True
-        if job.policy.on_lost == "cancel":
-            held.cancel_if_lost()
-        try:
-            value = job.call(*job.args, **job.kwargs)
-            if job.awaits or type(value) is CoroutineType:
-                value = await awaited(job, value)
-        except BaseException as error:  # noqa: BLE001 (whatever was raised, the claim must end)
-            return await after_error(held, error)
-        done = record_at_once(held, value)
-        return await after_value(held, value) if done is None else done
-    finally:
-        held.__exit__()
+        value = job.call(*job.args, **job.kwargs)
+        if type(value) is CoroutineType and not job.awaits:
+            refuse_coroutine(job, value)
+    except BaseException as error:  # noqa: BLE001 (as said)
+        held.raised = error
+        return None
+    return value
 
 
-async def awaited(job: Job, value: Any) -> Any:
-    """What the handler's awaitable gives. A blocking call cannot await, and a coroutine not begun is no result."""
-    if job.awaits:
+async def awaited(held: Held, value: Any) -> Any:
+    """The same of what it returned, which may have to be awaited."""
+    try:
         return await value if hasattr(value, "__await__") else value
-    value.close()
+    except BaseException as error:  # noqa: BLE001 (as said)
+        held.raised = error
+
+
+def refuse_coroutine(job: Job, coroutine: CoroutineType[Any, Any, Any]) -> NoReturn:
+    """A blocking call cannot await, and a coroutine not begun is no result."""
+    coroutine.close()
     raise ConfigurationError(
         "it returned a coroutine, which a blocking call cannot await; nothing of it was begun",
         key=job.key.text,
@@ -164,6 +206,14 @@ async def ask_first(held: Held) -> Outcome[Any] | None:
     return None
 
 
+async def plainly(job: Job) -> Any:
+    """Run the handler, without a claim of ours around it."""
+    value = job.call(*job.args, **job.kwargs)
+    if job.awaits:
+        return await value if hasattr(value, "__await__") else value
+    return refuse_coroutine(job, value) if type(value) is CoroutineType else value
+
+
 async def unprotected(engine: Engine, job: Job, reason: str) -> Outcome[Any]:
     """Run without a claim, because the user declared so. Loud: somebody should look at each of these."""
     engine.tell("unprotected", job.key, reason=reason)
@@ -178,9 +228,7 @@ async def disabled(engine: Engine, job: Job) -> Outcome[Any]:
 
 async def unguarded(job: Job, reason: str) -> Outcome[Any]:
     try:
-        value = job.call(*job.args, **job.kwargs)
-        if job.awaits or type(value) is CoroutineType:
-            value = await awaited(job, value)
+        value = await plainly(job)
     except Exception as error:  # noqa: BLE001 (travels as a value like every handler's exception)
         return Failed(
             key=job.key.text,

@@ -10,14 +10,15 @@ from onceward.model.outcome import Replayed
 from onceward.model.record import Done
 from onceward.model.weight import LIGHT_BYTES
 
+from . import switch
 from .engine import Engine
-from .job import Job
+from .job import NO_KEY, Job
 
 
-def glance(engine: Engine, job: Job) -> tuple[Done, Any] | None:
+def done_before(engine: Engine, job: Job) -> tuple[Done, Any] | None:
     """A key that is done, and its value; None if it has to be claimed, or if even a look would block a loop."""
     look = engine.glance
-    if look is None:
+    if switch.off or job.key is NO_KEY or not engine.is_ready() or look is None:
         return None
     key = job.key
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, NoReturn, Protocol, Self
@@ -37,7 +37,7 @@ from onceward.model.record import (
 )
 from onceward.model.unstored import noted
 from onceward.model.weight import is_light
-from onceward.ports import AnyRequest, AnySettlement, Canceller, JoinedStore, JoinsTransaction
+from onceward.ports import AnySettlement, Canceller, JoinedStore, JoinsTransaction
 
 from .engine import Engine
 from .job import Job
@@ -52,6 +52,7 @@ NO_RESULT = object()
 _current: ContextVar[Held | None] = ContextVar("onceward_current_claim", default=None)
 
 
+_enter, _reset = _current.set, _current.reset
 current = _current.get
 """The innermost claim whose work we are in; None if we are in none."""
 
@@ -66,16 +67,18 @@ class Held(Lease):
     """One claim, from the question to its settlement. Whatever interrupts it, nothing is kept that nobody uses."""
 
     granted = False  # the store has said so: `record` is ours
+    refusal: Answer | None = None  # the store has said no
     settled: State | None = None
     joined: JoinedStore | None = None  # the caller's transaction that the result was written in
     unconfirmed = False  # the effect is done, but the store did not answer
     begun = False  # before that nothing can have happened, and the key may be given back
+    raised: BaseException | None  # by the work, and not settled yet
     result: Any = NO_RESULT
     over = False  # the store had the last word, or the lease has to lapse: nothing is left to be done
     outer: Held | None = None
     act: Act | None = None  # which part of the work is being done
     patience = math.inf  # until when, on our own clock, a settlement is repeated
-    at_end: dict[str, str] = {}  # noqa: RUF012 (never changed in place) what is noted on completion, if not what the job says
+    at_end: dict[str, str]  # what is noted on completion
     canceller: Canceller | None = None  # of work that may still be cancelled, and has to be told when it is over
 
     def __init__(self, engine: Engine, job: Job) -> None:
@@ -83,19 +86,36 @@ class Held(Lease):
         self.job = job
         self.key: Key = job.key
         self.lease = job.policy.lease
+        # Looked at in every call: what stands in the object itself is found at once, a default of the class is not.
+        self.straight = True
+        self.raised = None
+        self.at_end = job.at_end
 
     # ── the question ──
 
     def request(self) -> ClaimRequest:
         """The nonce stays empty unless a grant may be ours."""
-        engine, job = self.engine, self.job
-        self.nonce = nonce = engine.world.nonce()
-        return job.request(nonce, engine.owner.name)
+        engine, job, key = self.engine, self.job, self.key
+        policy = job.policy
+        new_nonce = engine.nonce
+        self.nonce = nonce = new_nonce()
+        return ClaimRequest(
+            key.id,
+            key.scope.text,
+            key.text,
+            nonce,
+            self.lease,
+            job.fingerprint,
+            job.arguments,
+            policy.after_crash,
+            policy.max_attempts,
+            engine.owner.name,
+            job.note,
+        )
 
     def answered(self, answer: Answer) -> None:
         if answer.verdict is ACQUIRED and answer.record is not None:
-            self.record = answer.record
-            self.granted = True
+            self.record, self.granted = answer.record, True
         else:
             self.nonce = b""
 
@@ -131,7 +151,7 @@ class Held(Lease):
 
     def __enter__(self) -> Self:
         self.outer = current()
-        self._variable = _current.set(self)
+        self._variable = _enter(self)
         return self
 
     def enter_task(self) -> None:
@@ -140,10 +160,14 @@ class Held(Lease):
         _current.set(self)
 
     def __exit__(self, *_: object) -> None:
+        self.exit()
+
+    def exit(self) -> None:
+        """As `__exit__`, to which it makes no difference what was raised."""
         if not self.over:
             self.engine.keeper.drop(self)  # however it ended, nobody is left to settle it: let it lapse
         try:
-            _current.reset(self._variable)
+            _reset(self._variable)
         except ValueError:  # the block was left in another context than it was entered (an async fixture does that)
             _current.set(self.outer)
 
@@ -152,6 +176,11 @@ class Held(Lease):
         self.engine.keeper.drop(self)
         if _current.get() is self:
             _current.set(self.outer)
+
+    def caught(self) -> BaseException:
+        """What the work raised, which is settled from here on: its traceback leads to us, so we do not keep it."""
+        error, self.raised = self.raised, None
+        return error  # type: ignore[return-value]  # asked for only if there is one
 
     def let_lapse(self) -> None:
         """Nothing more can be said about it from here."""
@@ -165,6 +194,7 @@ class Held(Lease):
             self.cancel_if_lost()
 
     def cancel_if_lost(self) -> None:
+        self.straight = False
         self.canceller = self.on_lost = self.engine.world.canceller()
 
     def end(self, error: BaseException | None) -> bool:
@@ -202,19 +232,10 @@ class Held(Lease):
                 hint="return the step's result, and let the saga go on",
             )
 
-    def complete_at_once(self, value: Any, answer_to: Callable[[AnyRequest], Answer]) -> Answer:
-        """As `record_result`, where nothing waits. Interrupted: whoever mends it sends the same once more."""
-        if self.inherited:
-            self.refuse_inherited()
-        self.settling = True
-        answer = answer_to(self._completion(self.job.codec.encode(value, self.key.id)))
-        self.settled_as(answer, COMPLETED)
-        return answer
-
     def record_result(self, value: Any) -> Coroutine[Any, Any, Answer]:
         """Complete with this value, when it is awaited."""
         if is_light(value):
-            return self.settle(self._completion(self.job.codec.encode(value, self.key.id)), COMPLETED)
+            return self.settle(self.settlement(self.job.codec.encode(value, self.key.id)), COMPLETED)
         return self._record_large(value)
 
     async def _record_large(self, value: Any) -> Answer:
@@ -226,22 +247,21 @@ class Held(Lease):
         return answer
 
     def lightly(self, value: Any) -> Complete:
-        """The settlement for a light value, made at once."""
-        return self._completion(self.job.codec.encode(value, self.key.id))
+        """The completion with a light value, made at once."""
+        return self.settlement(self.job.codec.encode(value, self.key.id))
 
     async def completion(self, value: Any) -> Complete:
         """The settlement for this value. Its bytes are made once and resent as they are."""
-        return self._completion(await self.engine.encode(self.job.codec, value, self.key.id))
+        return self.settlement(await self.engine.encode(self.job.codec, value, self.key.id))
 
-    def _completion(self, encoded: Encoded) -> Complete:
+    def settlement(self, encoded: Encoded) -> Complete:
+        """The completion with a result that is encoded already."""
         job, record, data = self.job, self.record, encoded.data
-        note = self.at_end or job.at_end
-        if data is not None and len(data) > self.engine.largest:
-            encoded = self._beyond_bounds(encoded, len(data))
-            data = None
-        if data is None and job.policy.store_result:
-            self.engine.tell("result_not_stored", self.key, record, reason=encoded.reason)
-            note = {**note, **noted(encoded.brief or encoded.reason)}
+        note = self.at_end
+        largest = self.engine.largest
+        if data is None or (largest is not None and len(data) > largest):
+            data, note = None, self._without_result(encoded, note)
+        window = job.policy.window
         return Complete(
             record.id,
             record.token,
@@ -249,16 +269,22 @@ class Held(Lease):
             data,
             encoded.digest,
             data is not None,
-            job.policy.window.validity(record.claimed_at),
+            window.always or window.validity(record.claimed_at),
             note,
             record,
         )
 
-    def _beyond_bounds(self, encoded: Encoded, size: int) -> Encoded:
-        """A record of this store has no room for it: the effect is done, so it is completed without."""
-        most = self.engine.largest
-        reason = f"it takes {size} bytes, and a record of this store has room for {most}"
-        return Encoded(None, encoded.digest, reason, reason)
+    def _without_result(self, encoded: Encoded, note: dict[str, str]) -> dict[str, str]:
+        """The effect is done, so it is completed without: the note says why, unless that was declared."""
+        if not self.job.policy.store_result:
+            return note
+        reason, brief = encoded.reason, encoded.brief
+        if encoded.data is not None:
+            reason = (
+                f"it takes {len(encoded.data)} bytes, and a record of this store has room for {self.engine.largest}"
+            )
+        self.engine.tell("result_not_stored", self.key, self.record, reason=reason)
+        return {**note, **noted(brief or reason)}
 
     async def complete_in(self, connection: Any, value: Any) -> None:
         """Write the result inside the caller's transaction, fenced: if we were replaced, the caller must roll back."""
@@ -279,7 +305,7 @@ class Held(Lease):
         joined = store.join(connection, self.engine.world)
         answer = (await joined.settle([await self.completion(value)], timeout=self.job.policy.call_timeout))[0]
         self._judge(answer)
-        self.joined = joined
+        self.straight, self.joined = False, joined
         self.settling = not joined.exclusive  # once it is committed, a renewal finds nothing to renew: all is well
         await self.engine.renew_due(joined, but=self)
 
@@ -361,14 +387,17 @@ class Held(Lease):
 
     def settled_as(self, answer: Answer, state: State) -> None:
         engine = self.engine
+        self.straight = False
         if answer.verdict is OK:
             self.settled = state
-            self.record = record = answer.record or self.record
-            if state is COMPLETED:
-                if engine.wants("completed"):
-                    engine.emit("completed", self.key, record)
-            else:
+            if answer.record is not None:
+                self.record = answer.record
+            if state is not COMPLETED:
                 self._tell(state)
+            else:
+                wants = engine.wants
+                if wants("completed"):
+                    engine.emit("completed", self.key, self.record)
         self.over = True
         engine.keeper.drop(self)
 
@@ -432,6 +461,7 @@ def _name_attributes() -> None:
     for name in (
         *("engine", "job", "key", "lease", "nonce", "record", "granted", "renew_at", "ends"),
         *("outer", "_variable", "begun", "result", "settling", "settled", "over"),
+        *("straight", "raised", "at_end"),
     ):
         setattr(one, name, None)
 

@@ -10,11 +10,14 @@ from msgspec import Struct
 from onceward.model.codec import Codec
 from onceward.model.key import Key, Scope, make_key
 from onceward.model.policy import Policy
-from onceward.model.record import ClaimRequest
 
 
 def _nothing() -> None:
     """The work of a claim whose block does it."""
+
+
+NO_NOTE: dict[str, str] = {}
+"""Shared, and never changed in place: by default a job gets dicts of its own, and its record would keep one."""
 
 
 class Job(Struct, frozen=True):
@@ -32,22 +35,6 @@ class Job(Struct, frozen=True):
     note: dict[str, str] = {}
     at_end: dict[str, str] = {}
     """What is noted when it is completed: what was kept for others to finish it is no longer needed."""
-
-    def request(self, nonce: bytes, owner: str, *, leased: bool = True) -> ClaimRequest:
-        policy = self.policy
-        return ClaimRequest(
-            self.key.id,
-            self.key.scope.text,
-            self.key.text,
-            nonce,
-            policy.lease if leased else None,
-            self.fingerprint,
-            self.arguments,
-            policy.after_crash,
-            policy.max_attempts,
-            owner,
-            self.note,
-        )
 
 
 NO_KEY = make_key(Scope("onceward", "unprotected"), "(no key)")

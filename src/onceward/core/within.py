@@ -7,8 +7,9 @@ stands behind a savepoint, so that a handler that raises takes its writes along 
 from __future__ import annotations
 
 import math
-from types import CoroutineType
 from typing import Any, NoReturn
+
+from msgspec.structs import replace
 
 from onceward.errors import ClaimError, ConfigurationError, LeaseLost, StoreError, StoreUnavailable
 from onceward.model.outcome import Executed, Failed, Outcome
@@ -19,7 +20,7 @@ from onceward.ports import JoinedStore, JoinsTransaction
 from . import switch
 from .acquire import FIRST_PAUSE, LONGEST_PAUSE, outcome_of, refuse_reentry
 from .engine import Engine
-from .execute import awaited, disabled
+from .execute import disabled, plainly
 from .held import NO_RESULT, Held, message_of
 from .inside import block, enclosing, innermost
 from .interrupted import tell_no_answer
@@ -155,12 +156,12 @@ class JoinedJob:
 
     async def _claim_and_run(self) -> Outcome[Any]:
         engine, job = self.engine, self.job
-        request = job.request(engine.world.nonce(), engine.owner.name, leased=False)
-        answer = await self._ask(request)
+        held = Held(engine, job)
+        answer = await self._ask(replace(held.request(), lease=None))
         record = answer.record
         if answer.verdict is not Verdict.ACQUIRED or record is None:
             return await outcome_of(engine, job, answer)
-        self.held = held = Held(engine, job)
+        self.held = held
         held.answered(answer)
         held.ends = math.inf  # it has no lease
         if record.ask_first:
@@ -169,10 +170,7 @@ class JoinedJob:
                 key=job.key.text,
                 hint="run it once without within()",
             )
-        value = job.call(*job.args, **job.kwargs)
-        if job.awaits or type(value) is CoroutineType:
-            value = await awaited(job, value)
-        self.value = value
+        self.value = value = await plainly(job)
         return await self._complete(held, value)
 
     async def _ask(self, request: ClaimRequest) -> Answer:

@@ -14,7 +14,8 @@ from typing import Any, Unpack
 
 from onceward.aio import AsyncOnce
 from onceward.client import Once
-from onceward.core.apart import execute_apart
+from onceward.core.apart import claim_apart
+from onceward.core.held import Held
 from onceward.core.job import Job
 from onceward.errors import ClaimError, ConfigurationError, InvalidKey, NotAcquired, ResultError, StoreError
 from onceward.model.outcome import Executed, Failed, Parked
@@ -22,7 +23,8 @@ from onceward.ports import World
 
 from .body import LIGHT, MOST_DIGITS, Body, BodyTooLarge
 from .contract import Contract, ContractChoices
-from .exchange import App, Exchange, Message, Receive, Scope, Send
+from .exchange import App, Message, Receive, Scope, Send
+from .performance import Performance
 from .routes import Routes
 from .semantics import BODY_TOO_LARGE, KEY_HEADER, HttpAnswer, Request
 from .settling import Unsettled
@@ -65,7 +67,7 @@ class IdempotencyMiddleware:
 
     async def _asked(
         self, scope: Scope, receive: Receive, send: Send, keys: list[bytes]
-    ) -> tuple[Exchange, Job] | None:
+    ) -> tuple[Performance, Job] | None:
         """Who it is, which key, which body. None: that was answered, or nobody waits for an answer any more."""
         contract = self.contract
         found = contract.principal(scope)
@@ -90,32 +92,33 @@ class IdempotencyMiddleware:
         request = Request(principal, scope["method"], path, scope.get("query_string", b""), content_type)
         scope["onceward.key"] = key
         _hide_ways_around(scope)
-        exchange = Exchange(self.app, scope, send, contract, body)
-        exchange.job = job = contract.job(key, request, digest, exchange.work)
-        return exchange, job
+        performance = Performance(self.app, scope, send, contract, body)
+        performance.job = job = contract.job(key, request, digest, performance)
+        return performance, job
 
-    async def _work(self, exchange: Exchange, job: Job) -> None:
+    async def _work(self, performance: Performance, job: Job) -> None:
         """Once, or say why not."""
         contract = self.contract
         try:
-            outcome = await execute_apart(contract.engine, job, exchange.start)
+            found = await claim_apart(contract.engine, job, performance)
+            outcome = await performance.end(found, await performance.begin(found)) if isinstance(found, Held) else found
         except (NotAcquired, ClaimError, ResultError, StoreError) as error:
-            if exchange.begun:
+            if performance.begun:
                 raise
-            await exchange.refuse(contract.of_error(error))
+            await performance.refuse(contract.of_error(error))
             return
         except BaseException:
-            exchange.abandon()
+            performance.abandon()
             raise
         if isinstance(outcome, Failed | Parked) and outcome.exception is not None:
-            if not isinstance(outcome.exception, Unsettled) or exchange.broken:
+            if not isinstance(outcome.exception, Unsettled) or performance.broken:
                 raise outcome.exception
-        elif not isinstance(outcome, Executed):
-            if exchange.begun:
+        elif outcome is not None and not isinstance(outcome, Executed):
+            if performance.begun:
                 outcome.unwrap()  # the key was lost on the way: the answer breaks off
-            await exchange.refuse(contract.of_outcome(outcome))
-        if exchange.trouble is not None and not isinstance(exchange.trouble, OSError):
-            raise exchange.trouble
+            await performance.refuse(contract.of_outcome(outcome))
+        if performance.trouble is not None and not isinstance(performance.trouble, OSError):
+            raise performance.trouble
 
 
 async def read(receive: Receive, length: int | None, limit: int, world: World) -> tuple[Message | Body | None, bytes]:

@@ -4,18 +4,18 @@ It reads the body that was read before, and is never told that the client has le
 for the last part, which waits until the claim is settled: who has the whole answer can rely on it. Background tasks
 that run behind the answer are not part of the claim any more.
 
-An answer in one part, as most are, is settled and sent when the application has returned: what that has made for the
-request is gone by then, instead of lying about while the store is asked. If the application does not return at once,
-but does more behind its answer, that is done beside it.
+An answer in one part, as most are, is settled and sent when the application has returned, by the server's own task:
+what the application has made for the request is gone by then, its task included, instead of lying about while the store
+is asked. If the application does not return at once, but does more behind its answer, that is done beside it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from onceward.core.held import Held, current
+from onceward.core.held import Held
 from onceward.core.job import Job
 from onceward.model.outcome import Outcome
 from onceward.ports import World
@@ -24,8 +24,7 @@ from onceward.worlds.aio import shielded
 from .body import Body
 from .contract import Contract
 from .semantics import HttpAnswer
-from .settling import NoAnswer, Unsettled, settle
-from .watched import Watched
+from .settling import judged, settle, settlement
 
 # Each framework has its own types for these, which do not fit each other.
 Scope = Any
@@ -35,25 +34,9 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[..., Awaitable[None]]
 
 
-_apart: set[asyncio.Task[Any] | None] = set()
-"""What is being worked on, whether anybody waits for it or not. A loop itself refers to its tasks weakly."""
-
-
-class _Nothing:
-    """To be awaited where there is nothing to wait for."""
-
-    def __await__(self) -> Generator[Any, None, None]:
-        return
-        yield
-
-
-_NOTHING = _Nothing()
-
-
 class Exchange:
     """The application's own view of one request with a key."""
 
-    started = False  # the work has a task of its own
     begun = False  # a part of its answer was sent
     over = False  # all of it was, or is not going to be
     broken = False  # its last part is not sent, because nobody could rely on it
@@ -79,49 +62,15 @@ class Exchange:
         self._send = send
         self._contract = contract
         self._parts: list[bytes] | None = []
+        # What every request sets later: where all of them are named at once, Python needs no dict for each.
+        self._held = self._start = self._last = self._sending = self.job = None
+        self.begun = self.over = self._settled = False
+        self._size = 0
         if isinstance(body, Body):
             self._body = body
             self._left = body.size
         else:
             self._message = body
-
-    def start(self, work: Coroutine[Any, Any, Outcome[Any]]) -> Awaitable[Outcome[Any]]:
-        """The work in a task of its own, and what waits for it: to stop waiting does not stop the work."""
-        self.started = True
-        loop = asyncio.get_running_loop()
-        outcome: asyncio.Future[Outcome[Any]] = loop.create_future()
-        loop.create_task(_told(work, outcome))  # noqa: RUF006 (it sees to that itself)
-        return outcome
-
-    def abandon(self) -> None:
-        """Nobody waits any more. What was not begun will not be; what was goes on, and has nobody to send to."""
-        if not self.started:
-            self._leave()
-            return
-        self.trouble = ConnectionAbortedError("nobody waits for the answer any more")
-        sending, self._sending = self._sending, None
-        if sending is not None:
-            sending.cancel()
-
-    async def work(self) -> None:
-        """What the job calls. Without a claim (the store is down, and the policy says run) it only passes on."""
-        held = current()
-        self._held = held = held if held is not None and held.job is self.job else None
-        try:
-            try:
-                await Watched(self._app(self._scope, self.receive, self.send), self._look)
-            except BaseException as error:
-                if self._last is not None and not isinstance(error, GeneratorExit):  # then nothing can be waited for
-                    await self._rest()
-                raise
-            if self._last is not None:
-                await self._rest()
-            elif not self._settled:
-                raise NoAnswer("the application returned without completing its answer")
-        finally:
-            self._leave()
-        if held is not None and held.unconfirmed:
-            raise Unsettled("the claim could not be settled")
 
     def _leave(self) -> None:
         """It is over: nothing leads round in a circle any more, in which the answer would wait to be collected."""
@@ -163,7 +112,10 @@ class Exchange:
     async def send(self, message: Message) -> None:
         kind = message["type"]
         if kind == "http.response.body" and self._start is not None:
-            await self._part(message, self._start)
+            if self._settled or self.begun or message.get("more_body", False):
+                await self._part(message, self._start)
+            else:
+                self._whole(message)
         elif kind == "http.response.start":
             if self._start is not None:
                 raise RuntimeError("the answer was begun before")
@@ -172,16 +124,19 @@ class Exchange:
         else:
             await self._forward(message)
 
+    def _whole(self, message: Message) -> None:
+        """An answer in one part."""
+        self._keep(message.get("body", b""))
+        self._settled = True
+        if self._held is not None:
+            self._held.end(None)  # what comes behind the answer is not the key's any more
+        self._last = message
+
     async def _part(self, message: Message, start: Message) -> None:
+        """One of several."""
         more = message.get("more_body", False)
         if not self._settled:
             self._keep(message.get("body", b""))
-            if not (more or self.begun):
-                self._settled = True
-                if self._held is not None:
-                    self._held.end(None)  # what comes behind the answer is not the key's any more
-                self._last = message
-                return
             if not more or self._is_whole():
                 self._settled = True
                 trouble = await self._settle(start)
@@ -210,13 +165,18 @@ class Exchange:
 
     async def _conclude(self) -> None:
         """The whole answer is there: record it, and then send it."""
-        start, last = self._start, self._last
-        trouble = await self._settle(start)
-        if trouble is not None:
-            await self._break_off(trouble)
+        held, last = self._held, self._last
+        start: Message = self._start
+        outcome = None
+        if held is not None:
+            answered = settlement(held, start["status"], start["headers"], self._parts)
+            outcome = judged(held, await answered)
+        if outcome is not None:
+            await self._break_off(outcome)
         else:
             self.begun = True
-            await self._forward(self._headed(start), last)
+            start["headers"].append(self._contract.window)
+            await self._forward(start, last)
             self._end()
 
     def _headed(self, start: Message) -> Message:
@@ -242,9 +202,9 @@ class Exchange:
             self._length = int(found[0]) if found and found[0].isdigit() else -1
         return 0 <= self._length <= self._size
 
-    def _settle(self, start: Message) -> Awaitable[Outcome[Any] | None]:
+    async def _settle(self, start: Message) -> Outcome[Any] | None:
         held = self._held
-        return _NOTHING if held is None else settle(held, start["status"], start["headers"], self._parts)
+        return None if held is None else await settle(held, start["status"], start["headers"], self._parts)
 
     async def _break_off(self, trouble: Outcome[Any]) -> None:
         """Nobody may rely on the answer."""
@@ -293,22 +253,3 @@ async def _seen_through(world: World, beside: asyncio.Task[None]) -> None:
     _, cancelled = await world.finish(beside)
     if cancelled is not None:
         raise cancelled
-
-
-async def _told(work: Coroutine[Any, Any, Outcome[Any]], outcome: asyncio.Future[Outcome[Any]]) -> None:
-    """What became of the work, to whoever still waits: in the very turn in which it ends."""
-    task = asyncio.current_task()
-    _apart.add(task)
-    try:
-        found = await work
-    except asyncio.CancelledError:
-        outcome.cancel()
-        raise
-    except Exception as error:  # noqa: BLE001 (raised where it is waited for)
-        if not outcome.done():
-            outcome.set_exception(error)
-    else:
-        if not outcome.done():
-            outcome.set_result(found)
-    finally:
-        _apart.discard(task)

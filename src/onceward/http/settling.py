@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from typing import Any
 
 from onceward.core.ending import after_error, after_value
@@ -45,20 +45,38 @@ async def settle(
 
     An outcome comes back if nobody may rely on the answer. Whatever happened, this was the last word on the claim.
     """
+    return judged(held, await settlement(held, status, headers, parts))
+
+
+def settlement(
+    held: Held, status: int, headers: Iterable[Iterable[bytes]], parts: list[bytes] | None
+) -> Awaitable[Outcome[Any] | None]:
+    """What does it, to be awaited. What that gives is to be `judged`."""
     if isinstance(held, Unclaimed):  # the test mode: there is nothing to settle
-        return None
-    trouble: Outcome[Any] | None = None
+        return _nothing()
     if leads_elsewhere(status):
-        await _give_back(held)
-    elif frees_key(status):
+        return _give_back(held)
+    if frees_key(status):
         kind = Refused if refuses(status) else Faulted
-        await after_error(held, kind(f"the application answered {status}"))
-    else:
-        outcome = await after_value(held, _result(status, headers, parts))
-        trouble = outcome if held.settled is None else None
-    if held.settled is None:
-        held.unconfirmed = True  # the lease has to lapse
-    return trouble
+        return _free(held, kind(f"the application answered {status}"))
+    return after_value(held, _result(status, headers, parts))
+
+
+def judged(held: Held, outcome: Outcome[Any] | None) -> Outcome[Any] | None:
+    """The outcome, if nobody may rely on the answer."""
+    if held.settled is not None or isinstance(held, Unclaimed):
+        return None
+    held.unconfirmed = True  # the lease has to lapse
+    return outcome
+
+
+async def _nothing() -> None:
+    """There is nothing to settle."""
+
+
+async def _free(held: Held, why: Exception) -> None:
+    """The work is to be tried again. Whether that could be recorded or not, the answer stands."""
+    await after_error(held, why)
 
 
 async def _give_back(held: Held) -> None:

@@ -12,6 +12,7 @@ Compression comes before encryption. A sealed body is bound to the record and to
 from __future__ import annotations
 
 import hashlib
+import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -52,6 +53,7 @@ _seed_of = _SUMS.get
 _number = int.from_bytes
 _blake2b = hashlib.blake2b
 _crc32 = zlib.crc32
+_head = struct.Struct(">3sI").pack
 _joined = b"".join
 
 
@@ -59,7 +61,7 @@ _NOTHING: Final = _PLAIN_HEADER + _crc32(b"\xc0", _PLAIN_SUM).to_bytes(4, "big")
 """None in its envelope: what most work returns."""
 
 
-class Encoded(msgspec.Struct, frozen=True):
+class Encoded(msgspec.Struct, frozen=True, gc=False):
     """A result, ready to be stored; `data` is None, and `reason` says why, if it is not to be stored.
 
     `brief` is the reason without a place, which may show keys of a dict; empty if it has none.
@@ -115,7 +117,7 @@ class Codec:
         if cipher is None:
             self._nothing = self.encode(None, b"")
 
-    def encode(self, value: Any, record_id: bytes, *, large: bool = False) -> Encoded:
+    def encode(self, value: Any, record_id: bytes, large: bool = False) -> Encoded:  # noqa: FBT001, FBT002 (a keyword-only one would be dearer)
         """The result in its envelope. Never raises for a value: the effect is done, whatever it returned.
 
         `large` gives the same bytes, made in pieces.
@@ -131,7 +133,7 @@ class Codec:
                 plain = self._type.encode(value)
                 size = len(plain)
                 if size < self._packed_below:  # neither too much nor enough to be compressed, and not to be sealed
-                    data = _PLAIN_HEADER + _crc32(plain, _PLAIN_SUM).to_bytes(4, "big") + plain
+                    data = _head(_PLAIN_HEADER, _crc32(plain, _PLAIN_SUM)) + plain
                     return Encoded(data, plain if size < _DIGEST else _blake2b(plain, digest_size=_DIGEST).digest())
                 data, digest = self._wrap([plain], record_id)
         except Unstorable as error:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from onceward.errors import InvalidKey, MissingKey
-from onceward.model.canonical import canonical
+from onceward.model.canonical import canonical, canonical_text
 from onceward.model.readable import MAX_TEXT, cut, escape, readable
 
 if TYPE_CHECKING:
@@ -62,18 +62,22 @@ class Key(msgspec.Struct, frozen=True, gc=False):
     id: bytes
 
 
-def make_key(scope: Scope, value: object, text: str | None = None, *, normalise: Form | None = None) -> Key:
+def make_key(scope: Scope, value: object, text: str | None = None, normalise: Form | None = None) -> Key:
     """The key for `value`: any canonical value that is not empty. `5` and `"5"` are two keys.
 
     `text` is what people see instead of the value. `normalise` makes one key of the several ways in which Unicode
     writes the same text; without it they are different keys.
     """
+    if type(value) is str and value and not (text or normalise) and len(value) <= MAX_TEXT and value.isprintable():
+        hasher = scope.hasher.copy()  # what most keys are: a text, shown as it is
+        hasher.update(canonical_text(value))
+        return Key(scope, value, hasher.digest())
     if not value and is_empty(value):
         raise MissingKey(f"the key of {scope.text} is empty: {value!r}", hint="give a value that names the work")
     if normalise is not None:
         value = _normalised(value, normalise)
     hasher = scope.hasher.copy()
-    hasher.update(canonical(value, root="key"))
+    hasher.update(canonical(value, "key"))
     identity = hasher.digest()
     text = escape(text) if text else readable(value)
     if not text:

@@ -47,7 +47,8 @@ class Template:
         self.text = text
         self._literals, self._fields = _parse(text)
         self._is_bare = len(self._fields) == 1 and not any(self._literals)
-        self._only = self._fields[0].root if self._is_bare and not self._fields[0].steps else None
+        self.only = self._fields[0].root if self._is_bare and not self._fields[0].steps else None
+        """The parameter that is the whole key, if it is one alone."""
 
     def __repr__(self) -> str:
         return f"Template({self.text!r})"
@@ -67,8 +68,8 @@ class Template:
         return {field.root for field in self._fields if not field.steps}.issuperset(names)
 
     def __call__(self, arguments: Mapping[str, object]) -> tuple[object, str]:
-        if self._only is not None:
-            value = arguments.get(self._only)
+        if self.only is not None:
+            value = arguments.get(self.only)
             if type(value) is str and value:
                 return value, ""  # a text is what people see of it anyway
         pieces: list[object] = [self._literals[0]]

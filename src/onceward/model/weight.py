@@ -22,12 +22,12 @@ _CONTAINERS: Final = frozenset((tuple, list, set, frozenset))
 def is_light(value: Any) -> bool:
     """True for scalars, short texts and small containers of them. Looks at a few dozen pieces at most."""
     kind = type(value)
+    if kind in _TEXTS:
+        return len(value) <= LIGHT_BYTES
     if kind in _SCALARS:
         return True
     if kind is int:
         return bool(value.bit_length() <= LIGHT_BYTES)
-    if kind in _TEXTS:
-        return len(value) <= LIGHT_BYTES
     return _are_light([value])
 
 

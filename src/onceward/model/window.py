@@ -34,14 +34,14 @@ class Window(Struct, frozen=True, dict=True):
 
     def validity(self, claimed_at: int) -> Validity:
         """What the store is told when the record is settled. `claimed_at` is the store's time of the claim."""
-        if self._always is not None:
-            return self._always
+        if self.always is not None:
+            return self.always
         if self.kind == "calendar":
             return Validity(until=next_local_date(claimed_at, self.zone))
         return Validity(until=claimed_at + self.length)
 
     @cached_property
-    def _always(self) -> Validity | None:
+    def always(self) -> Validity | None:
         """The same for every claim; None if it depends on when the claim was made."""
         match self.kind, self.since:
             case "forever", _:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
+from typing import Any, cast
 
 from onceward.model.record import Answer, ClaimRequest, Renewal
 from onceward.ports import AnyRequest, AnySettlement, Lane, World
+
+Answers = Coroutine[Any, Any, list[Answer]]
+
+CROWD = 16
+"""Requests that are worth a call of their own while another is under way: fewer wait for it."""
 
 
 class Grouping:
@@ -21,19 +27,32 @@ class Grouping:
         """Requests of any kind, each for another key, in one call."""
         raise NotImplementedError
 
-    def group(self, world: World) -> None:
-        """Many may find the store closed at the same time, and open it: all of them share one lane."""
+    def group(self, world: World, *, flights: int = 1) -> None:
+        """Many may find the store closed at the same time, and open it: all of them share one lane.
+
+        `flights`: how many calls a crowd may have under way at once.
+        """
         if self._lane is None or self._grouped_in is not world:
-            self._lane, self._grouped_in = world.lane(self.send), world
+            self._lane, self._grouped_in = world.lane(self.send, flights=flights, crowd=CROWD), world
 
-    async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
+    def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> Answers:
+        return self._at_once(requests, timeout)
+
+    def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> Answers:
+        return self._at_once(renewals, timeout)
+
+    def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> Answers:
+        return self._at_once(settlements, timeout)
+
+    def _at_once(self, requests: Sequence[AnyRequest], timeout: float) -> Answers:
+        """On an event loop the lane's own future: a coroutine around it would be felt in every call."""
+        try:
+            return cast("Answers", self._sent(requests, timeout))
+        except RuntimeError:  # no loop runs here: it is asked now and awaited elsewhere
+            return self._later(requests, timeout)
+
+    async def _later(self, requests: Sequence[AnyRequest], timeout: float) -> list[Answer]:
         return await self._sent(requests, timeout)
-
-    async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
-        return await self._sent(renewals, timeout)
-
-    async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:
-        return await self._sent(settlements, timeout)
 
     def _sent(self, requests: Sequence[AnyRequest], timeout: float) -> Awaitable[list[Answer]]:
         if len(requests) == 1 and self._lane is not None:

@@ -14,7 +14,8 @@ from itertools import count
 from onceward.errors import ConfigurationError, StoreFull
 from onceward.model import transitions
 from onceward.model.audit import AuditEntry, AuditFilter, Signature, entries_of, purge_entry
-from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Seen, State, Verdict
+from onceward.model.cells import acquire_afresh, completed
+from onceward.model.record import Answer, ClaimRequest, Complete, Record, Renewal, Seen, State, Verdict
 from onceward.ports import PLACES, AnyRequest, AnySettlement, Clock, Filter, Order, Page, World
 
 from .alone import Alone
@@ -26,7 +27,9 @@ from .trail import Trail
 from .watchers import Watchers
 
 FREE = State.FREE
-VERBS, CLAIM, SETTLE, replays = transitions.VERBS, transitions.claim, transitions.settle, transitions.replays
+VERBS, CLAIM, SETTLE = transitions.VERBS, transitions.claim, transitions.settle
+PENDING = State.PENDING
+replays = transitions.replays
 Change = Callable[[Record | None, int], tuple[Record | None, Verdict]]
 SWEEP = 2  # records purged by the way a claim: twice what a claim can add, so that the store never only grows
 SLACK = 64  # entries of the past that a small store may keep, so that it does not compact all the time
@@ -86,19 +89,43 @@ class MemoryStore(MemoryNewest, MemoryCounts, Watchers):
         return None
 
     def _one(self, request: AnyRequest) -> Answer:
-        verb, id, get = VERBS[type(request)], request.id, self._records.get
-        while True:
-            before, now = get(id), self._now()  # in this order: what still stands there afterwards stood there at `now`
-            if verb is CLAIM and (self._noted or self._ending or self._floor):
+        """What is usual in few steps: a new key, and the end of a claim whose record nobody has touched. Else judge."""
+        clock = self._now
+        if type(request) is ClaimRequest:
+            id = request.id
+            before, now = self._records.get(id), clock()
+            if self._noted or self._ending or self._floor:
                 now = self._tidy(now)
-            record, verdict = verb(before, request, now)
-            if get(id) is before if record is before else self._exchange(before, record):
-                break
-        if self._waiting and verb is SETTLE:  # not by a claim: those who wait claim, and would wake each other
-            self.wake((id,))
-        return Answer(verdict, record, now)
+            if before is None and self._max is None:  # nothing of it ends yet, so there is nothing to note
+                record, verdict = acquire_afresh(None, request, now)
+                if self._records.setdefault(id, record) is record:
+                    return Answer(verdict, record, now)
+        elif type(request) is Complete and request.of is not None:
+            own = request.of
+            if own.state is PENDING and not own.released:
+                now = clock()
+                record, verdict = completed(own, request, now)
+                if self._exchange(own, record):  # the very object that was granted: all that the table asks is true
+                    if self._waiting:
+                        self.wake((record.id,))
+                    return Answer(verdict, record, now)
+        return self._judge(request)
 
     answer = _one
+
+    def _judge(self, request: AnyRequest) -> Answer:
+        """As the table says."""
+        verb, id = VERBS[type(request)], request.id
+        while True:
+            before, now = self._records.get(id), self._now()  # in this order: what stays there stood there at `now`
+            if verb is CLAIM:
+                now = self._tidy(now)
+            record, verdict = verb(before, request, now)
+            if self._records.get(id) is before if record is before else self._exchange(before, record):
+                break
+        if verb is SETTLE:  # not by a claim: those who wait claim, and would wake each other
+            self.wake((id,))
+        return Answer(verdict, record, now)
 
     async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
         return [self._one(request) for request in requests]

@@ -17,7 +17,7 @@ from onceward.errors import WrongWorld
 from onceward.model.pace import share
 from onceward.ports import Send
 
-from .finishing import Finishing, Landed, Landing
+from .finishing import Finishing, Landing, landed
 from .loop_lane import LoopLane
 from .nonce import nonce
 from .threads import GLANCE
@@ -104,8 +104,8 @@ class EventLoop:
     def gate(self) -> LoopGate:
         return LoopGate()
 
-    def lane(self, send: Send, *, flights: int = 1) -> LoopLane:
-        return LoopLane(send, flights)
+    def lane(self, send: Send, *, flights: int = 1, crowd: int = 1) -> LoopLane:
+        return LoopLane(send, flights, crowd)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -142,7 +142,7 @@ class EventLoop:
     ) -> Awaitable[tuple[T, BaseException | None]]:
         if type(work) is CoroutineType:
             return Finishing(work, hurry)
-        return Landed(work, hurry) if type(work) is Landing else self._finish(work, hurry)
+        return landed(work, hurry) if type(work) is Landing else self._finish(work, hurry)
 
     async def _finish(self, work: Awaitable[T], hurry: Callable[[], None] | None) -> tuple[T, BaseException | None]:
         task = asyncio.ensure_future(work)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import types
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar
 
@@ -18,35 +19,30 @@ class Landing(asyncio.Future[T]):
         return False if self.stays else super().cancel(msg)
 
 
-class Landed(Generic[T]):
+@types.coroutine
+def landed(
+    landing: Landing[T], hurry: Callable[[], None] | None
+) -> Generator[Any, None, tuple[T, BaseException | None]]:
     """A landing waited for by the task itself. Gives what `Finishing` gives: a cancellation comes when it is done."""
-
-    __slots__ = ("_hurry", "_landing")
-
-    def __init__(self, landing: Landing[T], hurry: Callable[[], None] | None) -> None:
-        self._landing = landing
-        self._hurry = hurry
-
-    def __await__(self) -> Generator[Any, None, tuple[T, BaseException | None]]:
-        landing, cancelled = self._landing, None
-        landing.stays = True
-        if not landing.done():
-            landing._asyncio_future_blocking = True  # noqa: SLF001 (as `Future.__await__` does)
-            try:
-                yield landing
-            except asyncio.CancelledError as error:
-                cancelled = error
-                if self._hurry is not None:
-                    self._hurry()
-            except Exception:  # its own, which is asked for below
-                if not landing.done():
-                    raise
+    cancelled = None
+    landing.stays = True
+    if not landing.done():
+        landing._asyncio_future_blocking = True  # noqa: SLF001 (as `Future.__await__` does)
         try:
-            return landing.result(), cancelled
-        except Exception as error:
-            if cancelled is not None:
-                raise cancelled from error
-            raise
+            yield landing
+        except asyncio.CancelledError as error:
+            cancelled = error
+            if hurry is not None:
+                hurry()
+        except Exception:  # its own, which is asked for below
+            if not landing.done():
+                raise
+    try:
+        return landing.result(), cancelled
+    except Exception as error:
+        if cancelled is not None:
+            raise cancelled from error
+        raise
 
 
 class Finishing(Generic[T]):
@@ -67,13 +63,17 @@ class Finishing(Generic[T]):
         try:
             while True:
                 wanted = self._work.send(None)
-                if wanted is None:  # only a turn for others
+                if wanted is None:
+                    yield from self._turn()
+                elif type(wanted) is Landing:  # waited for by the task itself, which cannot cancel it
+                    wanted.stays = True
                     try:
-                        yield
+                        yield wanted
                     except asyncio.CancelledError as error:
                         self._note(error)
-                elif type(wanted) is Landing:
-                    yield from self._see_landed(wanted)
+                    except Exception:  # its own, which the coroutine finds when it asks
+                        if not wanted.done():
+                            raise
                 else:
                     yield from self._wait(wanted)
         except StopIteration as done:
@@ -85,16 +85,12 @@ class Finishing(Generic[T]):
         finally:
             self._work.close()
 
-    def _see_landed(self, wanted: Landing[Any]) -> Generator[Any, None, None]:
-        """Waited for by the task itself, which cannot cancel it: what comes in between comes when it is done."""
-        wanted.stays = True
+    def _turn(self) -> Generator[Any, None, None]:
+        """For others."""
         try:
-            yield wanted
+            yield
         except asyncio.CancelledError as error:
             self._note(error)
-        except Exception:  # its own, which the coroutine finds when it asks
-            if not wanted.done():
-                raise
 
     def _wait(self, wanted: asyncio.Future[Any]) -> Generator[Any, None, None]:
         """Until it is done; what became of it, the coroutine asks itself."""

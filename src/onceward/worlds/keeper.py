@@ -295,6 +295,7 @@ class Keeper:
         """A child owns no lease, no thread and no connection of its parent."""
         for hold in self._holds.values():
             hold.inherited = hold.lost = True
+            hold.straight = False
         _inherited.append(self._twin)
         self._reset()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from typing import Generic, TypeVar
 
@@ -49,6 +49,9 @@ class Queue(Generic[W]):
     def __init__(self) -> None:
         self._waiting: deque[W] = deque()
 
+    def __len__(self) -> int:
+        return len(self._waiting)
+
     def __iter__(self) -> Iterator[W]:
         return iter(tuple(self._waiting))
 
@@ -74,23 +77,23 @@ class Queue(Generic[W]):
                 self._waiting.remove(one)
         return None
 
-    def take(self, most: int = MOST, taker: Waiting | None = None) -> list[W]:
+    def take(self, most: int = MOST, taker: Waiting | None = None, flying: Collection[bytes] = frozenset()) -> list[W]:
         """What goes with the next call. A request that is too large for any batch goes alone.
 
-        Whose time is over does not go: a call is as short as the most hurried of its requests wants it.
+        `flying` are ids that are under way in another call: what waits for these goes after it. Whose time is over
+        does not go: a call is as short as the most hurried of its requests wants it.
         """
         later: list[W] = []
         try:
-            return self._take(most, taker, later)
+            return self._take(most, taker, later, set(flying))
         finally:  # also if a signal raises
             self._waiting.extendleft(reversed(later))
             for one in later:  # only now: whoever is neither taken nor in the queue lines up again
                 one.taken = False
 
-    def _take(self, most: int, taker: Waiting | None, later: list[W]) -> list[W]:
+    def _take(self, most: int, taker: Waiting | None, later: list[W], ids: set[bytes]) -> list[W]:
         taken: list[W] = []
         now = time.monotonic()
-        ids: set[bytes] = set()
         size = 0
         while len(taken) < most:
             try:

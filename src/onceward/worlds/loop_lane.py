@@ -3,8 +3,9 @@
 A flight belongs to no passenger: whoever is cancelled disturbs nobody. A call takes off in the loop's next turn, so
 that what was started together goes together. A store whose calls follow each other on the wire may have several
 flights in the air, each with fewer aboard: while one is answered, the next is served. There, who finds nobody in the
-air takes off at once. A flight that fails is repeated, each request alone, with the same nonce: one bad item fails
-alone. Whose time is over leaves the queue; whoever is in the air has to land.
+air takes off at once. Where each call has to be paid for, as a commit is, a second flight is for a crowd: half of it
+works while the other half flies, and a key is never aboard of two. A flight that fails is repeated, each request alone,
+with the same nonce: one bad item fails alone. Whose time is over leaves the queue; whoever is in the air has to land.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import asyncio
 import time
 import weakref
 from asyncio import AbstractEventLoop, Future, TimerHandle
+from collections.abc import Callable
 
 from onceward.errors import StoreUnavailable
 from onceward.model.record import Answer
@@ -31,7 +33,10 @@ class Passenger(Waiting):
     __slots__ = ("future",)
 
     def __init__(self, request: AnyRequest, future: Future[list[Answer]], deadline: float) -> None:
-        super().__init__(request, deadline)
+        self.request = request  # and the rest of `Waiting`, without a call: most calls make one of these
+        self.deadline = deadline
+        self.left = self.taken = False
+        self.taker = None
         self.future = future
 
     def leave(self) -> None:
@@ -43,26 +48,33 @@ class Passenger(Waiting):
 class LoopLane:
     """A client may be used by several loops, one after the other or each in its thread: each has a runway."""
 
-    def __init__(self, send: Send, flights: int = 1) -> None:
+    def __init__(self, send: Send, flights: int = 1, crowd: int = 1) -> None:
         self._send = send
         self._flights = flights
+        self._crowd = crowd
         self._runways: weakref.WeakKeyDictionary[AbstractEventLoop, Runway] = weakref.WeakKeyDictionary()
+        self._latest: tuple[Callable[[], AbstractEventLoop | None], Runway] | None = None
 
     def __call__(self, request: AnyRequest, timeout: float) -> Future[list[Answer]]:
-        loop = asyncio.get_running_loop()
+        loop, latest = asyncio.get_running_loop(), self._latest
+        runway = latest[1] if latest is not None and latest[0]() is loop else self._of(loop)
+        return runway.board(Passenger(request, Landing(loop=loop), time.monotonic() + timeout))
+
+    def _of(self, loop: AbstractEventLoop) -> Runway:
         runway = self._runways.get(loop)
         if runway is None:
-            runway = self._runways[loop] = Runway(self._send, self._flights)
-        return runway.board(Passenger(request, Landing(loop=loop), time.monotonic() + timeout))
+            runway = self._runways[loop] = Runway(self._send, self._flights, self._crowd)
+        self._latest = weakref.ref(loop), runway
+        return runway
 
 
 class Runway:
     """One flight at a time, or a few."""
 
-    def __init__(self, send: Send, most: int = 1) -> None:
+    def __init__(self, send: Send, most: int = 1, crowd: int = 1) -> None:
         self._send = send
         self._most = most
-        self._seats = MOST if most == 1 else SEATS
+        self._crowd = crowd
         self._queue: Queue[Passenger] = Queue()
         self._aboard: list[list[Passenger]] = []
         self._flights = 0
@@ -72,14 +84,18 @@ class Runway:
 
     def board(self, one: Passenger) -> Future[list[Answer]]:
         self._queue.add(one)
-        if not self._flights and self._most > 1:  # who is alone has nobody to wait for, and others may follow
+        if not self._flights and self._most > self._crowd == 1:  # who is alone has nobody to wait for
             self._flights = 1
             self._depart()
-        elif self._boarding or self._flights >= self._most:
+        elif self._boarding or not self._has_room():
             self._mind(one)
         else:
             self._take_off()
         return one.future
+
+    def _has_room(self) -> bool:
+        """Whether one more flight may take off for those who wait."""
+        return not self._flights or (self._flights < self._most and len(self._queue) >= self._crowd)
 
     def _take_off(self) -> None:
         self._boarding = True
@@ -94,11 +110,13 @@ class Runway:
         self._aboard.append(aboard)
         try:
             while self._queue.first() is not None:
-                aboard[:] = [one for one in self._queue.take(self._seats) if not one.future.done()]
+                aboard[:] = self._boarded(aboard)
                 self._boarding = False
-                if self._flights < self._most and self._queue.first() is not None:
+                if self._queue.first() is not None and self._has_room():
                     self._take_off()
                 await self._serve(aboard)
+                if self._flights > 1 < self._crowd:  # while others fly, those who have just landed may come along
+                    break
         except GeneratorExit:  # the loop is gone, and with it everybody aboard
             raise
         except BaseException:  # Ctrl-C, or whoever ends all tasks has ended one of the store's: those aboard go again
@@ -108,6 +126,19 @@ class Runway:
                 self._take_off()
             raise
         self._land(aboard)
+        if aboard and self._queue.first() is not None and self._has_room():  # else all wait for keys in the air
+            self._take_off()
+
+    def _boarded(self, landed: list[Passenger]) -> list[Passenger]:
+        """Who flies next, with the plane that has brought these."""
+        if self._most == 1 or self._crowd == 1:
+            taken = self._queue.take(MOST if self._most == 1 else SEATS)
+        else:
+            others = [one for flight in self._aboard if flight is not landed for one in flight]
+            crowd = len(self._queue) + len(others) + len(landed)  # those who have landed will soon be back
+            seats = min(MOST, max(SEATS, -(-crowd // self._most)))
+            taken = self._queue.take(seats, flying={one.request.id for one in others})
+        return [one for one in taken if not one.future.done()]
 
     def _land(self, aboard: list[Passenger]) -> None:
         self._flights -= 1

@@ -3,6 +3,7 @@
     a lone call      sends itself, as if there were no lane
     meanwhile        others queue up and sleep
     it returns       the first of the queue wakes, sends all that wait in one call, and tells them
+    told             one wakes the other; the last of them wakes the first of those who are back by then
     that call fails  each of its requests is sent again alone, with the same nonce: one bad item fails alone
 
 The lane only saves calls; the store keeps order by itself. So a baton that was lost because a signal raised at a bad
@@ -18,6 +19,7 @@ import threading
 import time
 import weakref
 from contextlib import suppress
+from itertools import pairwise
 
 from onceward.errors import OncewardError, StoreBroken, StoreUnavailable
 from onceward.model.record import Answer
@@ -27,18 +29,21 @@ from .lane import Queue, Waiting
 
 NAP = 0.05  # seconds after which a sleeper looks whether anybody is sending at all
 LONGEST_NAP = 1.0  # and then less and less often
+CROWD = 16  # of those who wait for one call: enough for two
+LONGEST_ROUND = 0.003  # seconds for which those who have their answers may wake one after the other
 
 
 class Sleeper(Waiting):
     """A thread that waits for its answer, or for its turn to send."""
 
-    __slots__ = ("_bell", "_nap", "alone", "answer", "ident", "leads")
+    __slots__ = ("_bell", "_nap", "after", "alone", "answer", "ident", "leads")
 
     def __init__(self, request: AnyRequest, deadline: float, ident: int) -> None:
         super().__init__(request, deadline)
         self.ident = ident
         self.answer: Answer | None = None
-        self.leads = False  # it is to send the next call
+        self.leads = False  # it is to send the next call, or to say who does
+        self.after: Sleeper | None = None  # who is to wake after it
         self.alone = False  # the call that it was part of failed: it is to send itself
         self._nap = NAP
         self._bell = threading.Lock()
@@ -70,6 +75,7 @@ class ThreadLane:
         self._queue: Queue[Sleeper] = Queue()
         self._baton = threading.Lock()  # held by whoever sends, in the name of `_holder`
         self._holder = 0
+        self._told_at = 0.0  # when the last answers came
 
     async def __call__(self, request: AnyRequest, timeout: float) -> list[Answer]:
         ident = threading.get_ident()
@@ -90,6 +96,8 @@ class ThreadLane:
                 leads = leads or me.leads
             if leads:
                 self._hand_on()
+            if me is not None and me.after is not None:
+                self._wake(me.after)
 
     def _line_up(self, me: Sleeper) -> None:
         self._queue.add(me)
@@ -97,7 +105,7 @@ class ThreadLane:
 
     async def _answered(self, me: Sleeper) -> Answer:
         while True:
-            if not me.leads:
+            if me.answer is None and not me.leads:
                 me.nap()
             if me.answer is not None:
                 return me.answer
@@ -120,12 +128,7 @@ class ThreadLane:
             answers = await self._send(requests, min(one.remaining() for one in batch)) if batch else []
             if len(answers) != len(batch):
                 raise StoreBroken(f"{len(batch)} requests got {len(answers)} answers")  # noqa: TRY301 (asked one by one)
-            for one, answer in zip(batch, answers, strict=True):
-                one.answer = answer
-            me.leads = False
-            self._hand_on()  # first the next call: those who wake up now would all be before it
-            for one in batch:
-                one.wake()
+            self._tell(me, batch, answers)
         except BaseException as error:
             for one in batch:
                 one.alone = True
@@ -133,6 +136,40 @@ class ThreadLane:
             if batch == [me] or not isinstance(error, OncewardError):  # a signal's is for this thread alone
                 raise
             return
+
+    def _tell(self, me: Sleeper, batch: list[Sleeper], answers: list[Answer]) -> None:
+        """Each wakes the next one: all at once would fight for the interpreter.
+
+        The last one hands the baton on, so that those who are back by then go together. Of a crowd it is the one in the
+        middle: while the first half is under way, the other half works.
+        """
+        others = [one for one in batch if one is not me]
+        for one, after in pairwise(others):
+            one.after = after
+        if others and 2 * len(self._queue) < len(batch):
+            heir = others[-1] if len(others) < CROWD else others[len(others) // 2]
+            heir.leads, self._holder = True, heir.ident
+            me.leads = False
+        self._told_at = time.monotonic()
+        for one, answer in zip(batch, answers, strict=True):
+            one.answer = answer
+        if any(one.left for one in others):  # who has gone wakes nobody, and hands nothing on
+            self._told_at = 0.0
+        if me.leads:
+            me.leads = False
+            self._hand_on()  # first the next call: those who wake up now would all be before it
+        if others:
+            self._wake(others[0])
+
+    def _wake(self, one: Sleeper | None) -> None:
+        """Whose turn it is; and all after it, if that takes long: others have work of their own to do."""
+        late = time.monotonic() - self._told_at > LONGEST_ROUND
+        while one is not None:
+            if late and one.leads:
+                one.leads = False
+                self._hand_on()
+            one.wake()
+            one = one.after if late else None
 
     def _leave(self, me: Sleeper) -> None:
         """Not to be sent any more. If it is under way, wait for that: whoever cleans up has to see what came of it."""

@@ -64,7 +64,7 @@ class Threads:
     def gate(self) -> ThreadGate:
         return ThreadGate()
 
-    def lane(self, send: Send, *, flights: int = 1) -> ThreadLane:  # noqa: ARG002 (threads would only wait for each other)
+    def lane(self, send: Send, *, flights: int = 1, crowd: int = 1) -> ThreadLane:  # noqa: ARG002 (threads would only wait for each other)
         return ThreadLane(send)
 
     async def sleep(self, seconds: float) -> None:

@@ -68,6 +68,8 @@ def complete_values(completions: Sequence[Complete], now: int | None) -> list[An
         [one.validity.lasting for one in completions],
         [one.validity.until for one in completions],
         [one.validity.slide for one in completions],
+        [None if one.of is None else one.of.updated_at for one in completions],
+        [None if one.of is None else text_of(one.of.note) for one in completions],
     ]
 
 

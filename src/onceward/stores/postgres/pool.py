@@ -28,6 +28,9 @@ NOTICES_CLOSING = "SET client_connection_check_interval = 1000"
 
 SINCE_14 = 140_000
 
+CONTENT = 10.0
+"""Seconds for which the connections that there are have to do, after the server has refused one more."""
+
 
 class Slot:
     """One of the connections that there may be. It is counted for as long as it lives, whoever has it."""
@@ -55,6 +58,7 @@ class Pool:
         self._idle: list[Wire] = []
         self._slots: weakref.WeakSet[Slot] = weakref.WeakSet()
         self._waiting: deque[Gate] = deque()
+        self._refused_until = 0.0
         self._lock = threading.RLock()  # a signal handler may come back in; what it finds is never half done
 
     async def lend(self, world: World, deadline: float) -> Wire:
@@ -64,7 +68,7 @@ class Pool:
                 if self._closed:
                     raise StoreUnavailable(f"{self._name} is not open", hint="open the store first, and close it last")
                 wire = self._idle.pop() if self._idle else None
-                if wire is None and len(self._slots) < self._size:
+                if wire is None and self._may_grow():
                     slot = Slot()
                     self._slots.add(slot)
                 elif wire is None:
@@ -76,8 +80,11 @@ class Pool:
             if wire is None:
                 try:
                     wire = await self._connect(world, deadline)
-                except BaseException:
+                except BaseException as error:
                     self._free(slot)
+                    if self._slots and isinstance(error, StoreUnavailable):  # the server may have none left for us
+                        self._refused_until = time.monotonic() + CONTENT
+                        continue
                     raise
                 wire.slot = slot
             elif not wire.is_sound():
@@ -85,6 +92,12 @@ class Pool:
                 continue
             wire.world = world
             return wire
+
+    def _may_grow(self) -> bool:
+        """One more connection, unless the server has just refused that: then those that there are have to do."""
+        if not self._slots:
+            return True
+        return len(self._slots) < self._size and time.monotonic() >= self._refused_until
 
     async def _queue(self, gate: Gate, deadline: float) -> None:
         left = deadline - time.monotonic()

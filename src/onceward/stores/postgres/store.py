@@ -20,7 +20,7 @@ from onceward.errors import ConfigurationError, StoreError, StoreUnavailable
 from onceward.model.audit import AuditEntry, AuditFilter, Signature
 from onceward.model.record import Answer, ClaimRequest, Renewal, Seen, State, Verdict
 from onceward.ports import AnyRequest, AnySettlement, Clock, Filter, Order, Page, Remark, Schema, World
-from onceward.stores.grouping import Grouping
+from onceward.stores.grouping import Answers, Grouping
 from onceward.stores.watchers import Watchers
 
 from . import schema, upkeep
@@ -36,6 +36,9 @@ from .upkeep import Turn
 from .url import Settings, parse
 
 T = TypeVar("T")
+
+FLIGHTS = 2
+"""Calls under way, each on a connection of its own: the server works on one while we work on the other's answer."""
 
 OPENING = 30.0  # seconds; a migration may have to wait for others
 FIRST_LOOK = 0.02  # seconds between looks at a transaction that is not decided yet
@@ -88,7 +91,7 @@ class PostgresStore(PostgresNewest, PostgresCounts, Grouping, Watchers):
             if was is None:
                 self._pool.close()
             raise
-        self.group(world)
+        self.group(world, flights=min(FLIGHTS, self._settings.connections))
 
     async def close(self) -> None:
         world, self._world = self._world, None
@@ -134,11 +137,12 @@ class PostgresStore(PostgresNewest, PostgresCounts, Grouping, Watchers):
     def _apply(self, turn: Turn, requests: Sequence[AnyRequest]) -> Awaitable[list[Answer]]:
         return self._table.apply(turn.wire, requests, turn.now, turn.deadline)
 
-    async def settle(
+    def settle(  # pyright: ignore[reportIncompatibleMethodOverride]  # awaitable all the same
         self, settlements: Sequence[AnySettlement], *, timeout: float, signed: Signature | None = None
-    ) -> list[Answer]:
-        if signed is None:
-            return await super().settle(settlements, timeout=timeout)
+    ) -> Answers:
+        return self._at_once(settlements, timeout) if signed is None else self._settled(settlements, timeout, signed)
+
+    async def _settled(self, settlements: Sequence[AnySettlement], timeout: float, signed: Signature) -> list[Answer]:
         ids = ids_of(settlements)
         answers = await self._call(timeout, upkeep.settle_signed, settlements, signed)
         await self._tell(ids, time.monotonic() + timeout)

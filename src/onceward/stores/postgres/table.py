@@ -9,7 +9,7 @@ What lost such a race asks again, with the record as it is by then.
 from __future__ import annotations
 
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from operator import attrgetter
 from struct import Struct
 from typing import Any, NamedTuple
@@ -125,8 +125,8 @@ class Table:
         """The answer, if a statement of the plainest kind can give it: most calls are such ones."""
         if type(request) is ClaimRequest and (request.lease is None or request.lease < FITS):
             return self._claim_alone(wire, request, now, deadline)
-        if type(request) is Complete and not request.note and fits(request.validity):
-            return self._complete_alone(wire, request, now, deadline)
+        if type(request) is Complete and request.of is not None and not request.note and fits(request.validity):
+            return self._complete_alone(wire, request, request.of, now, deadline)
         return _nothing()
 
     async def _claim_alone(self, wire: Wire, request: ClaimRequest, now: int | None, deadline: float) -> Answer | None:
@@ -149,16 +149,16 @@ class Table:
         wire.met += 1
         return Answer(verdict, record, time_there)
 
-    async def _complete_alone(self, wire: Wire, request: Complete, now: int | None, deadline: float) -> Answer | None:
+    async def _complete_alone(
+        self, wire: Wire, request: Complete, of: Record, now: int | None, deadline: float
+    ) -> Answer | None:
         validity = request.validity
         rows = await wire.rows(
             deadline, self.statements.complete_one, now, request.id, request.token, request.nonce, request.result,
-            request.digest, request.stored, validity.lasting, validity.until, validity.slide,
+            request.digest, request.stored, validity.lasting, validity.until, validity.slide, of.updated_at,
+            text_of(of.note),
         )  # fmt: skip
-        if not rows:
-            return None
-        [row] = rows
-        return Answer(OK, record_of(row[1:], request.result), row[0])
+        return _completed(request, of, rows[0][0]) if rows else None
 
     # ── one statement for each kind ─────────────────────────────────────────────────────────────────────────────
 
@@ -179,11 +179,12 @@ class Table:
         replies = iter(await wire.run(deadline, *calls))
         sights: Sights = {}
         if claims:
-            met = _read_claims({request.id: request for request in claims}, next(replies), answers, sights)
+            met = _read_claims(claims, next(replies), answers, sights)
             wire.met = wire.met + met if met == len(claims) else 0
-        for owners in (completions, renewals):
-            if owners:
-                _read_owners({request.id: request for request in owners}, next(replies), answers, sights)
+        if completions:
+            _read_completions(completions, next(replies), answers, sights)
+        if renewals:
+            _read_owners({}, next(replies), answers, sights)
         if others:
             sights.update(seen(next(replies)))
         return sights
@@ -238,17 +239,27 @@ async def _nothing() -> None:
     """No statement of that kind."""
 
 
-def _read_claims(requests: dict[bytes, ClaimRequest], rows: Rows, answers: Answers, sights: Sights) -> int:
+def _completed(request: Complete, of: Record, now: int) -> Answer:
+    """Of a record that was as its owner has it: what the state table makes of it is what was written."""
+    record, verdict = transitions.settle(of, request, now)
+    return Answer(verdict, record, now)
+
+
+def _read_claims(claims: Sequence[ClaimRequest], rows: Rows, answers: Answers, sights: Sights) -> int:
     """How many of them were there, and stay as they are."""
     met = 0
-    for row in rows:
-        now, id, made, free, version = row[:5]
-        request = requests[id]
-        if made:
+    now = rows[0][0]
+    shown = {row[1]: row for row in rows}
+    for request in claims:
+        id = request.id
+        row = shown.get(id)
+        if row is None:
             record, verdict = acquire_afresh(None, request, now)
             answers[id] = Answer(verdict, record, now)
-        elif version is not None:
-            before = record_of(row[5:])
+            continue
+        _, _, free, version = row[:4]
+        if version is not None:
+            before = record_of(row[4:])
             record, verdict = transitions.claim(before, request, now)
             if record is before:
                 answers[id] = Answer(verdict, record, now)
@@ -260,13 +271,23 @@ def _read_claims(requests: dict[bytes, ClaimRequest], rows: Rows, answers: Answe
     return met
 
 
-def _read_owners(requests: dict[bytes, Any], rows: Rows, answers: Answers, sights: Sights) -> None:
+def _read_completions(completions: Sequence[Complete], rows: Rows, answers: Answers, sights: Sights) -> None:
+    now = rows[0][0]
+    shown = {row[1] for row in rows}
+    for request in completions:
+        if request.id not in shown and request.of is not None:
+            answers[request.id] = _completed(request, request.of, now)
+    if shown != {None}:
+        _read_owners({request.id: request.result for request in completions}, rows, answers, sights)
+
+
+def _read_owners(results: Mapping[bytes, bytes | None], rows: Rows, answers: Answers, sights: Sights) -> None:
+    """Those that are shown. `results` are what they have just written, which is not sent back."""
     for row in rows:
         now, id, done, version = row[:4]
         if done:
-            own_result = getattr(requests[id], "result", None)
-            answers[id] = Answer(OK, record_of(row[4:], own_result), now)
-        else:
+            answers[id] = Answer(OK, record_of(row[4:], results.get(id)), now)
+        elif id is not None:
             sights[id] = Sight(None if version is None else record_of(row[4:]), version, now)
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from onceward.errors import ConfigurationError, StoreUnavailable
 from onceward.model.audit import AuditEntry, AuditFilter, Signature
-from onceward.model.record import Answer, ClaimRequest, Seen, State
-from onceward.ports import AnyRequest, AnySettlement, Clock, Filter, Order, Page, Remark, World
+from onceward.model.record import Answer, Seen, State
+from onceward.ports import AnySettlement, Clock, Filter, Order, Page, Remark, World
+from onceward.stores.grouping import Answers
 
 from . import records, safety, upkeep
 from .calls import BATCH, Wire, signature
@@ -27,7 +28,6 @@ from .shown import RedisShown
 if TYPE_CHECKING:
     from .bell import Bell
 
-Answers = Coroutine[Any, Any, list[Answer]]
 
 PREFIX = "onceward"
 LONGEST_PREFIX = 200
@@ -126,23 +126,10 @@ class RedisStore(RedisShown, RedisCounts):
 
     # ── the verbs ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> Answers:  # pyright: ignore[reportIncompatibleMethodOverride]  # awaitable all the same
-        return self._at_once(requests, timeout)
-
     def settle(  # pyright: ignore[reportIncompatibleMethodOverride]  # awaitable all the same
         self, settlements: Sequence[AnySettlement], *, timeout: float, signed: Signature | None = None
     ) -> Answers:
         return self._at_once(settlements, timeout) if signed is None else self._judged(settlements, timeout, signed)
-
-    def _at_once(self, requests: Sequence[AnyRequest], timeout: float) -> Answers:
-        """On an event loop the lane's own future: a coroutine around it would cost a task a call."""
-        try:
-            return cast("Answers", self._sent(requests, timeout))
-        except RuntimeError:  # no loop runs here: it is asked now and awaited elsewhere
-            return self._later(requests, timeout)
-
-    async def _later(self, requests: Sequence[AnyRequest], timeout: float) -> list[Answer]:
-        return await self._sent(requests, timeout)
 
     async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
         deadline = time.monotonic() + timeout

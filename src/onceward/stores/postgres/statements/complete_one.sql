@@ -1,14 +1,15 @@
--- complete_one: as complete, for one that comes alone. Nothing shown: it is not the owner's any more, or locked.
+-- complete_one: as complete, for one that comes alone. Shows the time, if the record was as its owner has it.
 UPDATE {schema}onceward_records AS mine SET
     state = 'COMPLETED', updated_at = clock.now, lease_until = NULL, ask_first = false,
     result = $5::bytea, digest = $6::bytea, stored = $7::boolean,
     error_type = '', error = '', final = false, retry_at = NULL,
     valid_until = coalesce($9::bigint, clock.now + $8::bigint), slide = $10::bigint
 FROM (SELECT coalesce($1::bigint, {now}) AS now) AS clock
-WHERE mine.id = (
-    SELECT id FROM {schema}onceward_records
+WHERE mine.ctid = (
+    SELECT ctid FROM {schema}onceward_records
     WHERE id = $2::bytea AND token = $3::bigint AND nonce = $4::bytea AND min_reader <= {reader}
-        AND (state = 'PENDING' AND NOT released OR state = 'PARKED')
+        AND state = 'PENDING' AND NOT released AND updated_at = $11::bigint
+        AND note IS NOT DISTINCT FROM $12::text
     FOR NO KEY UPDATE SKIP LOCKED
 )
-RETURNING clock.now, {light_of_mine}
+RETURNING clock.now

@@ -1,0 +1,101 @@
+"""What a batch on PostgreSQL does not show was done; what it shows is judged by the state table."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from onceward.bridge import run
+from onceward.errors import StoreUnavailable
+from onceward.model.record import Answer, Complete, Record, Release, Renewal, State, Verdict
+from onceward.ports import AnyRequest
+from onceward.stores.postgres import PostgresStore
+from onceward.worlds.threads import Threads
+from tests.servers.postgres import URL
+from tests.unit.lane_calls import request
+
+TIMEOUT = 30.0
+
+
+@pytest.fixture
+def store(schema: str) -> Iterator[PostgresStore]:
+    store = PostgresStore(os.environ[URL], schema=schema, migrate=True)
+    run(store.open(Threads()))
+    yield store
+    run(store.close())
+
+
+def sent(store: PostgresStore, *requests: AnyRequest) -> list[Answer]:
+    return run(store.send(requests, TIMEOUT))
+
+
+def claimed(store: PostgresStore, *words: str) -> list[Record]:
+    answers = sent(store, *(request(word, word.encode()) for word in words))
+    assert [one.verdict for one in answers] == [Verdict.ACQUIRED] * len(words)
+    return [one.record for one in answers if one.record is not None]
+
+
+def completion(held: Record, of: Record | None) -> Complete:
+    return Complete(held.id, held.token, held.nonce, result=f"{held.key} is done".encode(), of=of)
+
+
+def stored(store: PostgresStore, *records: Record) -> list[Record | None]:
+    return [one.record for one in run(store.read([one.id for one in records], timeout=TIMEOUT))]
+
+
+@pytest.mark.rival(13)
+def test_each_completion_of_a_batch_answers_with_the_record_that_is_there(store: PostgresStore) -> None:
+    """As its owner has it; renewed since; renewed with a note; by an owner who has none; and by one who lost it."""
+    plain, renewed, noted, nothing, lost = held = claimed(store, *"abcde")
+    sent(
+        store,
+        Renewal(renewed.id, renewed.token, renewed.nonce, 1_000_000),
+        Renewal(noted.id, noted.token, noted.nonce, 1_000_000, {"step": "two"}),
+        Release(lost.id, lost.token, lost.nonce),
+    )
+    answers = sent(store, *(completion(one, None if one is nothing else one) for one in held))
+    assert [one.verdict for one in answers] == [*[Verdict.OK] * 4, Verdict.LOST]
+    assert [one.record for one in answers] == stored(store, *held)
+    done = [one.record for one in answers[:4] if one.record is not None]
+    assert [one.state for one in done] == [State.COMPLETED] * 4
+    assert [one.result for one in done] == [f"{word} is done".encode() for word in "abcd"]
+    assert done[0].renewed_at == plain.renewed_at
+    assert done[1].renewed_at > renewed.renewed_at
+    assert done[2].note == {"step": "two"}
+
+
+@pytest.mark.fault("F3")
+def test_a_batch_of_completions_that_is_repeated_is_answered_as_before(store: PostgresStore) -> None:
+    held = claimed(store, *"abc")
+    once, again = (sent(store, *(completion(one, one) for one in held)) for _ in range(2))
+    assert [one.verdict for one in (*once, *again)] == [Verdict.OK] * 6
+    assert [one.record for one in again] == [one.record for one in once] == stored(store, *held)
+
+
+def test_each_claim_of_a_batch_is_made_or_shown(store: PostgresStore) -> None:
+    running, done = claimed(store, "running", "done")
+    sent(store, completion(done, done))
+    words = ("running", "new", "done", "also new")
+    answers = sent(store, *(request(word, f"second {word}".encode()) for word in words))
+    verdicts = [one.verdict for one in answers]
+    assert verdicts == [Verdict.RUNNING, Verdict.ACQUIRED, Verdict.REPLAY, Verdict.ACQUIRED]
+    records = [one.record for one in answers if one.record is not None]
+    assert records == stored(store, *records)
+    assert records[0] == running
+
+
+def test_a_batch_does_not_wait_for_a_record_that_somebody_has_locked(store: PostgresStore, schema: str) -> None:
+    """Neither does it take silence for a yes."""
+    held = claimed(store, *"ab")
+    with psycopg.connect(os.environ[URL]) as other:
+        table = sql.Identifier(schema, "onceward_records")
+        other.execute(sql.SQL("SELECT FROM {} WHERE id = %s FOR UPDATE").format(table), (held[0].id,))
+        with pytest.raises(StoreUnavailable):
+            run(store.send([completion(one, one) for one in held], 1.0))
+        assert [one and one.state for one in stored(store, *held)] == [State.PENDING, State.COMPLETED]
+    answers = sent(store, *(completion(one, one) for one in held))
+    assert [one.verdict for one in answers] == [Verdict.OK] * 2
