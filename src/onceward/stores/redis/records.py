@@ -53,6 +53,9 @@ TIME: Final = Struct("<Q")
 EXACT: Final = 2**53 - 1
 """Lua counts in floating point: beyond this it rounds. In µs that is the year 2255, and as a duration 285 years."""
 
+CERTAIN: Final = 2**52
+"""Below, as an instant or as a duration from now, the end of a window is kept as it was asked for, to the µs."""
+
 LARGEST: Final = 2**63 - 1
 MOST_ATTEMPTS: Final = 2**32 - 1
 
@@ -136,7 +139,8 @@ def _complete(one: Complete) -> bytes:
     window, value, slide = _window(one.validity)
     nonce, digest, note, result = one.nonce, one.digest, mapping(one.note), one.result or b""
     token = one.token if 0 <= one.token <= EXACT else 0  # that nobody has
-    flags = HELD * (one.of is not None) + STORED * one.stored + RESULT * (one.result is not None)
+    held = one.of is not None and one.of.nonce == nonce and (window == 0 or 0 < value < CERTAIN)
+    flags = HELD * held + STORED * one.stored + RESULT * (one.result is not None)
     head = REQUEST.pack(
         COMPLETE, flags, 0, window, 0, token, 0, 0, value, slide,
         len(nonce), 0, len(digest), 0, 0, 0, 0, 0, len(note), 0, 0, len(result),

@@ -65,6 +65,15 @@ class ValueChecks(StoreFactory):
         assert_equal(done.note, {"step": "two"}, "a note that was written by a call whose answer never came")
         assert_same(done, await caller.record(), "a completion by somebody who has an older record")
 
+    @check()
+    async def test_a_completion_answers_with_the_end_that_is_kept(self, stage: Stage) -> None:
+        """A store may not reach as far as it was asked to, and says so."""
+        caller = await stage.caller()
+        for years in (100, 250, 300, 1000):
+            held = await caller.acquire(f"{years} years")
+            done = expect(await caller.complete(held, validity=Validity(lasting=years * 365 * DAY)), Verdict.OK)
+            assert_same(done, await caller.record(f"{years} years"), f"a window of {years} years")
+
     @check(rival=(13,), fault=("F21",))
     async def test_a_result_that_was_not_kept_is_not_a_result_of_none(self, stage: Stage) -> None:
         caller = await stage.caller()
