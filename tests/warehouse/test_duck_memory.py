@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -52,9 +54,11 @@ def fact(id: str, digest: str, said: str = "") -> dict[str, Any]:
         ("memory_limit=", "is no amount of memory"),
         ("memory_limit=256", "a number and its unit"),
         ("memory_limit=0MB", "is no amount of memory"),
+        ("memory_limit=1\u0663MB", "is no amount of memory"),
         ("memory_limit=1MB'%3B DROP TABLE facts", "is no amount of memory"),
         ("threads=0", "threads=0 is no number of threads → 1 or more"),
         ("threads=two", "is no number of threads"),
+        ("threads=1\u0663", "is no number of threads"),
         ("primary_key=maybe", "neither yes nor no → yes: tables are made with an index"),
         (
             "memory=1GB&cores=2",
@@ -67,6 +71,19 @@ def test_a_setting_that_is_wrong_is_explained(settings: str, why: str, tmp_path:
         open_warehouse(f"duckdb:///{tmp_path}/house.duckdb?{settings}")
     assert why in str(refused.value)
     assert not list(tmp_path.iterdir()), "nothing was made"
+
+
+def test_more_memory_than_can_be_counted_is_explained_and_the_file_is_let_go(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="999999999TB is no amount of memory") as caught:
+        open_warehouse(f"duckdb:///{tmp_path}/house.duckdb?memory_limit=999999999TB")
+    assert_free(tmp_path / "house.duckdb")
+    assert caught.value.__traceback__, "which holds on to all that it has seen"
+
+
+def assert_free(file: Path) -> None:
+    """Another process may open it."""
+    code = f"import duckdb; duckdb.connect({str(file)!r}).close()"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_the_limits_of_the_url_are_those_of_duckdb(tmp_path: Path) -> None:
@@ -202,6 +219,79 @@ def test_six_connections_at_once_put_in_each_row_once(house: DuckWarehouse, url:
         one.join()
     assert errors == []
     assert house.query(COUNTED) == [(100, 100)]
+
+
+@pytest.mark.parametrize("settings", ["", "?primary_key=no"])
+def test_six_who_open_a_new_file_at_once_all_get_it(tmp_path: Path, settings: str) -> None:
+    """Each of them makes the tables, if they are not there yet."""
+    errors: list[BaseException] = []
+    line = threading.Barrier(6)
+    analysed = Table(name="analysis.facts", columns=FACTS.columns, key=("id",), same_by=("digest",))
+
+    def work(file: Path) -> None:
+        line.wait(30)
+        try:
+            with closing(opened(f"duckdb:///{file}{settings}")) as mine:
+                mine.prepare(analysed)
+                mine.merge(analysed, [fact("a", "1")])
+        except BaseException as error:
+            errors.append(error)
+
+    for number in range(3):
+        crew = [threading.Thread(target=work, args=(tmp_path / f"{number}.duckdb",)) for _ in range(6)]
+        for one in crew:
+            one.start()
+        for one in crew:
+            one.join()
+    assert errors == []
+
+
+def test_a_long_merge_is_waited_for(house: DuckWarehouse, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an index all rows of a table are in each other's way: whoever comes second would give up."""
+    monkeypatch.setattr("onceward.warehouse.duck.ATTEMPTS", 1)
+    merging = house._merging
+    begun, told = threading.Event(), list[str]()
+
+    def slowly(table: Table) -> DuckMerging:
+        taken = merging(table)
+        begun.set()
+        second.join(0.2)  # it can not end before we do
+        return taken
+
+    def follow() -> None:
+        begun.wait(30)
+        with closing(opened(url)) as other:
+            try:
+                told.extend(other.merge(FACTS, [fact("b", "1")]).verdicts)
+            except StoreUnavailable as error:
+                told.append(str(error))
+
+    house._merging = slowly  # type: ignore[method-assign]
+    second = threading.Thread(target=follow)
+    second.start()
+    house.merge(FACTS, [fact("a", "1")])
+    second.join()
+    assert told == ["inserted"]
+
+
+def test_a_table_that_was_changed_by_a_query_is_looked_at_again(house: DuckWarehouse) -> None:
+    house.merge(FACTS, [fact("a", "1")])
+    house.query("ALTER TABLE facts ADD COLUMN rowid BIGINT")
+    assert house.merge(FACTS, [fact("a", "1")]).verdicts == ("same",)
+    assert house.query(COUNTED) == [(1, 1)]
+
+
+def test_columns_may_be_called_as_ours_would_be(house: DuckWarehouse) -> None:
+    odd = Table(
+        name="odd",
+        columns={"id": "text", "onceward_place": "text", "onceward_differs": "text", "places": "text"},
+        key=("id",),
+        same_by=("onceward_place", "onceward_differs", "places"),
+    )
+    house.prepare(odd)
+    row = {"id": "a", "onceward_place": "b", "onceward_differs": "c", "places": "d"}
+    assert house.merge(odd, [row]).verdicts == ("inserted",)
+    assert house.merge(odd, [row, {**row, "places": "e"}]).verdicts == ("same", "different")
 
 
 def test_a_column_that_hides_where_rows_are_does_no_harm(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from .batch import batch_of
 from .comparing import Rows
 from .duck_merging import MAKE_TURNS, DuckMerging, matching
 from .duck_table import TYPES, Shape, plain_name, shape_of, shown_as
-from .duck_url import Place
+from .duck_url import Place, no_amount
+from .duck_waiting import line_of
 from .loading import LOADS, by_key, checked, load_in, no_key, plain_columns, refuse_other_columns, refused, wanted_keys
 from .port import Fingerprinting, Loaded, Merged
 from .table import Table, quoted
@@ -45,21 +46,42 @@ class DuckWarehouse:
         self._place = place
         self._turn = threading.Lock()
         self._shapes: dict[str, Shape] = {}
-
+        self._line = contextlib.nullcontext() if place.primary_key else line_of(place)
         try:
             self.connection: Any = self._duckdb.connect(place.path)
-            self._limit(place)
-            self.connection.execute(MAKE_LOADS)
-            self.connection.execute(MAKE_TURNS)
         except self._duckdb.Error as error:
             raise self._explained(error) from error
+        try:
+            self._limit(place)
+            self._make(MAKE_LOADS, MAKE_TURNS)
+        except self._duckdb.Error as error:
+            self.connection.close()  # others must not wait for a file that nobody works with
+            raise self._explained(error) from error
+        except BaseException:
+            self.connection.close()
+            raise
 
     def _limit(self, place: Place) -> None:
         """Settings of the file, shared by all in this process who have it open: the last one to come decides."""
         if place.memory_limit is not None:
-            self.connection.execute(f"SET GLOBAL memory_limit = '{place.memory_limit}'")
+            try:
+                self.connection.execute(f"SET GLOBAL memory_limit = '{place.memory_limit}'")
+            except self._duckdb.ParserException as error:
+                raise no_amount(place.memory_limit) from error
         if place.threads is not None:
             self.connection.execute(f"SET GLOBAL threads = {place.threads}")
+
+    def _make(self, *statements: str) -> None:
+        """Each is done if it was done before; of two in this process who do it at once, one has to repeat it."""
+        for statement in statements:
+            for attempt in range(1, ATTEMPTS + 1):
+                try:
+                    self.connection.execute(statement)
+                    break
+                except self._duckdb.TransactionException:
+                    if attempt == ATTEMPTS:
+                        raise
+                    time.sleep(FIRST_PAUSE)
 
     def prepare(self, table: Table) -> None:
         columns = ", ".join(f'"{name}" {self._type(table, name)}' for name in table.columns)
@@ -67,9 +89,8 @@ class DuckWarehouse:
             columns += f", PRIMARY KEY ({quoted(table.key)})"
         with self._turn:
             try:
-                for schema in table.name.split(".")[:-1]:
-                    self.connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
-                self.connection.execute(f"CREATE TABLE IF NOT EXISTS {table.quoted} ({columns})")
+                schemas = [f'CREATE SCHEMA IF NOT EXISTS "{schema}"' for schema in table.name.split(".")[:-1]]
+                self._make(*schemas, f"CREATE TABLE IF NOT EXISTS {table.quoted} ({columns})")
                 self._check(table)
             except self._duckdb.Error as error:
                 raise self._explained(error) from error
@@ -86,7 +107,7 @@ class DuckWarehouse:
             raise no_key(table, ", or open it with ?primary_key=no")
 
     def _shape(self, table: Table) -> Shape:
-        """Asked for once, and again by `prepare`."""
+        """Asked for once, and again after `prepare`, and after a query, which may have changed it."""
         name = plain_name(table)
         if name not in self._shapes:
             self._shapes[name] = shape_of(self.connection, table)
@@ -116,9 +137,16 @@ class DuckWarehouse:
                 found: list[tuple[Any, ...]] = self.connection.execute(sql, list(values)).fetchall()
             except self._duckdb.Error as error:
                 raise self._explained(error) from error
+            finally:
+                self._shapes.clear()
         return found
 
     def _in_turn(self, work: Callable[[], T], table: Table, load_id: str | None) -> T:
+        """Where all rows of a table are in each other's way, one waits for the other, however long that takes."""
+        with self._line:
+            return self._repeated(work, table, load_id)
+
+    def _repeated(self, work: Callable[[], T], table: Table, load_id: str | None) -> T:
         """In a transaction; once more if somebody else of this process was faster."""
         pause = FIRST_PAUSE
         for attempt in range(1, ATTEMPTS + 1):

@@ -14,8 +14,10 @@ from .table import ColumnType, Table, quoted
 
 STAGING: Final = "onceward_staging"
 MATCHED: Final = "onceward_matched"
-DIFFERS: Final = "onceward_differs"
-PLACE: Final = "onceward_place"
+DIFFERS: Final = '"differs from it"'
+PLACE: Final = '"place of it"'
+"""Beside the columns of a `Table`, none of which can have such a name."""
+
 TURNS: Final = "onceward_turns"
 
 PIECE: Final = 2 * 1024 * 1024

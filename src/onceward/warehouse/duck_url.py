@@ -15,8 +15,8 @@ OURS: Final = ("memory_limit", "threads", "primary_key")
 MEMORY: Final = ":memory:"
 ANSWERS: Final = {"yes": True, "no": False}
 
-_AMOUNT: Final = re.compile(r"(?=.*[1-9])\d{1,9}(\.\d{1,3})? ?([kmgt]i?b)", re.IGNORECASE)
-_COUNT: Final = re.compile(r"[1-9]\d{0,3}")
+_AMOUNT: Final = re.compile(r"(?=.*[1-9])\d{1,9}(\.\d{1,3})? ?([kmgt]i?b)", re.IGNORECASE | re.ASCII)
+_COUNT: Final = re.compile(r"[1-9]\d{0,3}", re.ASCII)
 
 
 class Place(Struct, frozen=True):
@@ -61,10 +61,14 @@ def _path(url: str, place: str) -> str:
 
 def _memory_limit(said: str | None) -> str | None:
     if said is not None and not _AMOUNT.fullmatch(said):
-        raise ConfigurationError(
-            f"memory_limit={said} is no amount of memory", hint="a number and its unit, such as 256MB or 2GiB"
-        )
+        raise no_amount(said)
     return said
+
+
+def no_amount(said: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"memory_limit={said} is no amount of memory", hint="a number and its unit, such as 256MB or 2GiB"
+    )
 
 
 def _threads(said: str | None) -> int | None:
