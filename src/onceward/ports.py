@@ -331,6 +331,10 @@ class JoinedStore(Protocol):
         """Whether the caller's transaction is still open: neither committed nor rolled back."""
         ...
 
+    def is_in_the_way(self) -> bool:
+        """Whether it may keep the store's own calls from writing. May be asked on any thread, and changes nothing."""
+        ...
+
     async def begin(self, *, timeout: float) -> None:
         """Mark a point to return to."""
 

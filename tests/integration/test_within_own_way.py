@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from contextvars import Context, copy_context
 from pathlib import Path
@@ -131,6 +133,30 @@ def test_blocks_may_be_left_in_any_order(url: str, shop: sqlite3.Connection) -> 
 
     with Once(url, lease="300ms") as once:
         copy_context().run(crosswise)
+
+
+def test_a_thread_that_goes_on_in_the_block_is_told_too(url: str) -> None:
+    """As `asyncio.to_thread` does it. The connection is not for that thread, and must not be touched there."""
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as shop:
+        shop.execute("BEGIN IMMEDIATE")
+        with Once(url, lease="300ms") as once, once.within(shop), ThreadPoolExecutor(1) as pool:
+            context = copy_context()
+            task = pool.submit(lambda: context.run(once.run, "k", lambda: "never"))
+            with pytest.raises(StoreUnavailable, match=IN_ITS_OWN_WAY):
+                task.result()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="autocommit came with 3.12")
+def test_savepoints_of_the_callers_stay_when_a_call_is_told(url: str) -> None:
+    connect: Any = sqlite3.connect  # for the types of 3.11
+    with closing(connect(url.removeprefix("sqlite:///"), autocommit=False)) as shop, Once(url, lease="300ms") as once:
+        with once.within(shop) as tx:
+            tx.run("first", lambda: "done")
+            shop.execute("SAVEPOINT mine")
+            with pytest.raises(StoreUnavailable, match=IN_ITS_OWN_WAY):
+                once.run("k", lambda: "never")
+            shop.execute("ROLLBACK TO mine")
+        shop.rollback()
 
 
 def test_trouble_of_another_kind_stays_what_it_is(

@@ -62,7 +62,7 @@ def is_in_its_own_way(engine: Engine) -> bool:
     """Whether a transaction that this call chain has open keeps that store from writing for us."""
     one = enclosing()
     while one is not None:
-        if not one.over and one.store.exclusive and one.engine.keeper is engine.keeper and one.store.is_open():
+        if not one.over and one.engine.keeper is engine.keeper and one.store.is_in_the_way():
             return True
         one = one.outer
     return False

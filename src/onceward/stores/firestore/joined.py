@@ -151,6 +151,9 @@ class FirestoreJoined:
     def is_open(self) -> bool:
         return bool(self._transaction.id == self._id)
 
+    def is_in_the_way(self) -> bool:
+        return False
+
     async def begin(self, *, timeout: float) -> None:  # noqa: ARG002 (nothing is asked)
         self._refuse_ended()
         self._points.append((len(self._pending()), dict(self._later)))

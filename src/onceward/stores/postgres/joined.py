@@ -106,6 +106,9 @@ class PostgresJoined:
     def is_open(self) -> bool:
         return self._lent() and self._line is not None and self._line.is_open()
 
+    def is_in_the_way(self) -> bool:
+        return False
+
     async def begin(self, *, timeout: float) -> None:
         deadline = time.monotonic() + timeout
         point = f"onceward_{next(_points)}"

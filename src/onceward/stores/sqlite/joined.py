@@ -156,6 +156,15 @@ class SQLiteJoined:
             return True
         return self._mark is not None and self._end(self._mark, f"RELEASE {self._mark}", f"SAVEPOINT {self._mark}")
 
+    def is_in_the_way(self) -> bool:
+        """Not by `is_open`: that may release savepoints of the caller's, and is for the thread of the connection."""
+        if not self._in_transaction():
+            return False
+        try:
+            return self._mark is not None or not _always_in_transaction(self._connection)
+        except sqlite3.ProgrammingError:  # this is another thread, and may see no more of it
+            return True
+
     def _in_transaction(self) -> bool:
         """Of the caller's: whatever a connection is used for that went back to its pool is somebody else's."""
         try:
