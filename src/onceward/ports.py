@@ -33,7 +33,10 @@ T = TypeVar("T")
 AnySettlement = Complete | Fail | Park | Release | Resolve
 AnyRequest = ClaimRequest | Renewal | AnySettlement
 
-Send = Callable[[Sequence[AnyRequest], float], Coroutine[Any, Any, list[Answer]]]
+Answers = Coroutine[Any, Any, list[Answer]]
+"""To be awaited once: one for each request, in their order."""
+
+Send = Callable[[Sequence[AnyRequest], float], Answers]
 """Requests of any kind, each for another key, to the store in one call; the timeout in seconds."""
 
 
@@ -182,11 +185,11 @@ class Store(Protocol):
         """Another store on the same data with a connection of its own, not yet open (the keeper's)."""
         ...
 
-    async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]: ...
-    async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]: ...
-    async def settle(
+    def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> Answers: ...
+    def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> Answers: ...
+    def settle(
         self, settlements: Sequence[AnySettlement], *, timeout: float, signed: Signature | None = None
-    ) -> list[Answer]: ...
+    ) -> Answers: ...
     async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
         """Verdict OK with the record, or ABSENT."""
         ...

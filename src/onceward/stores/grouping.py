@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Coroutine, Sequence
-from typing import Any, cast
+from collections.abc import Awaitable, Sequence
+from typing import cast
 
 from onceward.model.record import Answer, ClaimRequest, Renewal
-from onceward.ports import AnyRequest, AnySettlement, Lane, World
-
-Answers = Coroutine[Any, Any, list[Answer]]
+from onceward.ports import Answers, AnyRequest, AnySettlement, Lane, World
 
 CROWD = 16
 """Requests that are worth a call of their own while another is under way: fewer wait for it."""

@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 from onceward.errors import ConfigurationError, StoreError, StoreUnavailable
 from onceward.model.audit import AuditEntry, AuditFilter, Signature
 from onceward.model.record import Answer, ClaimRequest, Renewal, Seen, State, Verdict
-from onceward.ports import AnyRequest, AnySettlement, Clock, Filter, Order, Page, Remark, Schema, World
-from onceward.stores.grouping import Answers, Grouping
+from onceward.ports import Answers, AnyRequest, AnySettlement, Clock, Filter, Order, Page, Remark, Schema, World
+from onceward.stores.grouping import Grouping
 from onceward.stores.watchers import Watchers
 
 from . import schema, upkeep

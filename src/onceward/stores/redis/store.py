@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from onceward.errors import ConfigurationError, StoreUnavailable
 from onceward.model.audit import AuditEntry, AuditFilter, Signature
 from onceward.model.record import Answer, Seen, State
-from onceward.ports import AnySettlement, Clock, Filter, Order, Page, Remark, World
-from onceward.stores.grouping import Answers
+from onceward.ports import Answers, AnySettlement, Clock, Filter, Order, Page, Remark, World
 
 from . import records, safety, upkeep
 from .calls import BATCH, Wire, signature
