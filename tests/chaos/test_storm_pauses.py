@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,11 +15,11 @@ from onceward.testing.storm import Audit, Plan, Run, storm
 from onceward.testing.storm.plan import BEYOND, LATEST_PAUSE, Kill, Pause, planned_kills, planned_pauses
 from onceward.testing.storm.process import Worker
 from tests.chaos.processes import await_that, family, is_alive, state_of
-from tests.chaos.sleepers import BEGUN, is_charged
+from tests.chaos.sleepers import BEGUN, FIRST, is_charged
 
 ROOT = Path(__file__).resolve().parents[2]
 TOO_LONG = 60.0
-THE_FIRST = 0  # worker: it has the first order
+ANY = 0  # a place among the workers: whom to ask first
 
 
 def test_the_same_seed_pauses_the_same_and_kills_as_it_does_without() -> None:
@@ -44,8 +44,8 @@ def test_there_are_fewer_pauses_than_kills_and_none_of_an_only_worker() -> None:
 def struck(
     monkeypatch: pytest.MonkeyPatch, folder: Path, name: str, *, kill: bool = False, is_over: object = None
 ) -> Run:
-    """The first worker is hit in the middle of the first order; a paused one goes on when somebody else is through."""
-    kills, pauses = ([Kill(0.1, 0, THE_FIRST)], []) if kill else ([], [Pause(0.1, 0, THE_FIRST, 0.1)])
+    """Whoever has the first order is hit in the middle of it; a paused one goes on when somebody else is through."""
+    kills, pauses = ([Kill(0.1, 0, ANY)], []) if kill else ([], [Pause(0.1, 0, ANY, 0.1)])
     time_is_over, can_be_hit = Worker.is_over, vars(Worker)["can_be_hit"].fget
 
     def taken_over(worker: Worker, now: float) -> bool:
@@ -54,8 +54,14 @@ def struck(
     def has_begun(worker: Worker) -> bool:
         return can_be_hit(worker) and (folder / BEGUN).exists()
 
+    def at_the_first(_place: int, workers: Sequence[Worker]) -> Worker | None:
+        """Which worker that is depends on who was ready first."""
+        at_it = (worker for worker in workers if worker.in_hand is not None and worker.in_hand.event.id == FIRST)
+        return next((worker for worker in at_it if worker.can_be_hit), None)
+
     monkeypatch.setattr("onceward.testing.storm.strikes.planned_kills", lambda _plan: kills)
     monkeypatch.setattr("onceward.testing.storm.strikes.planned_pauses", lambda _plan: pauses)
+    monkeypatch.setattr("onceward.testing.storm.strikes._victim", at_the_first)
     monkeypatch.setattr(Worker, "can_be_hit", property(has_begun))
     monkeypatch.setattr(Worker, "is_over", is_over or taken_over)
     plan = Plan(deliveries=30, workers=2, duplicates=0, reorder=0, folder=str(folder))

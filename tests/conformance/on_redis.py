@@ -9,14 +9,11 @@ from typing import Any, ClassVar
 
 import redis
 
-from onceward.model.record import Complete, Verdict
 from onceward.ports import Clock
 from onceward.stores.clock import WallClock
 from onceward.stores.redis import RedisStore
 from onceward.stores.redis.records import record
 from onceward.testing.conformance import StoreConformance
-from onceward.testing.conformance.factory import check
-from onceward.testing.conformance.stage import Stage, assert_same, expect
 from tests.servers.redis import RedisServer, shared
 
 MIN_READER = 0  # where in a record that byte lies
@@ -49,16 +46,6 @@ class OnRedis(StoreConformance):
         assert list(fields) == ["min_reader"], f"{fields}: only the version can be planted"
         with client(self.kind) as raw:
             raw.setrange(name(place, id), MIN_READER, bytes([fields["min_reader"]]))
-
-    @check()
-    async def test_a_completion_with_somebody_elses_record_answers_with_its_own(self, stage: Stage) -> None:
-        caller = await stage.caller()
-        before = await caller.acquire("before", note={"of": "another"})
-        held = await caller.acquire()
-        done = expect(
-            await caller.settle(Complete(held.id, held.token, held.nonce, digest=b"d", of=before)), Verdict.OK
-        )
-        assert_same(done, await caller.record(), "a completion that carries another record")
 
 
 def prefix(place: Path) -> str:

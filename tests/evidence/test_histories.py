@@ -25,10 +25,16 @@ KILLED = [name for name in RUNS if "killed" in name]
 @pytest.mark.fault("F30", "F40", "F41", "F53")
 @pytest.mark.parametrize("name", RUNS)
 def test_a_real_concurrent_run_is_linearizable(name: str, tmp_path: Path) -> None:
-    recorded = RUNS[name](tmp_path, SEED, 1)
-    report = assert_linearizable(recorded.operations)
-    assert report.operations > 200
-    assert recorded.taken_over, "a run without take-overs shows little"
+    taken_over = 0
+    for seed in range(SEED, SEED + 5):  # how often somebody is taken over is up to chance, too
+        (tmp_path / str(seed)).mkdir()
+        recorded = RUNS[name](tmp_path / str(seed), seed, 1)
+        report = assert_linearizable(recorded.operations)
+        assert report.operations > 200
+        taken_over += recorded.taken_over
+        if taken_over:
+            break
+    assert taken_over, "runs without take-overs show little"
     assert name in QUICK or report.overlapping > 50, "nothing was raced"
     if name in UNHEARD:
         assert report.unanswered, "every answer was heard"

@@ -92,7 +92,7 @@ class MemoryStore(MemoryRecords, MemoryNewest, MemoryCounts, Watchers):
                     return Answer(verdict, record, now)
         elif type(request) is Complete and request.of is not None:
             own = request.of
-            if own.state is PENDING and not own.released:
+            if own.state is PENDING and not own.released and _is_owner(request, own):
                 now = clock()
                 record, verdict = completed(own, request, now)
                 if self._exchange(own, record):  # the very object that was granted: all that the table asks is true
@@ -241,6 +241,10 @@ class MemoryStore(MemoryRecords, MemoryNewest, MemoryCounts, Watchers):
         self._standings = {}
         self._marks = {}
         self._sheets = {}
+
+
+def _is_owner(request: Complete, own: Record) -> bool:
+    return request.token == own.token and request.nonce == own.nonce and request.id == own.id
 
 
 def _settle(settlement: AnySettlement, record: Record | None, now: int) -> tuple[Record | None, Verdict]:

@@ -74,6 +74,18 @@ class ValueChecks(StoreFactory):
             done = expect(await caller.complete(held, validity=Validity(lasting=years * 365 * DAY)), Verdict.OK)
             assert_same(done, await caller.record(f"{years} years"), f"a window of {years} years")
 
+    @check()
+    async def test_the_record_that_a_completion_carries_is_no_proof_of_ownership(self, stage: Stage) -> None:
+        caller = await stage.caller()
+        another = await caller.acquire("another", note={"of": "another"})
+        held = await caller.acquire()
+        stranger = Complete(held.id, held.token, b"not the nonce".ljust(len(held.nonce)), digest=b"d", of=held)
+        expect(await caller.settle(stranger), Verdict.LOST)
+        own = Complete(held.id, held.token, held.nonce, digest=b"d", of=another)
+        done = expect(await caller.settle(own), Verdict.OK)
+        assert_same(done, await caller.record(), "a completion that carries another record")
+        assert_same(another, await caller.record("another"), "the other record")
+
     @check(rival=(13,), fault=("F21",))
     async def test_a_result_that_was_not_kept_is_not_a_result_of_none(self, stage: Stage) -> None:
         caller = await stage.caller()
