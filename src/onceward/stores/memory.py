@@ -92,7 +92,8 @@ class MemoryStore(MemoryRecords, MemoryNewest, MemoryCounts, Watchers):
                     return Answer(verdict, record, now)
         elif type(request) is Complete and request.of is not None:
             own = request.of
-            if own.state is PENDING and not own.released and _is_owner(request, own):
+            is_owner = request.nonce is own.nonce and request.token is own.token and request.id is own.id
+            if is_owner and own.state is PENDING and not own.released:
                 now = clock()
                 record, verdict = completed(own, request, now)
                 if self._exchange(own, record):  # the very object that was granted: all that the table asks is true
@@ -241,10 +242,6 @@ class MemoryStore(MemoryRecords, MemoryNewest, MemoryCounts, Watchers):
         self._standings = {}
         self._marks = {}
         self._sheets = {}
-
-
-def _is_owner(request: Complete, own: Record) -> bool:
-    return request.token == own.token and request.nonce == own.nonce and request.id == own.id
 
 
 def _settle(settlement: AnySettlement, record: Record | None, now: int) -> tuple[Record | None, Verdict]:
