@@ -191,6 +191,26 @@ class CompletesWhatItsOwnerHas(Altered):
         return super().on_settle(record if record is None or own is None else own, request, now)
 
 
+class TrustsTheCarriedRecord(Altered):
+    """Takes whoever carries the record for its owner."""
+
+    def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
+        if isinstance(request, Complete) and record is not None and request.of == record:
+            request = replace(request, token=record.token, nonce=record.nonce)
+        return super().on_settle(record, request, now)
+
+
+class KeepsAnotherEnd(Altered):
+    """Its windows are no longer than 285 years, and it answers as if they were."""
+
+    def _one(self, request: Any) -> Answer:
+        answer = super()._one(request)
+        kept = answer.record
+        if kept is not None and isinstance(request, Complete) and (kept.valid_until or 0) > 2**53:
+            self._exchange(kept, replace(kept, valid_until=2**53))
+        return answer
+
+
 class ReplaysWrite(Altered):
     """Touches the record on every replay."""
 

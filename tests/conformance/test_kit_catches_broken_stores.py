@@ -61,6 +61,8 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
     broken.SkipsThePayloadOnTakeOver: ("another_payload_is_a_mismatch_in_every_state",),
     broken.ReplaysExtendNothing: ("a_sliding_window_moves_with_its_replays",),
     broken.CompletesWhatItsOwnerHas: ("a_completion_answers_with_what_is_there_not_with_what_its_owner_has",),
+    broken.TrustsTheCarriedRecord: ("the_record_that_a_completion_carries_is_no_proof_of_ownership",),
+    broken.KeepsAnotherEnd: ("a_completion_answers_with_the_end_that_is_kept",),
     broken.ReplaysWrite: ("what_changes_nothing_writes_nothing",),
     broken.RegrantIgnoresTheNonce: (
         "a_claim_repeated_with_its_nonce_gives_the_same_grant",

@@ -107,7 +107,7 @@ def test_blocks_that_are_left_in_another_context_do_not_pile_up(url: str, shop: 
         assert "tx.run" not in str(caught.value)
 
     with Once(url, lease="300ms") as once:
-        copy_context().run(left_elsewhere)
+        Context().run(left_elsewhere)
 
 
 def test_a_block_that_is_left_elsewhere_leaves_the_block_there_alone(url: str, shop: sqlite3.Connection) -> None:
@@ -132,7 +132,7 @@ def test_blocks_may_be_left_in_any_order(url: str, shop: sqlite3.Connection) -> 
         assert block.get() is None
 
     with Once(url, lease="300ms") as once:
-        copy_context().run(crosswise)
+        Context().run(crosswise)
 
 
 def test_a_thread_that_goes_on_in_the_block_is_told_too(url: str) -> None:
