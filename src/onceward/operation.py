@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import typing
 from collections.abc import Callable, Mapping
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 KeySource = str | list[str] | Callable[..., Any] | Source | None
 TenantSource = str | Callable[..., Any] | None
 VERSION_MARK = "#"
+TENANTS = 256
+"""So many scopes are kept for those who come again."""
 NO_MARKS: dict[str, str] = {}
 NO_ARGUMENTS: dict[str, Any] = {}
 
@@ -64,6 +67,7 @@ class Operation:
         if self._tenant is not None:
             self._tenant.check(self.binding.names, has_var_keywords=self.binding.has_var_keywords)
         self.scope = Scope(app, versioned(self.name, version), fixed_tenant)
+        self._scope_of = functools.lru_cache(TENANTS)(functools.partial(Scope, app, self.scope.operation))
         self.codec = codec_for(policy, ResultType(result_annotation(fn)), cipher, accept_plain=accept_plain)
         self._fields = _fingerprint_fields(self.source, policy, explicit=explicit_fingerprint)
         self._check_fingerprint()
@@ -112,7 +116,7 @@ class Operation:
 
     def job(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Job:
         pick, arguments = self._pick, NO_ARGUMENTS
-        value = None if pick is None else pick(*args, **kwargs)
+        value = None if pick is None else pick(*args, **kwargs) if kwargs else pick(*args)
         if (type(value) is str or type(value) is int) and value:  # what most keys are
             key = make_key(self.scope, value)
         else:
@@ -146,9 +150,7 @@ class Operation:
         return not isinstance(self.source, Content) and are_light(args, kwargs)
 
     def _key(self, arguments: Mapping[str, Any]) -> Key:
-        scope = self.scope
-        if self._tenant is not None:
-            scope = Scope(scope.app, scope.operation, self._tenant_in(arguments))
+        scope = self.scope if self._tenant is None else self._scope_of(self._tenant_in(arguments))
         source = self.source  # named, it is called more quickly than as a method, which it is not
         try:
             value, text = source(arguments)
@@ -177,7 +179,7 @@ class Operation:
                 f"{self.name}: the tenant is {type(tenant).__name__}, not str",
                 hint='write tenant="{org}" for a str argument, or tenant=lambda org: str(org)',
             )
-        return tenant
+        return str.__str__(tenant)  # a plain one: which of its kind are equal is not for a subclass to say
 
     def payload(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """What the fingerprint covers, if this operation `compares` anything. The receiver of a method is not in it."""

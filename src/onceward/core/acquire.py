@@ -50,7 +50,8 @@ def acquire_at_once(held: Held, answer_to: Callable[[AnyRequest], Answer]) -> An
     engine = held.engine
     if current() is not None:
         refuse_reentry(engine, held.job)
-    since = engine.world.monotonic()
+    monotonic = engine.monotonic
+    since = monotonic()
     answer = answer_to(held.request())
     if answer.verdict is not ACQUIRED or answer.record is None:
         held.answered(answer)

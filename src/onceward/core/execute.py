@@ -150,7 +150,7 @@ def called(held: Held) -> Any:
     job = held.job
     held.begun = True
     try:
-        value = job.call(*job.args, **job.kwargs)
+        value = job.call(*job.args, **job.kwargs) if job.kwargs else job.call(*job.args)
         if type(value) is CoroutineType and not job.awaits:
             refuse_coroutine(job, value)
     except BaseException as error:  # noqa: BLE001 (as said)

@@ -91,9 +91,9 @@ def canonical(value: object, root: str = "value") -> bytes:
     return _FAST + packed
 
 
-def canonical_text(text: str) -> bytes:
-    """The same, of a printable text of some hundred characters at most: there is nothing about it to be found out."""
-    return _FAST + _packb(text)
+TEXT_STARTS: Final = _FAST
+text_goes_on: Final = _packb
+"""The same in two parts, of a printable text of some hundred characters: there is nothing about it to be found out."""
 
 
 def canonical_all(values: Sequence[object]) -> list[bytes]:
@@ -223,4 +223,13 @@ def _too_large(root: str) -> str:
     return f"{root or 'arguments'}: larger than {MAX_BYTES >> 20} MiB; hash the content instead (content_key)"
 
 
-__all__ = ["ENCODER_VERSION", "MAX_BYTES", "MAX_DEPTH", "canonical", "canonical_all", "canonical_text", "digest"]
+__all__ = [
+    "ENCODER_VERSION",
+    "MAX_BYTES",
+    "MAX_DEPTH",
+    "TEXT_STARTS",
+    "canonical",
+    "canonical_all",
+    "digest",
+    "text_goes_on",
+]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from onceward.errors import InvalidKey, MissingKey
-from onceward.model.canonical import canonical, canonical_text
+from onceward.model.canonical import TEXT_STARTS, canonical, text_goes_on
 from onceward.model.readable import MAX_TEXT, cut, escape, readable
 
 if TYPE_CHECKING:
@@ -53,6 +53,13 @@ class Scope(msgspec.Struct, frozen=True, dict=True):
         parts = [part if part is None else str.__str__(part) for part in (self.app, self.operation, self.tenant)]
         return hashlib.sha256(b"onceward/key/1\0" + canonical(parts, root="scope"))
 
+    @functools.cached_property
+    def text_hasher(self) -> _Hash:
+        """The same, fed with the begin of every text too."""
+        hasher = self.hasher.copy()
+        hasher.update(TEXT_STARTS)
+        return hasher
+
 
 class Key(msgspec.Struct, frozen=True, gc=False):
     """What makes two deliveries the same work, inside its scope."""
@@ -69,8 +76,8 @@ def make_key(scope: Scope, value: object, text: str | None = None, normalise: Fo
     writes the same text; without it they are different keys.
     """
     if type(value) is str and value and not (text or normalise) and len(value) <= MAX_TEXT and value.isprintable():
-        hasher = scope.hasher.copy()  # what most keys are: a text, shown as it is
-        hasher.update(canonical_text(value))
+        hasher = scope.text_hasher.copy()  # what most keys are: a text, shown as it is
+        hasher.update(text_goes_on(value))
         return Key(scope, value, hasher.digest())
     if not value and is_empty(value):
         raise MissingKey(f"the key of {scope.text} is empty: {value!r}", hint="give a value that names the work")

@@ -126,10 +126,8 @@ class Bus:
     def wants(self, name: str, times: int = 1) -> bool:
         """Count the event; tells whether anybody listens, so that it has to be made."""
         self.counts[name] += times
-        if self.listeners:
-            return True
         loud = self.loud
-        return loud(NUMBERS[name])
+        return True if self.listeners else loud(NUMBERS[name])
 
     def count(self, name: str, scope: str, times: int = 1) -> None:
         """By its scope, if anybody counts: for what is told past the engine."""

@@ -96,7 +96,9 @@ class MemoryStore(MemoryRecords, MemoryNewest, MemoryCounts, Watchers):
             if is_owner and own.state is PENDING and not own.released:
                 now = clock()
                 record, verdict = completed(own, request, now)
-                if self._exchange(own, record):  # the very object that was granted: all that the table asks is true
+                if record.valid_until is not None:
+                    self._noted.append((record.valid_until, record.id))  # as `_exchange` does
+                if self._swap(own, record):  # the very object that was granted: all that the table asks is true
                     if self._waiting:
                         self.wake((record.id,))
                     return Answer(verdict, record, now)

@@ -38,10 +38,13 @@ class MemoryRecords:
         end = after.updated_at if after.state is FREE else after.valid_until  # as `_end_of`
         if end is not None:
             self._noted.append((end, after.id))  # first: one too many does no harm
-        if before is None:
-            if self._max is not None:
-                return self._alone(self._add, after, self._max)
-            return self._records.setdefault(after.id, after) is after
+        if before is not None:
+            return self._swap(before, after)
+        if self._max is not None:
+            return self._alone(self._add, after, self._max)
+        return self._records.setdefault(after.id, after) is after
+
+    def _swap(self, before: Record, after: Record) -> bool:
         records, id = self._records, after.id
         with self._turn:
             try:
