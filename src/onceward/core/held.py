@@ -96,8 +96,7 @@ class Held(Lease):
     def request(self) -> ClaimRequest:
         """The nonce stays empty unless a grant may be ours."""
         engine, job, key = self.engine, self.job, self.key
-        policy = job.policy
-        new_nonce = engine.nonce
+        policy, new_nonce = job.policy, engine.nonce
         self.nonce = nonce = new_nonce()
         return ClaimRequest(
             key.id,

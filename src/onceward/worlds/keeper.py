@@ -31,6 +31,7 @@ BATCH = 256
 IDLE = 60.0  # seconds between looks while nothing is held
 SOON, LATER = 0.02, 1.0  # seconds between tries to settle what a transaction keeps us from
 UNTOLD = 1.0  # seconds that a close waits without a word
+A_MICROSECOND, TO_RENEWAL = 1 / SECOND, 1 / RENEWALS_PER_LEASE  # every claim comes by: to multiply is quicker
 ENDING = 0.1  # seconds that one such try may take: others' renewals wait behind it
 
 
@@ -81,9 +82,9 @@ class Keeper:
 
     def take(self, hold: Lease, since: float) -> None:
         """Take a lease into care; `since` is our own clock from before it was asked for. No thread: raises."""
-        seconds = hold.lease / SECOND
+        seconds = hold.lease * A_MICROSECOND
         hold.ends = since + seconds
-        hold.renew_at = renew_at = since + seconds / RENEWALS_PER_LEASE
+        hold.renew_at = renew_at = since + seconds * TO_RENEWAL
         self._holds[hold.nonce] = hold
         if not self._running:
             try:

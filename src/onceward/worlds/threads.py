@@ -39,11 +39,17 @@ class Threads:
     """The World of `Once`."""
 
     cancels = False
+    _running: Callable[[], object] | None = None
 
     def check(self) -> None:
         """Blocking an event loop would stop every other task on it, renewals of other libraries included."""
-        events = sys.modules.get("asyncio.events")
-        if events is not None and events._get_running_loop() is not None:  # noqa: SLF001 (the public form raises, which costs ten times as much)
+        running = self._running
+        if running is None:
+            events = sys.modules.get("asyncio.events")
+            if events is None:  # nobody has any loop
+                return
+            running = self._running = events._get_running_loop  # noqa: SLF001 (the public form raises, which costs ten times as much)
+        if running() is not None:
             raise WrongWorld(
                 "Once was called on the thread of a running event loop, which it would block",
                 hint="use AsyncOnce there, or once.aio of this client",
