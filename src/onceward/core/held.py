@@ -45,6 +45,9 @@ from .lease import Lease
 
 LONGEST_MESSAGE = 500  # enough to recognise an error; the traceback is in the log of whoever raised it
 
+PASSES = (StoreUnavailable, StoreFull)
+"""Trouble that passes by itself; any other does not."""
+
 ACQUIRED, OK, COMPLETED = Verdict.ACQUIRED, Verdict.OK, State.COMPLETED
 NO_RESULT = object()
 """The work has not returned."""
@@ -364,13 +367,19 @@ class Held(Lease):
         """
         if self.inherited:
             self.refuse_inherited()
-        cancelled = None
+        engine, cancelled = self.engine, None
         try:
             self.settling = True
-            if self.engine.answer is not None:
-                answer = self.engine.answer(settlement)
+            if engine.answer is not None:
+                answer = engine.answer(settlement)
             else:
-                answer, cancelled = await self.engine.finish(self._surely(settlement), self.hurry)
+                since = engine.monotonic()
+                sent = engine.store.settle([settlement], timeout=self.job.policy.call_timeout)
+                try:
+                    answers, cancelled = await engine.finish(sent, self.hurry)
+                    answer = answers[0]
+                except BaseException as error:  # noqa: BLE001 (raised there)
+                    answer, cancelled = await self._in_trouble(settlement, error, since)
             self.settled_as(answer, state)
         except BaseException as error:
             self.settling = False
@@ -421,21 +430,40 @@ class Held(Lease):
         """The caller is cancelled or interrupted: one more call is tried, but nobody is kept for `settle_timeout`."""
         self.patience = min(self.patience, self.engine.world.monotonic() + self.job.policy.call_timeout)
 
-    async def _surely(self, settlement: AnySettlement) -> Answer:
+    async def _in_trouble(
+        self, settlement: AnySettlement, error: BaseException, since: float
+    ) -> tuple[Answer, BaseException | None]:
+        """The first try came to nothing. Trouble that passes is waited for, also for a caller who was cancelled."""
+        trouble = error if isinstance(error, Exception) else error.__cause__
+        if not isinstance(trouble, PASSES):
+            raise error
+        cancelled = None if error is trouble else error
+        try:
+            answer, later = await self.engine.finish(self.settle_again(settlement, trouble, since), self.hurry)
+        except StoreError as still:
+            if cancelled is not None:
+                raise cancelled from still
+            raise
+        if cancelled is not None:
+            cancelled.__cause__ = None  # the trouble has passed
+        return answer, cancelled or later
+
+    async def settle_again(self, settlement: AnySettlement, trouble: Exception, since: float) -> Answer:
+        """It came to nothing, for a reason that may pass: repeat it."""
         world, policy = self.engine.world, self.job.policy
-        since = world.monotonic()
+        allowed = policy.lease if policy.settle_timeout is None else policy.settle_timeout
         pause = 0.01
         while True:
+            left = min(self.patience, since + allowed / SECOND) - world.monotonic()
+            if left <= 0 or self.engine.closed:
+                raise trouble
+            self.engine.tell("settle_retried", self.key, self.record, error=repr(trouble))
+            await world.sleep(min(left, pause * (0.5 + world.jitter())))
+            pause = min(pause * 2, 2.0)
             try:
                 return (await self.engine.store.settle([settlement], timeout=policy.call_timeout))[0]
-            except (StoreUnavailable, StoreFull) as error:  # any other trouble does not pass by itself
-                allowed = policy.lease if policy.settle_timeout is None else policy.settle_timeout
-                left = min(self.patience, since + allowed / SECOND) - world.monotonic()
-                if left <= 0 or self.engine.closed:
-                    raise
-                self.engine.tell("settle_retried", self.key, self.record, error=repr(error))
-                await world.sleep(min(left, pause * (0.5 + world.jitter())))
-                pause = min(pause * 2, 2.0)
+            except PASSES as error:
+                trouble = error
 
     def _judge(self, answer: Answer) -> Answer:
         match answer.verdict:

@@ -22,8 +22,6 @@ from onceward.errors import (
     PayloadMismatch,
     Reentrant,
     StoreError,
-    StoreFull,
-    StoreUnavailable,
     VersionSkew,
 )
 from onceward.model.lock import given_up, is_lock
@@ -52,13 +50,9 @@ class LockedKey(Held):
 
     unanswered = False  # the store did not reply to a release, which may have been applied all the same
 
-    async def _surely(self, settlement: AnySettlement) -> Answer:
-        try:
-            return (await self.engine.store.settle([settlement], timeout=self.job.policy.call_timeout))[0]
-        except (StoreUnavailable, StoreFull) as error:
-            self.unanswered = True
-            self.engine.tell("settle_retried", self.key, self.record, error=repr(error))
-        return await super()._surely(settlement)
+    async def settle_again(self, settlement: AnySettlement, trouble: Exception, since: float) -> Answer:
+        self.unanswered = True
+        return await super().settle_again(settlement, trouble, since)
 
 
 def untaken(engine: Engine, job: Job) -> Held:
