@@ -76,7 +76,7 @@ def test_purge_goes_in_chunks_of_their_own_and_waits_for_nobody(store: PostgresS
         "SELECT sha256(n::text::bytea), 's', n::text, 'FREE', 1 FROM generate_series(1, 1200) AS n"
     )
     with psycopg.connect(os.environ[URL]) as other:
-        other.execute(f"SELECT * FROM {table} WHERE key = '7' FOR UPDATE")  # somebody is at one of them
+        other.execute(f"SELECT * FROM {table} WHERE key = '7' FOR UPDATE".encode())  # somebody is at one of them
         before = commits()
         assert run(store.purge(10_000, timeout=20)) == 1199
         assert commits() - before >= 3, "one transaction for at most 500"
