@@ -45,10 +45,11 @@ from .ending import (
 )
 from .engine import Engine
 from .glance import done_before, replayed
-from .held import Held, message_of
+from .held import Held
 from .interrupted import recover
 from .job import NO_KEY, Job
 from .unclaimed import Unclaimed
+from .words import message_of
 
 
 async def execute(engine: Engine, job: Job) -> Outcome[Any]:
