@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from struct import Struct, error
 from typing import Any, Final
 
@@ -50,6 +51,8 @@ REQUEST: Final = Struct("<5B2QI2Q4H8I")
 CLAIMING: Final = Struct("<3B2x8xQI16x2H4x5I12x")  # as REQUEST, with zeros where a claim has nothing to say
 COMPLETING: Final = Struct("<2BxBxQ12x2QH2xH2x16xI8xI")
 ITEM: Final = Struct("<BcI")
+GRANTED: Final = Struct("<6xQ")  # an item whose payload is the token
+GRANT, DONE = b"AD"
 TIME: Final = Struct("<Q")
 
 EXACT: Final = 2**53 - 1
@@ -73,6 +76,10 @@ def text(words: str) -> bytes:
     return words.encode("utf-8", "backslashreplace")
 
 
+_same_text = lru_cache(1024)(text)
+"""Of a scope or an owner: the same few come with every claim."""
+
+
 def mapping(words: dict[str, str]) -> bytes:
     if not words:
         return b""
@@ -83,8 +90,9 @@ def mapping(words: dict[str, str]) -> bytes:
 
 
 def _claim(one: ClaimRequest) -> bytes:
-    scope, key, owner = text(one.scope), text(one.key), text(one.owner)
-    arguments, note = mapping(one.arguments), mapping(one.note)
+    scope, key, owner = _same_text(one.scope), text(one.key), _same_text(one.owner)
+    arguments = mapping(one.arguments) if one.arguments else b""
+    note = mapping(one.note) if one.note else b""
     flags, lease = (0, 0) if one.lease is None else (LEASED, min(one.lease, EXACT))
     nonce, fingerprint = one.nonce, one.fingerprint
     head = CLAIMING.pack(
@@ -139,7 +147,8 @@ def _renew(one: Renewal) -> bytes:
 def _complete(one: Complete) -> bytes:
     """As `_asking` does it, in fewer steps: every execution has one."""
     window, value, slide = _window(one.validity)
-    nonce, digest, note, result = one.nonce, one.digest, mapping(one.note), one.result or b""
+    note = mapping(one.note) if one.note else b""
+    nonce, digest, result = one.nonce, one.digest, one.result or b""
     token = one.token if 0 <= one.token <= EXACT else 0  # that nobody has
     held = one.of is not None and one.of.nonce == nonce and (window == 0 or 0 < value < CERTAIN)
     flags = HELD * held + STORED * one.stored + RESULT * (one.result is not None)
@@ -288,15 +297,18 @@ def _stranger(id: bytes, data: bytes, at: int, broken: Exception) -> Record:
 def granted(one: ClaimRequest, token: int, now: int) -> Record:
     """A new claim as it was asked for: what `cells.acquire_afresh` makes."""
     lease_until = None if one.lease is None else now + min(one.lease, EXACT)
+    scope, key, owner = one.scope, one.key, one.owner
+    if not (key.isascii() and scope.isascii() and owner.isascii()):
+        scope, key, owner = _kept(scope), _kept(key), _kept(owner)
     return Record(
-        one.id, _kept(one.scope), _kept(one.key), PENDING, token, one.nonce, token, 1, now, now, now, now,
+        one.id, scope, key, PENDING, token, one.nonce, token, 1, now, now, now, now,
         lease_until, one.after_crash, min(one.max_attempts, MOST_ATTEMPTS), one.fingerprint, one.arguments,
-        _kept(one.owner), one.note,
+        owner, one.note,
     )  # fmt: skip
 
 
 def _kept(words: str) -> str:
-    return words if words.isascii() else text(words).decode()
+    return text(words).decode()
 
 
 def answer(one: Any, data: bytes) -> Answer | None:
@@ -316,16 +328,22 @@ def answer(one: Any, data: bytes) -> Answer | None:
 def answers(ids: Sequence[bytes], requests: Sequence[Any], data: bytes) -> tuple[list[Answer | None], str]:
     """What the server says to each, None where it has to be asked at length; and the first error, if there was any."""
     [now] = TIME.unpack_from(data)
-    at, found, wrong = TIME.size, [], ""
+    at, wrong = TIME.size, ""
+    found: list[Answer | None] = []
     for id, one in zip(ids, requests, strict=True):
+        kind = data[at + 1]
+        if kind == GRANT:  # these two are most of all answers
+            found.append(Answer(ACQUIRED, granted(one, GRANTED.unpack_from(data, at)[0], now), now))
+            at += GRANTED.size
+            continue
+        if kind == DONE:
+            found.append(Answer(OK, completed(one.of, one, now)[0], now))
+            at += ITEM.size
+            continue
         verdict, form, size = ITEM.unpack_from(data, at)
         at += ITEM.size
         answer = None
-        if form == b"A":
-            answer = Answer(ACQUIRED, granted(one, TIME.unpack_from(data, at)[0], now), now)
-        elif form == b"D":
-            answer = Answer(OK, completed(one.of, one, now)[0], now)
-        elif form == b"R":
+        if form == b"R":
             answer = Answer(VERDICTS[verdict], record(id, data, at), now)
         elif form == b"C":
             answer = Answer(VERDICTS[verdict], record(id, data, at, one.result), now)
