@@ -6,6 +6,7 @@ Both serve the same views, on the same records: `once.aio` is the async face of 
 from __future__ import annotations
 
 import json
+from secrets import token_hex
 
 from django.conf import settings
 from django.core.asgi import get_asgi_application
@@ -19,7 +20,7 @@ from onceward.http.asgi import IdempotencyMiddleware as AsgiMiddleware
 from onceward.http.wsgi import IdempotencyMiddleware as WsgiMiddleware
 
 if not settings.configured:
-    settings.configure(ROOT_URLCONF=__name__, ALLOWED_HOSTS=["*"], SECRET_KEY="of an example")  # noqa: S106 (it signs nothing)
+    settings.configure(ROOT_URLCONF=__name__, ALLOWED_HOSTS=["*"], SECRET_KEY=token_hex())
 
 once = Once("memory://")
 payments: list[int] = []

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-import anyio  # noqa: F401 (as the next one)
-import httpcore  # noqa: F401 (httpx does this with its first client: here it is before workers are forked)
+import anyio
+import httpcore
 import httpx
 import msgspec
 
@@ -28,6 +28,7 @@ from onceward.testing.storm import Answer, Audit, Effect, Event, Setting
 
 WAIT = "50ms"  # for a duplicate of what another worker is at: if that one is dead, others need this worker
 FIRST = date(2026, 1, 1)
+LOADED = anyio, httpcore  # httpx does it with its first client: here it is done before workers are forked
 
 
 def store_of(setting: Setting) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Concatenate, Protocol, overload
 
 from .core import inspect as records
 from .core.engine import Engine
-from .core.execute import execute, unseen
+from .core.execute import at_once, execute, onward, torn
 from .core.glance import done_before
 from .core.held import Held
 from .core.job import Job
@@ -25,7 +25,15 @@ async def answer(engine: Engine, job: Job) -> Any:
     seen = done_before(engine, job)
     if seen is not None:
         return value_before(job, *seen)
-    found = await unseen(engine, job)
+    held = Held(engine, job)
+    try:  # as `unseen`, without a coroutine more on every call's way
+        done = at_once(held)
+        found = await onward(held) if done is None else done
+    except BaseException as error:
+        unclaimed = await torn(held, error)
+        if unclaimed is None:
+            raise
+        found = unclaimed
     return found.result if isinstance(found, Held) else answer_of(found, job.policy)
 
 

@@ -1,4 +1,4 @@
-"""Importing files into people: the good rows go in, the bad ones are told, and the same again changes nothing."""
+"""Importing files into people: what becomes of rows, columns, editions and formats; the same again changes nothing."""
 
 from __future__ import annotations
 
@@ -7,32 +7,10 @@ from typing import Any
 
 import pytest
 
-from onceward import AlreadyRunning, ConfigurationError, RetryTransaction, SourceEdited, SourceError
+from onceward import ConfigurationError, SourceError
 from onceward.identity import People, SourceRecord
-from onceward.imports import Counts, Progress, import_file, ledger
-from onceward.imports.people import PeopleTaking
-from onceward.imports.progress import bar
+from onceward.imports import Counts, import_file
 from tests.imports.files import dump, person, rejected, users, word, write
-
-
-class Halt(BaseException):
-    """A crash, as far as one process can have it."""
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Path:
-    return tmp_path / "people.db"
-
-
-@pytest.fixture
-def people(database: Path) -> Any:
-    with People(f"sqlite:///{database}") as people:
-        yield people
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "users.csv"
 
 
 @pytest.mark.mission("C5", "D2")
@@ -182,66 +160,6 @@ def test_an_import_goes_into_people_and_its_rejects_into_a_file_of_their_own(fil
         import_file(file, people, batch=0)
 
 
-# ── rejects ──
-
-
-def test_good_rows_go_in_bad_rows_land_in_the_reject_file_and_nothing_is_lost(file: Path, people: People) -> None:
-    rows = [*users(5), ("no e-mail", "X", "Y"), ("", "", "lonely"), ("too", "few"), *users(5, begin=5)]
-    summary = import_file(write(file, rows), people, batch=4)
-    assert summary.counts == Counts(created=10, rejected=3)
-    assert summary.counts.rows == len(rows)
-    assert summary.rejects is not None
-    found = rejected(Path(summary.rejects))
-    assert [(row[0], row[2:]) for row in found] == [
-        ("7", ["no e-mail", "X", "Y"]),
-        ("8", ["", "", "lonely"]),
-        ("9", ["too", "few"]),
-    ]
-    assert [row[1].split(":")[0] for row in found] == [
-        "email",
-        "none of the fields that tell people apart is filled",
-        "has 2 cells where the header has 3",
-    ]
-
-
-def test_the_reject_file_is_safe_to_open_and_can_be_mended_and_imported(file: Path, people: People) -> None:
-    header = ("Email", "Phone", "=cmd")
-    write(file, [("broken", "+49 30 123456", "=1+1"), ("@SUM(A1)", "-1", "'=x")], header)
-    summary = import_file(file, people, ignore=[])
-    assert summary.rejects is not None
-    path = Path(summary.rejects)
-    text = path.read_text(encoding="utf-8")
-    for row in rejected(path):
-        assert not any(cell.startswith(("=", "+", "-", "@")) for cell in row), row
-    mended = path.with_name("mended.csv")
-    mended.write_text(text.replace("broken", "anna@example.com").replace("'@SUM(A1)", "bo@example.com"))
-    assert import_file(mended, people).counts == Counts(created=2)
-    assert person(people, "anna@example.com").of("csv") == [
-        {"email": "anna@example.com", "phone": "+49 30 123456", "=cmd": "=1+1"}
-    ]
-    assert person(people, "bo@example.com").of("csv")[0]["=cmd"] == "'=x"
-
-
-def test_a_rejected_row_is_tried_again_with_the_next_edition(file: Path, people: People) -> None:
-    bad = ("no e-mail", "X", "Y")
-    assert import_file(write(file, [bad, bad, *users(1)]), people).counts == Counts(created=1, rejected=2)
-    assert import_file(write(file, [bad, *users(2)]), people).counts == Counts(created=1, skipped=1, rejected=1)
-
-
-def test_rejects_that_cannot_be_written_keep_their_batch_out(file: Path, people: People) -> None:
-    write(file, [*users(4), ("bad", "", "")])
-    with pytest.raises(SourceError, match=r"rejected rows cannot be written to .*nowhere"):
-        import_file(file, people, rejects=file.parent / "nowhere" / "bad.csv", batch=3)
-    assert len(people) == 3, "the first batch had none"
-    (file.parent / "nowhere").mkdir()
-    assert import_file(file, people, batch=3).counts == Counts(created=4, rejected=1)
-
-
-def test_a_file_without_bad_rows_leaves_no_reject_file(file: Path, people: People) -> None:
-    assert import_file(write(file, users(2)), people).rejects is None
-    assert [path.name for path in file.parent.glob("*.rejected*")] == []
-
-
 # ── dry runs ──
 
 
@@ -269,182 +187,6 @@ def test_a_dry_run_needs_no_database_and_makes_none(file: Path, database: Path) 
     write(file, users(3))
     assert import_file(file, f"sqlite:///{database}", dry_run=True).counts == Counts(created=3)
     assert not database.exists()
-
-
-# ── progress and resuming ──
-
-
-def test_progress_is_told_after_every_batch(file: Path, people: People) -> None:
-    told: list[Progress] = []
-    import_file(write(file, users(25)), people, batch=10, tell=told.append)
-    assert [one.rows for one in told] == [10, 20, 25]
-    assert told[-1].share == 1.0
-    assert bar(told[-1]).startswith("users.csv  ████")
-
-
-def test_the_bar_shows_rate_and_time_left() -> None:
-    half = Progress("users.csv", 500, 5_000, 10_000, 2.0, 500)
-    assert bar(half, 10) == "users.csv  █████░░░░░   50%   500 rows   250 rows/s   0:02 left"
-    resumed = Progress("users.csv", 900, 9_000, 10_000, 10.0, 100, 8_000)
-    assert (resumed.rate, resumed.seconds_left) == (10.0, 10.0)
-    assert bar(Progress("x", 0, 0, 10_000_000, 0.0, 0)).endswith("0 rows/s   -:-- left")
-    assert bar(Progress("x", 1, 1, 10_000, 1.0, 1)).endswith("2:46:39 left")
-
-
-@pytest.mark.fault("F31")
-@pytest.mark.parametrize("at", [0, 1, 2, 3])
-def test_an_interrupted_import_goes_on_where_it_stopped(file: Path, people: People, database: Path, at: int) -> None:
-    rows = [*users(9), ("bad", "", ""), *users(9, begin=9), ("bad too", "", "")]
-    write(file, rows)
-    told: list[Progress] = []
-
-    def crash(progress: Progress) -> None:
-        told.append(progress)
-        if len(told) > at:
-            raise Halt
-
-    with pytest.raises(Halt):
-        import_file(file, people, batch=5, tell=crash)
-    done = told[-1].rows
-    summary = import_file(file, people, batch=5, tell=told.append)
-    assert summary.resumed_at == done == 5 * (at + 1)
-    assert told[at + 1 :][0].rows > done if done < len(rows) else True
-    assert summary.counts == Counts(created=18, rejected=2)
-    assert summary.rejects is not None
-    assert [row[0] for row in rejected(Path(summary.rejects))] == ["11", "21"]
-    assert len(people) == 18
-
-
-@pytest.mark.fault("F75")
-def test_a_file_that_was_edited_between_kill_and_resume_is_noticed(file: Path, people: People) -> None:
-    def crash(progress: Progress) -> None:
-        raise Halt
-
-    write(file, users(10))
-    with pytest.raises(Halt):
-        import_file(file, people, batch=4, tell=crash)
-    write(file, users(11))
-    with pytest.raises(SourceEdited, match=r"users.csv was edited since its import stopped behind row 4 .*restart"):
-        import_file(file, people)
-    assert len(people) == 4
-    assert import_file(file, people, restart=True).counts == Counts(created=7, skipped=4)
-
-
-@pytest.mark.fault("F75")
-def test_a_file_that_is_edited_while_it_is_imported_is_noticed(file: Path, people: People) -> None:
-    def edit(progress: Progress) -> None:
-        with file.open("a") as out:
-            out.write("late@example.com,Late,T\n")
-
-    write(file, users(10))
-    with pytest.raises(SourceEdited, match=r"edited while it was imported: 1\d rows"):
-        import_file(file, people, batch=5, tell=edit)
-    with pytest.raises(SourceEdited, match="edited since its import stopped"):
-        import_file(file, people)
-    lines = len(file.read_text().splitlines()) - 1
-    assert import_file(file, people, restart=True).counts.rows == lines
-    assert len(people) == 11
-
-
-@pytest.mark.fault("F75")
-def test_other_columns_than_those_it_was_begun_with_are_noticed(file: Path, people: People) -> None:
-    def crash(progress: Progress) -> None:
-        raise Halt
-
-    write(file, users(10))
-    with pytest.raises(Halt):
-        import_file(file, people, batch=4, tell=crash)
-    with pytest.raises(SourceEdited, match="with other choices"):
-        import_file(file, people, ignore=["Team"])
-
-
-def test_two_that_import_one_file_at_once_do_nothing_twice(file: Path, people: People, database: Path) -> None:
-    """The other one comes while we are between two batches; we notice before we have changed anything."""
-    rows = [*users(20), ("bad", "", "")]
-    write(file, rows)
-    other: list[Counts] = []
-
-    def interfere(progress: Progress) -> None:
-        if not other:
-            with People(f"sqlite:///{database}") as theirs:
-                other.append(import_file(file, theirs, batch=5).counts)
-
-    with pytest.raises(AlreadyRunning, match=r"another import of users\.csv went on behind row 5"):
-        import_file(file, people, batch=5, tell=interfere)
-    assert other == [Counts(created=20, rejected=1)]
-    assert len(people) == 20
-    assert import_file(file, people).replayed
-
-
-def test_one_that_comes_back_while_another_is_still_at_it_stops_before_it_changes_anything(
-    file: Path, people: People, database: Path
-) -> None:
-    write(file, [*users(19), ("bad", "", "")])
-    theirs: list[Progress] = []
-
-    def a_little(progress: Progress) -> None:
-        theirs.append(progress)
-        if progress.rows == 15:
-            raise Halt
-
-    def interfere(progress: Progress) -> None:
-        with People(f"sqlite:///{database}") as other, pytest.raises(Halt):
-            import_file(file, other, batch=5, tell=a_little)
-
-    with pytest.raises(AlreadyRunning, match="went on behind row 5"):
-        import_file(file, people, batch=5, tell=interfere)
-    assert [one.rows for one in theirs] == [10, 15]
-    done = import_file(file, people, batch=5)
-    assert (done.resumed_at, done.counts) == (15, Counts(created=19, rejected=1))
-
-
-def test_what_a_crash_left_in_the_reject_file_is_cut_off(file: Path, people: People) -> None:
-    def crash(progress: Progress) -> None:
-        raise Halt
-
-    write(file, [("bad 1", "", ""), *users(4), ("bad 2", "", "")])
-    with pytest.raises(Halt):
-        import_file(file, people, batch=3, tell=crash)
-    (path,) = file.parent.glob("*.rejected*")
-    with path.open("a") as out:
-        out.write("7,half a li")
-    summary = import_file(file, people, batch=3)
-    assert [row[2] for row in rejected(path)] == ["bad 1", "bad 2"]
-    assert summary.counts.rejected == 2
-
-
-@pytest.mark.fault("F55")
-def test_a_batch_that_others_were_in_the_way_of_is_repeated_and_its_rejects_are_not(
-    file: Path, people: People, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(file, [("bad 1", "", ""), *users(4), ("bad 2", "", "")])
-    count, refusals = ledger.count, [1, 2, 3]
-
-    def refused(tx: Any, entry: ledger.Entry) -> None:
-        """The last statement of a batch: its rejects are written."""
-        count(tx, entry)
-        if refusals and entry.done == 6:
-            refusals.pop()
-            raise RetryTransaction("another transaction was faster")
-
-    monkeypatch.setattr(ledger, "count", refused)
-    summary = import_file(file, people, batch=3)
-    assert (refusals, summary.counts) == ([], Counts(created=4, rejected=2))
-    assert summary.rejects is not None
-    assert [row[0] for row in rejected(Path(summary.rejects))] == ["2", "7"]
-
-
-def test_a_reject_file_that_is_gone_is_told_and_not_forgotten(file: Path, people: People) -> None:
-    def crash(progress: Progress) -> None:
-        raise Halt
-
-    write(file, [("bad 1", "", ""), *users(4), ("bad 2", "", "")])
-    with pytest.raises(Halt):
-        import_file(file, people, batch=3, tell=crash)
-    (path,) = file.parent.glob("*.rejected*")
-    path.unlink()
-    with pytest.raises(SourceError, match="bytes of rejected rows, and does not any more"):
-        import_file(file, people)
 
 
 # ── other formats ──
@@ -475,18 +217,3 @@ def test_parquet_goes_in_like_csv(tmp_path: Path, people: People) -> None:
     )
     assert import_file(file, people).counts == Counts(created=2500)
     assert import_file(file, people).replayed
-
-
-def test_of_two_that_claim_one_file_at_once_one_is_told(people: People, file: Path) -> None:
-    """Both have seen that nobody has it."""
-    import_file(write(file, users(1)), people)  # makes the tables
-    wanted = ledger.Claim("csv/new.csv", "content", "columns")
-    with people.transaction() as within:
-        tx = PeopleTaking(within)
-        first = ledger.claim(tx, None, wanted, "")
-        assert first is not None
-        assert ledger.move_on(tx, first, 10)
-        assert ledger.claim(tx, None, wanted, "") is None
-        found = ledger.find(tx, "csv/new.csv")
-        assert found is not None
-        assert (found.done, found.cycle) == (10, 1), "what the other one has done is not begun anew"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,17 +10,6 @@ from onceward import SourceEdited
 from onceward.identity import People
 from onceward.imports import Counts, Progress, import_file
 from tests.imports.files import person, users, write
-
-
-@pytest.fixture
-def people(tmp_path: Path) -> Iterator[People]:
-    with People(f"sqlite:///{tmp_path}/people.db") as people:
-        yield people
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "users.csv"
 
 
 @pytest.mark.mission("D3")

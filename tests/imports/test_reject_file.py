@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,12 +14,6 @@ from onceward.imports import Counts, Progress, import_file
 from tests.imports.files import rejected, write
 
 ROWS = [("anna@example.com", "Anna Berg", "UVM"), ("no address", "Bo Falk", "ABC"), ("none", "Carl Quist", "ABC")]
-
-
-@pytest.fixture
-def people(tmp_path: Path) -> Iterator[People]:
-    with People(f"sqlite:///{tmp_path}/people.db") as people:
-        yield people
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from onceward.ports import Store
 from tests.faces import AsyncFace, Colour, Face, Place
 from tests.faulty import FaultyPlace, Wire
 
@@ -14,6 +15,12 @@ from tests.faulty import FaultyPlace, Wire
 @pytest.fixture
 def wire() -> Wire:
     return Wire()
+
+
+@pytest.fixture
+def store(place: Place, wire: Wire) -> Store:
+    """Each store, reached by the wire."""
+    return FaultyPlace(place, wire).open()
 
 
 @pytest.fixture

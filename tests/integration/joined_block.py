@@ -1,16 +1,23 @@
-"""`within` of either colour, called as blocking code, and a connection of the user's to the store's own file."""
+"""`within` of either colour, called as blocking code, and connections of the user's to the store's own file."""
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
 import sqlite3
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
+
 from tests.faces import Face
 
-__all__ = ["Block", "rows", "users_connection", "within"]
+__all__ = ["Block", "Write", "always_open", "connection", "rows", "since_3_12", "users_connection", "within", "write"]
+
+Write = Callable[[str], None]
+
+since_3_12 = pytest.mark.skipif(sys.version_info < (3, 12), reason="autocommit came with Python 3.12")
 
 
 class Block:
@@ -52,3 +59,28 @@ def rows(face: Face) -> list[str]:
     """What is committed."""
     with contextlib.closing(sqlite3.connect(face.place.path)) as connection:
         return [word for (word,) in connection.execute("SELECT word FROM effects ORDER BY rowid")]
+
+
+@pytest.fixture
+def connection(sqlite_face: Face) -> Iterator[sqlite3.Connection]:
+    theirs = users_connection(sqlite_face)
+    yield theirs
+    theirs.close()
+
+
+@pytest.fixture
+def write(connection: sqlite3.Connection) -> Write:
+    def write(word: str) -> None:
+        connection.execute("INSERT INTO effects VALUES (?)", (word,))
+
+    return write
+
+
+@pytest.fixture
+def always_open(sqlite_face: Face) -> Iterator[sqlite3.Connection]:
+    """With `autocommit=False`, where the end of a transaction is the begin of the next."""
+    users_connection(sqlite_face).close()
+    connect: Callable[..., sqlite3.Connection] = sqlite3.connect
+    theirs = connect(sqlite_face.place.path, check_same_thread=False, autocommit=False)
+    yield theirs
+    theirs.close()

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -19,18 +16,19 @@ from onceward import (
     AsyncOnce,
     ConfigurationError,
     LeaseLost,
-    LeaseOverdue,
     MemoryStore,
     Once,
     Running,
     State,
     Unknown,
-    current_async_claim,
 )
 from onceward.ports import Store
-from onceward.testing.clock import FakeClock
 from tests.faces import Face, Place
-from tests.faulty import FaultyPlace, FaultyStore, Wire
+from tests.faulty import Wire
+from tests.integration.faulty_faces import store, wire
+from tests.integration.processes import elsewhere
+
+__all__ = ["store", "wire"]  # fixtures, told here so that pytest finds them
 
 
 def work() -> str:
@@ -39,21 +37,6 @@ def work() -> str:
 
 async def async_work() -> str:
     return "theirs"
-
-
-def elsewhere(call: Callable[[], Any]) -> Any:
-    """As another caller would: not inside the claim that is held here."""
-    return contextvars.Context().run(call)
-
-
-@pytest.fixture
-def wire() -> Wire:
-    return Wire()
-
-
-@pytest.fixture
-def store(place: Place, wire: Wire) -> Store:
-    return FaultyPlace(place, wire).open()
 
 
 # ── F40, F41: taking over ──
@@ -244,7 +227,7 @@ def test_work_survives_renewals_that_fail_for_most_of_its_lease(
     assert {record.levelname for record in failures} == {"WARNING"}
 
 
-# ── F46 ──
+# ── F46: leases that cannot work ──
 
 
 @pytest.mark.fault("F46")
@@ -262,189 +245,7 @@ def test_a_lease_that_cannot_work_is_refused_before_anything_runs(face_type: Any
         once.using(lease=lease)
 
 
-# ── overdue and lost ──
-
-
-@pytest.mark.fault("F45", "F32")
-def test_a_store_that_is_silent_beyond_the_lease_makes_the_claim_overdue_and_it_recovers(
-    store: Store, wire: Wire
-) -> None:
-    with Once(store, lease="300ms") as once:
-        told: list[str] = []
-        once.subscribe(lambda event: told.append(event.name))
-        wire.lose_requests("renew")
-        with once.claim("order 7") as claim:
-            claim.check()
-            time.sleep(0.35)
-            with pytest.raises(LeaseOverdue):
-                claim.check()
-            wire.heal()
-            until = time.monotonic() + 2
-            while time.monotonic() < until and "renewed" not in told:
-                time.sleep(0.01)
-            claim.check()
-            claim.complete("done")
-        assert "overdue" in told
-        assert "lost" not in told
-
-
-@pytest.mark.fault("F41")
-def test_work_that_was_taken_over_is_told_at_once_by_the_next_heartbeat(face: Face) -> None:
-    claim = face.silent_owner("order 7", lease="10m")
-    face.clock.advance("11m")
-    with pytest.raises(LeaseOverdue):
-        claim.check()
-    with face.another().claim("order 7"):
-        face.heartbeat()
-        with pytest.raises(LeaseLost) as lost:
-            claim.check()
-        assert type(lost.value) is LeaseLost
-    assert len(face.told("lost")) == 1
-
-
-async def lose(once: AsyncOnce, clock: FakeClock, store: Store, key: Any) -> None:
-    """Somebody else takes the key over, and the keeper hears of it."""
-    clock.advance("11m")
-    other = AsyncOnce(store)
-    await asyncio.create_task(other.claim(key).__aenter__(), context=contextvars.Context())
-    await asyncio.to_thread(tick_late, once)
-    await asyncio.to_thread(other.keeper.close)
-
-
-def tick_late(once: AsyncOnce) -> None:
-    once.keeper._monotonic = lambda: time.monotonic() + 660
-    once.keeper.tick()
-
-
-@pytest.mark.fault("F41")
-@pytest.mark.rival(8)
-async def test_with_on_lost_cancel_the_task_is_cancelled_and_told_that_it_lost(store: Store, clock: FakeClock) -> None:
-    async with AsyncOnce(store, on_lost="cancel") as once:
-        begun = asyncio.Event()
-        steps: list[str] = []
-
-        async def slow() -> str:
-            begun.set()
-            steps.append("begun")
-            try:
-                await asyncio.sleep(60)
-            except asyncio.CancelledError:
-                steps.append("cancelled")
-                raise
-            return "late"
-
-        async def call() -> Any:
-            outcome = await once.outcome("order 7", slow)
-            await asyncio.sleep(0)  # a cancellation that was left over would strike here
-            return outcome
-
-        task = asyncio.create_task(call())
-        await begun.wait()
-        await lose(once, clock, store, once.key("order 7"))
-        outcome = await asyncio.wait_for(task, 10)
-        assert steps == ["begun", "cancelled"]
-        assert isinstance(outcome, Unknown)
-        assert outcome.lost
-        assert task.cancelling() == 0
-        with pytest.raises(LeaseLost):
-            outcome.unwrap()
-
-
-@pytest.mark.fault("F41")
-async def test_with_on_lost_cancel_a_block_is_cancelled_and_raises_that_it_lost(store: Store, clock: FakeClock) -> None:
-    async with AsyncOnce(store) as once:
-        begun = asyncio.Event()
-
-        async def block() -> None:
-            async with once.claim("order 7", on_lost="cancel"):
-                begun.set()
-                await asyncio.sleep(60)
-
-        task = asyncio.create_task(block())
-        await begun.wait()
-        await lose(once, clock, store, once.key("order 7"))
-        with pytest.raises(LeaseLost):
-            await asyncio.wait_for(task, 10)
-        assert task.cancelling() == 0
-
-
-@pytest.mark.fault("F28", "F41")
-async def test_a_cancellation_of_the_users_own_is_not_swallowed_with_the_one_for_the_lost_lease(
-    store: Store, clock: FakeClock
-) -> None:
-    async with AsyncOnce(store, on_lost="cancel") as once:
-        begun = asyncio.Event()
-
-        async def slow() -> None:
-            begun.set()
-            await asyncio.sleep(60)
-
-        task = asyncio.create_task(once.run("order 7", slow))
-        await begun.wait()
-        await asyncio.to_thread(lambda: None)
-        clock.advance("11m")
-        other = AsyncOnce(store)
-        key = once.key("order 7")
-        await asyncio.create_task(other.claim(key).__aenter__(), context=contextvars.Context())
-        keeper = asyncio.get_running_loop().run_in_executor(None, tick_late, once)
-        while once.keeper._holds:
-            time.sleep(0.001)  # noqa: ASYNC251 (the loop must not run yet: both cancellations arrive together)
-        task.cancel()
-        await keeper
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert task.cancelled()
-        await asyncio.to_thread(other.keeper.close)
-
-
-@pytest.mark.fault("F41")
-async def test_a_task_that_lost_its_lease_after_its_work_was_done_is_not_cancelled(
-    store: Store, clock: FakeClock
-) -> None:
-    """The keeper's word may come a moment too late; it must not strike whatever the task does next."""
-    async with AsyncOnce(store, on_lost="cancel") as once:
-
-        async def blocking() -> str:
-            key = once.key("order 7")
-            clock.advance("11m")
-            worker = threading.Thread(target=elsewhere, args=(lambda: takes_over(key),))
-            worker.start()
-            worker.join(10)  # the loop is blocked: the cancellation is on its way, but cannot arrive yet
-            assert not once.keeper._holds
-            return "late"
-
-        def takes_over(key: Any) -> None:
-            with Once(store.twin()) as other:
-                other.claim(key).__enter__()
-                tick_late(once)
-                other.keeper._holds.clear()
-
-        outcome = await once.outcome("order 7", blocking)
-        assert isinstance(outcome, Unknown)
-        assert outcome.lost
-        for _ in range(5):
-            await asyncio.sleep(0)
-
-
-@pytest.mark.fault("F41")
-async def test_without_on_lost_cancel_the_work_goes_on_and_asks_for_itself(store: Store, clock: FakeClock) -> None:
-    async with AsyncOnce(store) as once:
-        begun, go = asyncio.Event(), asyncio.Event()
-
-        async def slow() -> str:
-            begun.set()
-            await go.wait()
-            with pytest.raises(LeaseLost):
-                current_async_claim().check()
-            return "late"
-
-        task = asyncio.create_task(once.outcome("order 7", slow))
-        await begun.wait()
-        await lose(once, clock, store, once.key("order 7"))
-        go.set()
-        outcome = await task
-        assert isinstance(outcome, Unknown)
-        assert (outcome.lost, outcome.value) == (True, "late")
+# ── F33: held for long ──
 
 
 @pytest.mark.fault("F33")
@@ -461,7 +262,3 @@ def test_a_key_that_its_owner_holds_for_ten_leases_is_never_free(place: Place) -
         entry = once.read("order 7")
         assert entry is not None
         assert (entry.state, entry.attempt) == (State.COMPLETED, 1)
-
-
-def test_the_wire_of_these_tests_is_in_use(store: Store) -> None:
-    assert isinstance(store, FaultyStore)

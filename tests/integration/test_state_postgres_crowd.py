@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -21,7 +22,7 @@ from onceward.stores.postgres import store as postgres_store
 from onceward.stores.postgres.newest import Batch
 from tests.integration.test_state_postgres_costs import END, sent
 from tests.integration.trucks import HISTORY, at, current
-from tests.integration.trucks_on_postgres import _quiet, another, count, once, store, trucks
+from tests.integration.trucks_on_postgres import Event, _quiet, another, count, delivered_at_once, once, store, trucks
 from tests.servers.postgres import URL, execute
 
 __all__ = ["_quiet", "once", "sent", "store", "trucks"]  # fixtures, told here so that pytest finds them
@@ -144,7 +145,7 @@ def test_those_who_raced_hold_their_entities_first_and_leave_no_empty_rows(
 ENTITIES, ROUNDS, CREW = 40, 12, 6
 
 
-def brought(number: int, turn: int) -> list[tuple[str, Ordering, int]]:
+def brought(number: int, turn: int) -> list[Event]:
     """What this one of the crew brings in this turn: entities that are known and new ones; others bring the like."""
     some = [(f"truck {n + 5 * turn}", (n * 7 + number) % 11) for n in range(ENTITIES)]
     return [(name, at(turn, sequence=place, message_id=f"{turn} {place}"), 100 * turn + place) for name, place in some]
@@ -165,34 +166,13 @@ def test_batches_that_overlap_in_every_order_lose_nothing_and_never_wait_crosswi
         return done
 
     monkeypatch.setattr(Batch, "took", took)
-    line = threading.Barrier(CREW)
-    errors: list[BaseException] = []
-    fresh: list[tuple[str, int]] = []
 
-    def deliver(number: int) -> None:
-        dice = Random(number)
-        try:
-            with another(schema) as mine:
-                state, store = mine.state("trucks"), mine.store
-                state.get("open the store")
-                for turn in range(ROUNDS):
-                    store._crowd = 5 if crowded else 0  # type: ignore[attr-defined]  # as after a race, or before
-                    batch = dice.sample(brought(number, turn), ENTITIES)
-                    line.wait(60)
-                    told = state.apply_many(batch)
-                    fresh.extend(
-                        (name, value) for (name, _, value), one in zip(batch, told, strict=True) if not one.replayed
-                    )
-        except BaseException as error:
-            errors.append(error)
-            line.abort()
+    def shuffled(number: int, turn: int, dice: Random) -> list[Event]:
+        return dice.sample(brought(number, turn), ENTITIES)
 
-    crew = [threading.Thread(target=deliver, args=(number,)) for number in range(CREW)]
-    for one in crew:
-        one.start()
-    for one in crew:
-        one.join(120)
-    assert errors == []
+    crowd = 5 if crowded else 0  # as after a race, or before
+    told = delivered_at_once(CREW, range(ROUNDS), partial(another, schema), shuffled, crowd)
+    fresh = [(name, value) for (name, _, value), one in told if not one.replayed]
     assert not (crowded and in_vain), "who holds its entities writes at the first try"
     all_of_it = [event for number in range(CREW) for turn in range(ROUNDS) for event in brought(number, turn)]
     assert sorted(fresh) == sorted({(name, value) for name, _, value in all_of_it}), "each message was new to one"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import threading
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -22,7 +22,7 @@ from onceward.stores.postgres.statements import statements
 from onceward.testing import FakeClock
 from tests.integration.test_state_postgres_costs import UPDATE, fleet_at, sent
 from tests.integration.trucks import at
-from tests.integration.trucks_on_postgres import _quiet, count, once, store, trucks
+from tests.integration.trucks_on_postgres import Event, _quiet, count, delivered_at_once, once, store, trucks
 from tests.servers.postgres import URL, execute
 
 __all__ = ["_quiet", "once", "sent", "store", "trucks"]  # fixtures, told here so that pytest finds them
@@ -163,37 +163,14 @@ def test_batches_that_update_the_same_entities_lose_nothing_and_never_wait_cross
 
     trucks.apply_many(fleet_at(0, range(ENTITIES)))
     monkeypatch.setattr(Batch, "_move", move)
-    line = threading.Barrier(CREW)
-    errors: list[BaseException] = []
-    applied: list[tuple[str, int]] = []
 
-    def deliver(number: int) -> None:
-        dice = Random(number)
-        try:
-            with Once(f"{os.environ[URL]}?schema={schema}&prepare={prepare}") as mine:
-                state, store = mine.state("trucks"), mine.store
-                state.get("open the store")
-                for turn in range(1, ROUNDS + 1):
-                    store._crowd = 0  # type: ignore[attr-defined]  # nobody holds
-                    batch = [
-                        (f"truck {n}", at(turn, sequence=(n * 7 + number) % 11), 100 * turn + (n * 7 + number) % 11)
-                        for n in dice.sample(range(ENTITIES), ENTITIES - 10)
-                    ]
-                    line.wait(60)
-                    told = state.apply_many(batch)
-                    applied.extend(
-                        (name, value) for (name, _, value), one in zip(batch, told, strict=True) if one.executed
-                    )
-        except BaseException as error:
-            errors.append(error)
-            line.abort()
+    def some(number: int, turn: int, dice: Random) -> list[Event]:
+        chosen = [(n, (n * 7 + number) % 11) for n in dice.sample(range(ENTITIES), ENTITIES - 10)]
+        return [(f"truck {n}", at(turn, sequence=place), 100 * turn + place) for n, place in chosen]
 
-    crew = [threading.Thread(target=deliver, args=(number,)) for number in range(CREW)]
-    for one in crew:
-        one.start()
-    for one in crew:
-        one.join(120)
-    assert errors == []
+    client = partial(Once, f"{os.environ[URL]}?schema={schema}&prepare={prepare}")
+    told = delivered_at_once(CREW, range(1, ROUNDS + 1), client, some, crowd=0)  # nobody holds
+    applied = [(name, value) for (name, _, value), one in told if one.executed]
     assert sum(updated) >= CREW * ROUNDS // 2
     assert len(set(applied)) == len(applied), "each was applied by one"
     newest: dict[str, int] = {}

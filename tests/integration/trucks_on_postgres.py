@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
 from typing import Any
 
 import pytest
 
-from onceward import Once
+from onceward import Once, Ordering
 from onceward.stores.postgres import PostgresStore
 from tests.integration.postgres_connections import make_effects
 from tests.servers.postgres import URL, execute
 
 WEEK = 7 * 86_400 * 1_000_000
+
+Event = tuple[str, Ordering, int]
 
 
 class Stop(Exception):
@@ -44,6 +48,42 @@ def another(schema: str, **settings: Any) -> Once:
 
 def count(schema: str, table: str) -> int:
     return int(execute(f'SELECT count(*) FROM "{schema}".onceward_{table}')[0][0])
+
+
+def delivered_at_once(
+    crew: int,
+    turns: Sequence[int],
+    client: Callable[[], Once],
+    batch: Callable[[int, int, Random], list[Event]],
+    crowd: int,
+) -> list[tuple[Event, Any]]:
+    """Each of a crew brings a batch a turn, all at the same moment: every event, and what was told of it."""
+    line = threading.Barrier(crew)
+    errors: list[BaseException] = []
+    told: list[tuple[Event, Any]] = []
+
+    def deliver(number: int) -> None:
+        dice = Random(number)
+        try:
+            with client() as mine:
+                state, store = mine.state("trucks"), mine.store
+                state.get("open the store")
+                for turn in turns:
+                    store._crowd = crowd  # type: ignore[attr-defined]  # a PostgresStore has it
+                    events = batch(number, turn, dice)
+                    line.wait(60)
+                    told.extend(zip(events, state.apply_many(events), strict=True))
+        except BaseException as error:
+            errors.append(error)
+            line.abort()
+
+    threads = [threading.Thread(target=deliver, args=(number,)) for number in range(crew)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(120)
+    assert errors == []
+    return told
 
 
 @pytest.fixture(autouse=True)

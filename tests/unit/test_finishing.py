@@ -9,7 +9,8 @@ import pytest
 
 from onceward.errors import StoreUnavailable
 from onceward.worlds.aio import EventLoop
-from onceward.worlds.finishing import Finishing, Landing
+from onceward.worlds.finishing import Finishing
+from onceward.worlds.landing import Landing
 from tests.moved_time import TOO_LONG
 
 Futures = list[asyncio.Future[str]]
@@ -19,8 +20,8 @@ def plain() -> asyncio.Future[str]:
     return asyncio.get_running_loop().create_future()
 
 
-def landing() -> asyncio.Future[str]:
-    return Landing(loop=asyncio.get_running_loop())
+def landing() -> Landing[str]:
+    return Landing(asyncio.get_running_loop())
 
 
 @pytest.fixture(params=[plain, landing])

@@ -16,7 +16,7 @@ from onceward.warehouse import ComparesRows
 from tests.learning.samples import statement, uuid, voiding
 from tests.servers.bigquery import INSTALLING
 from tests.warehouse import test_merges
-from tests.warehouse.test_bigquery import dataset, emulator, front, url
+from tests.warehouse.bigquery_places import dataset, emulator, front, url
 from tests.warehouse.test_merges import (
     FACTS,
     test_a_verdict_for_each_row_in_their_order,

@@ -52,7 +52,7 @@ def identifier(agent: Mapping[str, Any]) -> User | None:
     if "openid" in agent:
         return User("openid", _short(agent["openid"]), name)
     if "account" in agent:
-        return User("account", _short(_account(**agent["account"])), name)
+        return User("account", _short(_account(agent["account"])), name)
     return None
 
 
@@ -100,9 +100,10 @@ def _mailbox(mbox: str) -> tuple[str, str | None]:
     return email, sha1_of(written) if written != email else None
 
 
-def _account(homePage: str, name: str) -> str:  # noqa: N803 (the specification's names)
+def _account(account: dict[str, str]) -> str:
     """`https://home.page#name`; a page that has a # itself is not taken for another page and the rest for a name."""
-    return f"{homePage.replace('%', '%25').replace('#', '%23')}#{name}"
+    page = account["homePage"].replace("%", "%25").replace("#", "%23")
+    return f"{page}#{account['name']}"
 
 
 def _short(text: str) -> str:

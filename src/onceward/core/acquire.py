@@ -50,7 +50,7 @@ def acquire_at_once(held: Held, answer_to: Callable[[AnyRequest], Answer]) -> An
     engine = held.engine
     if current() is not None:
         refuse_reentry(engine, held.job)
-    monotonic = engine.monotonic
+    monotonic = engine.world.monotonic
     since = monotonic()
     answer = answer_to(held.request())
     if answer.verdict is not ACQUIRED or answer.record is None:

@@ -16,9 +16,10 @@ from . import switch
 from .acquire import acquire
 from .engine import Engine
 from .execute import ask_first, at_a_glance, execute, unprotected
-from .held import Held, message_of
+from .held import Held
 from .interrupted import recover
 from .job import NO_KEY, Job
+from .words import message_of
 
 
 class Apart(Protocol):

@@ -14,9 +14,10 @@ from . import switch
 from .acquire import FIRST_PAUSE, TRIES_LEFT, outcome_of, refuse_reentry, take
 from .engine import AT_A_TIME, Engine
 from .execute import execute, perform
-from .held import Held, message_of
+from .held import Held
 from .interrupted import recover
 from .job import NO_KEY, Job
+from .words import message_of
 
 BATCH = 256
 

@@ -18,9 +18,10 @@ from .acquire import FIRST_PAUSE, TRIES_LEFT, acquire, outcome_of, take
 from .ending import recorded, unconfirmed
 from .engine import Engine
 from .execute import execute, perform, unprotected
-from .held import Held, message_of
+from .held import Held
 from .interrupted import recover
 from .job import NO_KEY, Job
+from .words import message_of
 
 Found = Held | Outcome[Any] | Exception
 """What a claim led to: ours, or the outcome or the error that stands in its way."""

@@ -12,7 +12,8 @@ from onceward.model.record import AfterCrash, Answer, State, Verdict
 from onceward.model.weight import is_light
 from onceward.ports import JoinedStore, RemembersCommits
 
-from .held import Held, message_of
+from .held import Held
+from .words import message_of
 
 OK, COMPLETED = Verdict.OK, State.COMPLETED
 

@@ -75,7 +75,6 @@ class Engine:
         # One step less on every call's way; and called by a local name, not as methods of ours, which they are not.
         self.wants: Callable[[str], bool] = bus.wants
         self.nonce: Callable[[], bytes] = world.nonce
-        self.monotonic: Callable[[], float] = world.monotonic
         self.emit: Emit = self._emit
         self.count_by_scope()
 

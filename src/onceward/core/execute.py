@@ -20,22 +20,36 @@ The handler's own exceptions travel as values until the face raises them, so tha
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from types import CoroutineType
 from typing import Any, NoReturn
 
 from onceward.errors import NOT_DOWN, ConfigurationError, StoreError
 from onceward.model.outcome import Executed, Failed, Outcome, Replayed
 from onceward.model.policy import applied, inconclusive, not_applied
+from onceward.model.weight import is_light
 
 from . import switch
 from .acquire import acquire, acquire_at_once, otherwise
-from .ending import after_error, after_value, executed, look, park, record_at_once
+from .ending import (
+    COMPLETED,
+    OK,
+    after_error,
+    after_value,
+    executed,
+    look,
+    park,
+    record_at_once,
+    recorded,
+    unconfirmed,
+)
 from .engine import Engine
 from .glance import done_before, replayed
-from .held import Held, message_of
+from .held import Held
 from .interrupted import recover
 from .job import NO_KEY, Job
 from .unclaimed import Unclaimed
+from .words import message_of
 
 
 async def execute(engine: Engine, job: Job) -> Outcome[Any]:
@@ -105,28 +119,46 @@ async def onward(held: Held) -> Held | Outcome[Any]:
                 return settled
             held.begin()
             value = called(held)
-            if held.job.awaits and held.raised is None:
+            if held.job.awaits:
                 value = await awaited(held, value)
             done = record_at_once(held, value) if held.raised is None else None
             if done is not None:
                 return done
-        if held.raised is None:
-            return await after_value(held, held.result)
-        return await after_error(held, held.caught())
+        end = unusual_end(held)
+        if end is not None:
+            return await end
+        try:
+            answer = await held.settle(held.lightly(held.result), COMPLETED)
+        except StoreError as error:
+            return unconfirmed(held, held.result, error)
+        return held if answer.verdict is OK else recorded(held, held.result, answer)
     finally:
         held.exit()
 
 
-async def claimed(held: Held) -> Held | Outcome[Any]:
+def unusual_end(held: Held) -> Coroutine[Any, Any, Outcome[Any]] | None:
+    """How a claim ends whose work has not simply returned something small."""
+    if held.raised is not None:
+        return after_error(held, held.caught())
+    return None if held.straight and is_light(held.result) else after_value(held, held.result)
+
+
+def claimed(held: Held) -> Coroutine[Any, Any, Held | Outcome[Any]]:
     """The claim, if it is granted; else what comes of it."""
     engine, job = held.engine, held.job
     if switch.off:
-        return await disabled(engine, job)
+        return disabled(engine, job)
     if job.key is NO_KEY:
-        return await unprotected(engine, job, "no key")
+        return unprotected(engine, job, "no key")
     if not engine.opened:
-        await engine.ready()
-    return await (acquire(held) if held.refusal is None else otherwise(held, held.refusal))
+        return opened(held)
+    return acquire(held) if held.refusal is None else otherwise(held, held.refusal)
+
+
+async def opened(held: Held) -> Held | Outcome[Any]:
+    """The same, of a store that has to be opened first."""
+    await held.engine.ready()
+    return await acquire(held)
 
 
 async def torn(held: Held, error: BaseException) -> Outcome[Any] | None:
@@ -160,7 +192,7 @@ def called(held: Held) -> Any:
 
 
 async def awaited(held: Held, value: Any) -> Any:
-    """The same of what it returned, which may have to be awaited."""
+    """The same of what it returned, which may have to be awaited. Nothing, if it raised."""
     try:
         return await value if hasattr(value, "__await__") else value
     except BaseException as error:  # noqa: BLE001 (as said)

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Coroutine
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import Any, NoReturn, Protocol, Self
+from typing import Any, Protocol, Self
 
 from onceward.errors import (
     AlreadyCompleted,
     ConfigurationError,
     LeaseLost,
     LeaseOverdue,
-    OncewardError,
     OutcomeUnknown,
     StoreError,
-    StoreFull,
-    StoreUnavailable,
     VersionSkew,
 )
 from onceward.model.codec import Encoded
 from onceward.model.key import Key, derived_key
-from onceward.model.policy import SECOND
 from onceward.model.record import (
     AfterCrash,
     Answer,
@@ -37,15 +32,14 @@ from onceward.model.record import (
 )
 from onceward.model.unstored import noted
 from onceward.model.weight import is_light
-from onceward.ports import AnySettlement, Canceller, JoinedStore, JoinsTransaction
+from onceward.ports import Canceller, JoinedStore, JoinsTransaction
 
 from .engine import Engine
 from .job import Job
-from .lease import Lease
+from .settles import Settles
+from .words import message_of, words_of
 
-LONGEST_MESSAGE = 500  # enough to recognise an error; the traceback is in the log of whoever raised it
-
-ACQUIRED, OK, COMPLETED = Verdict.ACQUIRED, Verdict.OK, State.COMPLETED
+ACQUIRED, COMPLETED = Verdict.ACQUIRED, State.COMPLETED
 NO_RESULT = object()
 """The work has not returned."""
 
@@ -63,21 +57,18 @@ class Act(Protocol):
     def derived_key(self, step: str) -> str: ...
 
 
-class Held(Lease):
+class Held(Settles):
     """One claim, from the question to its settlement. Whatever interrupts it, nothing is kept that nobody uses."""
 
     granted = False  # the store has said so: `record` is ours
     refusal: Answer | None = None  # the store has said no
-    settled: State | None = None
     joined: JoinedStore | None = None  # the caller's transaction that the result was written in
     unconfirmed = False  # the effect is done, but the store did not answer
     begun = False  # before that nothing can have happened, and the key may be given back
     raised: BaseException | None  # by the work, and not settled yet
     result: Any = NO_RESULT
-    over = False  # the store had the last word, or the lease has to lapse: nothing is left to be done
     outer: Held | None = None
     act: Act | None = None  # which part of the work is being done
-    patience = math.inf  # until when, on our own clock, a settlement is repeated
     at_end: dict[str, str]  # what is noted on completion
     canceller: Canceller | None = None  # of work that may still be cancelled, and has to be told when it is over
 
@@ -136,9 +127,6 @@ class Held(Lease):
         if self.overdue or self.engine.world.monotonic() >= self.ends:
             raise LeaseOverdue("the store has not confirmed our lease in time; it may still recover", key=self.key.text)
 
-    def refuse_inherited(self) -> NoReturn:
-        raise LeaseLost("this claim belongs to the parent process; a fork does not inherit it", key=self.key.text)
-
     def covers(self, engine: Engine, id: bytes) -> bool:
         """Whether this claim, or one around it, is of that key in that store."""
         held: Held | None = self
@@ -180,11 +168,6 @@ class Held(Lease):
         """What the work raised, which is settled from here on: its traceback leads to us, so we do not keep it."""
         error, self.raised = self.raised, None
         return error  # type: ignore[return-value]  # asked for only if there is one
-
-    def let_lapse(self) -> None:
-        """Nothing more can be said about it from here."""
-        self.over = True
-        self.engine.keeper.drop(self)
 
     def begin(self) -> None:
         """The work begins here: if the key is lost meanwhile it is cancelled, where that was asked for."""
@@ -356,87 +339,6 @@ class Held(Lease):
         with suppress(StoreError):
             await self.engine.finish(self.engine.store.renew([renewal], timeout=self.job.policy.call_timeout))
 
-    async def settle(self, settlement: AnySettlement, state: State) -> Answer:
-        """Repeat until the store answers or `settle_timeout` is over; a reply that was lost is no failure.
-
-        Runs to its end even if the caller is cancelled; the cancellation is raised afterwards. What a signal raises
-        here is raised afterwards too: the same settlement is sent once more before.
-        """
-        if self.inherited:
-            self.refuse_inherited()
-        cancelled = None
-        try:
-            self.settling = True
-            if self.engine.answer is not None:
-                answer = self.engine.answer(settlement)
-            else:
-                answer, cancelled = await self.engine.finish(self._surely(settlement), self.hurry)
-            self.settled_as(answer, state)
-        except BaseException as error:
-            self.settling = False
-            if isinstance(error.__cause__, StoreError):  # cancelled, and the store did not answer either
-                self.engine.tell("unknown", self.key, self.record, error=repr(error.__cause__))
-                self.let_lapse()
-            if not isinstance(error, OncewardError) and not self.engine.world.cancels:
-                await self._once_more(settlement, state)
-            raise
-        if cancelled is not None:
-            raise cancelled
-        return answer
-
-    def settled_as(self, answer: Answer, state: State) -> None:
-        engine = self.engine
-        self.straight = False
-        if answer.verdict is OK:
-            self.settled = state
-            if answer.record is not None:
-                self.record = answer.record
-            if state is not COMPLETED:
-                self._tell(state)
-            else:
-                wants = engine.wants
-                if wants("completed"):
-                    engine.emit("completed", self.key, self.record)
-        self.over = True
-        engine.keeper.drop(self)
-
-    async def _once_more(self, settlement: AnySettlement, state: State) -> None:
-        """Interrupted: nobody knows how far the store came, and to the same bytes it gives the same answer."""
-        if self.over:
-            return
-        with suppress(StoreError):
-            answers = await self.engine.store.settle([settlement], timeout=self.job.policy.call_timeout)
-            self.settled_as(answers[0], state)
-
-    def _tell(self, state: State) -> None:
-        """The event of a settlement, told where it is known, whatever is raised afterwards."""
-        record = self.record
-        if state is State.FREE:
-            self.engine.tell("released", self.key, record)
-        else:
-            name = "parked" if record.state is State.PARKED else "failed"
-            self.engine.tell(name, self.key, record, reason="final" if record.final else "", error=record.error_type)
-
-    def hurry(self) -> None:
-        """The caller is cancelled or interrupted: one more call is tried, but nobody is kept for `settle_timeout`."""
-        self.patience = min(self.patience, self.engine.world.monotonic() + self.job.policy.call_timeout)
-
-    async def _surely(self, settlement: AnySettlement) -> Answer:
-        world, policy = self.engine.world, self.job.policy
-        since = world.monotonic()
-        pause = 0.01
-        while True:
-            try:
-                return (await self.engine.store.settle([settlement], timeout=policy.call_timeout))[0]
-            except (StoreUnavailable, StoreFull) as error:  # any other trouble does not pass by itself
-                allowed = policy.lease if policy.settle_timeout is None else policy.settle_timeout
-                left = min(self.patience, since + allowed / SECOND) - world.monotonic()
-                if left <= 0 or self.engine.closed:
-                    raise
-                self.engine.tell("settle_retried", self.key, self.record, error=repr(error))
-                await world.sleep(min(left, pause * (0.5 + world.jitter())))
-                pause = min(pause * 2, 2.0)
-
     def _judge(self, answer: Answer) -> Answer:
         match answer.verdict:
             case Verdict.OK:
@@ -466,18 +368,3 @@ def _name_attributes() -> None:
 
 
 _name_attributes()
-
-
-def words_of(error: BaseException) -> str:
-    """Its type and its message."""
-    return f"{type(error).__qualname__}: {message_of(error)}"
-
-
-def message_of(error: BaseException) -> str:
-    """The error's own text, short: it is stored, and may be shown to people."""
-    try:
-        text = str(error)
-    except Exception:  # noqa: BLE001 (a broken __str__ must not hide the failure that it describes)
-        text = "(its message cannot be shown)"
-    text = text.encode("utf-8", "backslashreplace").decode("utf-8")  # a lone surrogate could not be stored
-    return text if len(text) <= LONGEST_MESSAGE else text[: LONGEST_MESSAGE - 1] + "…"

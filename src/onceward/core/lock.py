@@ -22,8 +22,6 @@ from onceward.errors import (
     PayloadMismatch,
     Reentrant,
     StoreError,
-    StoreFull,
-    StoreUnavailable,
     VersionSkew,
 )
 from onceward.model.lock import given_up, is_lock
@@ -39,6 +37,7 @@ from .engine import Engine
 from .held import Held
 from .interrupted import recover
 from .job import Job
+from .settles import PASSES
 from .unclaimed import Unclaimed
 
 _held_here: ContextVar[tuple[Held, ...]] = ContextVar("onceward_locks", default=())
@@ -52,13 +51,14 @@ class LockedKey(Held):
 
     unanswered = False  # the store did not reply to a release, which may have been applied all the same
 
-    async def _surely(self, settlement: AnySettlement) -> Answer:
+    async def settle_again(self, settlement: AnySettlement, trouble: Exception, since: float) -> Answer:
+        """Once more at any rate: how the lock stands tells a release that was applied from a loss."""
+        self.unanswered = True
+        self.engine.tell("settle_retried", self.key, self.record, error=repr(trouble))
         try:
             return (await self.engine.store.settle([settlement], timeout=self.job.policy.call_timeout))[0]
-        except (StoreUnavailable, StoreFull) as error:
-            self.unanswered = True
-            self.engine.tell("settle_retried", self.key, self.record, error=repr(error))
-        return await super()._surely(settlement)
+        except PASSES as error:
+            return await super().settle_again(settlement, error, since)
 
 
 def untaken(engine: Engine, job: Job) -> Held:

@@ -26,9 +26,9 @@ from onceward.observe.events import Event
 from onceward.ports import AppliesNewest, JoinsNewest, KeepsNewest
 
 from .engine import AT_A_TIME, Engine
-from .held import message_of
 from .interrupted import tell_no_answer
 from .within import join, part
+from .words import message_of
 
 BATCH: Final = 1_000
 """Events in one call to the store: some milliseconds, so that others pass in between."""

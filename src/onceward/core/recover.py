@@ -17,8 +17,8 @@ from onceward.model.recovery import UNFINISHED, Recovered, Recovery, Standing, b
 from onceward.ports import Filter, Page
 
 from .engine import Engine
-from .held import words_of
 from .schedule import AFTER_TROUBLE, Crew
+from .words import words_of
 
 PAGE = 100
 SCAN = 30.0  # seconds for a page: it may come from a table without end

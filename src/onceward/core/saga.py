@@ -35,12 +35,13 @@ from .acquire import acquire
 from .ending import classify
 from .engine import Engine
 from .execute import at_a_glance
-from .held import Held, message_of, words_of
+from .held import Held
 from .interrupted import recover
 from .job import Job
 from .saga_claim import SagaClaim
 from .step_run import Results, StepRun, part_of
 from .unclaimed import Unclaimed
+from .words import message_of, words_of
 
 GLANCE = 0.5
 """Seconds between looks whether to stop, while a step waits for its next attempt."""

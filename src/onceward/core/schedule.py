@@ -23,8 +23,8 @@ from onceward.model.slots import moment
 from .acquire import FIRST_PAUSE
 from .cursor import Cursor, cursor_of, move
 from .engine import Engine
-from .held import message_of
 from .slot import MakeJob, Run, run_slot
+from .words import message_of
 
 LONGEST_REST = 60.0
 """Seconds after which the store is asked for the time again: it may be set, and machines are suspended."""

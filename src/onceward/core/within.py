@@ -21,10 +21,11 @@ from . import switch
 from .acquire import FIRST_PAUSE, LONGEST_PAUSE, outcome_of, refuse_reentry
 from .engine import Engine
 from .execute import disabled, plainly
-from .held import NO_RESULT, Held, message_of
+from .held import NO_RESULT, Held
 from .inside import block, enclosing, innermost
 from .interrupted import tell_no_answer
 from .job import Job
+from .words import message_of
 
 ENDED = "do not commit or roll back inside the handler: the transaction is its caller's"
 PARKED = "its handler ended the transaction by itself, and then did not end well"

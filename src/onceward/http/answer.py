@@ -66,8 +66,12 @@ _name = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+").fullmatch
 _value = re.compile(r"[\t\x20-\x7e\x80-\xff]*").fullmatch
 
 
-def _is_header(name: object, value: object) -> bool:
-    return isinstance(name, str) and isinstance(value, str) and bool(_name(name) and _value(value))
+def _is_header(*pair: object) -> bool:
+    match pair:
+        case str(name), str(value):
+            return bool(_name(name) and _value(value))
+        case _:
+            return False
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -89,7 +93,7 @@ class Answer(msgspec.Struct, frozen=True):
             and isinstance(self.body, bytes)
             and not (self.body and self.status in _WITHOUT_BODY)
             and isinstance(self.headers, tuple | list)
-            and all(isinstance(one, tuple | list) and len(one) == 2 and _is_header(*one) for one in self.headers)  # noqa: PLR2004 (name and value)
+            and all(isinstance(one, tuple | list) and _is_header(*one) for one in self.headers)
         )
 
     @property
@@ -103,7 +107,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 def settles_nothing(status: int) -> bool:
     """Whether the answer leaves open what became of the request."""
-    return status in TRY_AGAIN or status >= 500  # noqa: PLR2004 (see TRY_AGAIN)
+    return status in TRY_AGAIN or status >= semantics.SERVER_FAULT
 
 
 def problem(status: int, code: str, detail: str, headers: Iterable[tuple[str, str]] = ()) -> Answer:

@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Any
 
 from onceward.errors import InvalidKey, NotAcquired, OncewardError, StoreError
@@ -42,7 +43,7 @@ def answer_to(outcome: Outcome[Any], *, mismatch_status: int) -> Answer:
         left = SOON if outcome.retry_after is None else min(outcome.retry_after, SOON)
         return problem(409, outcome.reason, "somebody is at it; deliver it again", [retry_after(left)])
     if isinstance(outcome, Mismatch):
-        if mismatch_status < 300:  # noqa: PLR2004 (acknowledged: its event was told as an error)
+        if mismatch_status < HTTPStatus.MULTIPLE_CHOICES:  # acknowledged: its event was told as an error
             return _told(outcome)
         return problem(mismatch_status, outcome.reason, "this id came before with another body; nothing was done")
     if isinstance(outcome, Parked):

@@ -6,6 +6,7 @@ Both take a request to an answer by the same flow. In a framework that hands you
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from http import HTTPStatus
 from typing import Any, ClassVar, Final
 
 from onceward.bridge import run
@@ -146,7 +147,7 @@ def _request_of(scope: Scope, body: bytes) -> Request:
 
 def _length(answer: Answer) -> list[tuple[str, str]]:
     """A 204 has no body, and so no length."""
-    return [] if answer.status == 204 else [("Content-Length", str(len(answer.body)))]  # noqa: PLR2004 (see above)
+    return [] if answer.status == HTTPStatus.NO_CONTENT else [("Content-Length", str(len(answer.body)))]
 
 
 async def _live(receive: Receive, send: Send) -> None:

@@ -21,8 +21,8 @@ from typing import Any, ClassVar, Final, TypeVar, Unpack
 import msgspec
 
 from onceward.core.execute import execute
-from onceward.core.held import message_of
 from onceward.core.job import Job
+from onceward.core.words import message_of
 from onceward.errors import ConfigurationError, OncewardError
 from onceward.face import Face
 from onceward.model.fingerprint import fingerprint

@@ -132,7 +132,7 @@ def marks(request: Request, body: bytes, key_id: bytes) -> Marks:
 _FREEING: Final = frozenset((401, 403, 408, 425, 429))
 _NOT_BEGUN: Final = frozenset((401, 403, 425, 429))
 _ELSEWHERE: Final = frozenset((307, 308))
-_SERVER_FAULT: Final = 500
+SERVER_FAULT: Final = 500
 _NOT_MODIFIED: Final = 304  # tells the length of what it does not send
 # They belong to one connection (RFC 9110, 7.6.1) or to one client, not to the work.
 NOT_KEPT: Final = frozenset(
@@ -154,7 +154,7 @@ NOT_KEPT: Final = frozenset(
 
 def frees_key(status: int) -> bool:
     """Whether this answer of the application lets the same request be tried again."""
-    return status in _FREEING or status >= _SERVER_FAULT
+    return status in _FREEING or status >= SERVER_FAULT
 
 
 def refuses(status: int) -> bool:

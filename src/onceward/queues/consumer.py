@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from onceward.core.held import message_of
+from onceward.core.words import message_of
 from onceward.decorator import Guarded
 from onceward.errors import ConfigurationError, StoreError
 from onceward.model.duration import Duration, microseconds

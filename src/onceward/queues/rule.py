@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from onceward.core.held import message_of
+from onceward.core.words import message_of
 from onceward.errors import ResultError, Stopping, StoreError, VersionSkew
 from onceward.model.outcome import Executed, Failed, Mismatch, Outcome, Parked, Replayed, Running, Stale
 

@@ -17,7 +17,8 @@ from onceward.errors import WrongWorld
 from onceward.model.pace import share
 from onceward.ports import Send
 
-from .finishing import Finishing, Landing, landed
+from .finishing import Finishing, landed
+from .landing import Landing
 from .loop_lane import LoopLane
 from .nonce import nonce
 from .threads import GLANCE
@@ -142,7 +143,7 @@ class EventLoop:
     ) -> Awaitable[tuple[T, BaseException | None]]:
         if type(work) is CoroutineType:
             return Finishing(work, hurry)
-        return landed(work, hurry) if type(work) is Landing else self._finish(work, hurry)
+        return landed(work, hurry) if isinstance(work, Landing) else self._finish(work, hurry)
 
     async def _finish(self, work: Awaitable[T], hurry: Callable[[], None] | None) -> tuple[T, BaseException | None]:
         task = asyncio.ensure_future(work)

@@ -7,16 +7,9 @@ import types
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar
 
+from .landing import Landing
+
 T = TypeVar("T")
-
-
-class Landing(asyncio.Future[T]):
-    """A future that `Finishing` waits for as it is: it makes that no cancellation reaches it."""
-
-    stays = False
-
-    def cancel(self, msg: Any = None) -> bool:
-        return False if self.stays else super().cancel(msg)
 
 
 @types.coroutine
@@ -65,7 +58,7 @@ class Finishing(Generic[T]):
                 wanted = self._work.send(None)
                 if wanted is None:
                     yield from self._turn()
-                elif type(wanted) is Landing:  # waited for by the task itself, which cannot cancel it
+                elif isinstance(wanted, Landing):  # waited for by the task itself, which cannot cancel it
                     wanted.stays = True
                     try:
                         yield wanted

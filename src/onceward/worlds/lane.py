@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from onceward.ports import AnyRequest
 
@@ -19,25 +19,22 @@ MOST_BYTES = 1 << 20
 OVERHEAD = 500  # bytes of a request without its result: names, marks, a note
 
 
-class Waiting:
+class Waiting(Protocol):
     """A request with somebody who waits for its answer. Marked `taken` first and then asked whether it has `left`."""
 
-    __slots__ = ("deadline", "left", "request", "taken", "taker")
-
-    def __init__(self, request: AnyRequest, deadline: float) -> None:
-        self.request = request
-        self.deadline = deadline  # on our own clock
-        self.left = False  # nobody waits any more: it is not to be sent
-        self.taken = False  # it is being sent
-        self.taker: Waiting | None = None  # by whose hand; one that has left sends nothing any more
-
-    def remaining(self) -> float:
-        """Seconds until its time is over."""
-        return max(0.0, self.deadline - time.monotonic())
+    request: AnyRequest
+    deadline: float  # on our own clock
+    left: bool  # nobody waits any more: it is not to be sent
+    taken: bool  # it is being sent
+    taker: Waiting | None  # by whose hand; one that has left sends nothing any more
 
     def leave(self) -> None:
         """Its time is over, and it was not sent."""
-        self.left = True
+
+
+def remaining(one: Waiting) -> float:
+    """Seconds until its time is over."""
+    return max(0.0, one.deadline - time.monotonic())
 
 
 W = TypeVar("W", bound=Waiting)

@@ -13,36 +13,36 @@ from __future__ import annotations
 import asyncio
 import time
 import weakref
-from asyncio import AbstractEventLoop, Future, TimerHandle
+from asyncio import AbstractEventLoop, TimerHandle
 from collections.abc import Callable
 
 from onceward.errors import StoreUnavailable
 from onceward.model.record import Answer
 from onceward.ports import AnyRequest, Send
 
-from .finishing import Landing
-from .lane import MOST, Queue, Waiting
+from .landing import Landing, wake
+from .lane import MOST, Queue, Waiting, remaining
 from .steps import Steps
 
 SEATS = 32  # of a flight that is not alone: enough to share the cost of a call, few enough to overlap
 
 
-class Passenger(Waiting):
-    """A request, and the future of its answer."""
+class Passenger(Landing[list[Answer]]):
+    """A request, and the future of its answer. Made in every call."""
 
-    __slots__ = ("future",)
+    __slots__ = ("deadline", "left", "request", "taken", "taker")
 
-    def __init__(self, request: AnyRequest, future: Future[list[Answer]], deadline: float) -> None:
-        self.request = request  # and the rest of `Waiting`, without a call: most calls make one of these
+    def __init__(self, request: AnyRequest, loop: AbstractEventLoop, deadline: float) -> None:
+        super().__init__(loop)
+        self.request = request
         self.deadline = deadline
         self.left = self.taken = False
-        self.taker = None
-        self.future = future
+        self.taker: Waiting | None = None
 
     def leave(self) -> None:
-        super().leave()
-        if not self.future.done():
-            self.future.set_exception(StoreUnavailable("other calls of this process kept the store busy for too long"))
+        self.left = True
+        if not self.is_done:
+            self.set_exception(StoreUnavailable("other calls of this process kept the store busy for too long"))
 
 
 class LoopLane:
@@ -55,10 +55,10 @@ class LoopLane:
         self._runways: weakref.WeakKeyDictionary[AbstractEventLoop, Runway] = weakref.WeakKeyDictionary()
         self._latest: tuple[Callable[[], AbstractEventLoop | None], Runway] | None = None
 
-    def __call__(self, request: AnyRequest, timeout: float) -> Future[list[Answer]]:
+    def __call__(self, request: AnyRequest, timeout: float) -> Passenger:
         loop, latest = asyncio.get_running_loop(), self._latest
         runway = latest[1] if latest is not None and latest[0]() is loop else self._of(loop)
-        return runway.board(Passenger(request, Landing(loop=loop), time.monotonic() + timeout))
+        return runway.board(Passenger(request, loop, time.monotonic() + timeout))
 
     def _of(self, loop: AbstractEventLoop) -> Runway:
         runway = self._runways.get(loop)
@@ -82,7 +82,7 @@ class Runway:
         self._alarm: TimerHandle | None = None
         self._rings_for = 0.0  # the deadline
 
-    def board(self, one: Passenger) -> Future[list[Answer]]:
+    def board(self, one: Passenger) -> Passenger:
         self._queue.add(one)
         if not self._flights and self._most > self._crowd == 1:  # who is alone has nobody to wait for
             self._flights = 1
@@ -91,7 +91,7 @@ class Runway:
             self._mind(one)
         else:
             self._take_off()
-        return one.future
+        return one
 
     def _has_room(self) -> bool:
         """Whether one more flight may take off for those who wait."""
@@ -120,7 +120,7 @@ class Runway:
         except GeneratorExit:  # the loop is gone, and with it everybody aboard
             raise
         except BaseException:  # Ctrl-C, or whoever ends all tasks has ended one of the store's: those aboard go again
-            self._queue.put_back([one for one in aboard if not one.future.done()])
+            self._queue.put_back([one for one in aboard if not one.is_done])
             self._land(aboard)
             if self._queue.first() is not None:
                 self._take_off()
@@ -138,7 +138,7 @@ class Runway:
             crowd = len(self._queue) + len(others) + len(landed)  # those who have landed will soon be back
             seats = min(MOST, max(SEATS, -(-crowd // self._most)))
             taken = self._queue.take(seats, flying={one.request.id for one in others})
-        return [one for one in taken if not one.future.done()]
+        return [one for one in taken if not one.is_done]
 
     def _land(self, aboard: list[Passenger]) -> None:
         self._flights -= 1
@@ -153,23 +153,28 @@ class Runway:
         for one in batch:
             one.taken = False
         for one in batch:
-            if not one.future.done():
+            if not one.is_done:
                 one.taken = True
                 await self._carry([one])
 
     async def _carry(self, batch: list[Passenger]) -> bool:
         """One call; False if it failed for several, and has to be repeated for each."""
+        landed: list[Passenger] = []
         try:
             seconds = min([one.deadline for one in batch]) - time.monotonic()
             answers = await self._send([one.request for one in batch], max(0.0, seconds))
             for one, answer in zip(batch, answers, strict=True):
-                if not one.future.done():
-                    one.future.set_result([answer])
+                if not one.is_done:
+                    one.arrive([answer])
+                    landed.append(one)
         except Exception as error:  # noqa: BLE001 (raised where it is waited for)
             if len(batch) > 1:
                 return False
-            if not batch[0].future.done():
-                batch[0].future.set_exception(error)
+            if not batch[0].is_done:
+                batch[0].set_exception(error)
+        finally:
+            if landed:
+                wake(landed)
         return True
 
     # ── one alarm for all who wait: most have the same patience, so the first of them sets it ───────────────────
@@ -178,14 +183,14 @@ class Runway:
         if self._alarm is None or one.deadline < self._rings_for:
             self._silence()
             self._rings_for = one.deadline
-            self._alarm = one.future.get_loop().call_later(one.remaining(), self._ring)
+            self._alarm = one.get_loop().call_later(remaining(one), self._ring)
 
     def _ring(self) -> None:
         self._alarm = None
         aboard = (one for flight in self._aboard for one in flight)
-        waiting = [one for one in (*aboard, *self._queue) if not (one.taken or one.future.done())]
+        waiting = [one for one in (*aboard, *self._queue) if not (one.taken or one.is_done)]
         for one in waiting:
-            if one.remaining():
+            if remaining(one):
                 self._mind(one)
             else:
                 one.leave()

@@ -25,7 +25,7 @@ from onceward.errors import OncewardError, StoreBroken, StoreUnavailable
 from onceward.model.record import Answer
 from onceward.ports import AnyRequest, Send
 
-from .lane import Queue, Waiting
+from .lane import Queue, Waiting, remaining
 
 NAP = 0.05  # seconds after which a sleeper looks whether anybody is sending at all
 LONGEST_NAP = 1.0  # and then less and less often
@@ -33,13 +33,19 @@ CROWD = 16  # of those who wait for one call: enough for two
 LONGEST_ROUND = 0.003  # seconds for which those who have their answers may wake one after the other
 
 
-class Sleeper(Waiting):
+class Sleeper:
     """A thread that waits for its answer, or for its turn to send."""
 
-    __slots__ = ("_bell", "_nap", "after", "alone", "answer", "ident", "leads")
+    __slots__ = (
+        *("_bell", "_nap", "after", "alone", "answer", "ident", "leads"),
+        *("deadline", "left", "request", "taken", "taker"),
+    )
 
     def __init__(self, request: AnyRequest, deadline: float, ident: int) -> None:
-        super().__init__(request, deadline)
+        self.request = request
+        self.deadline = deadline
+        self.left = self.taken = False
+        self.taker: Waiting | None = None
         self.ident = ident
         self.answer: Answer | None = None
         self.leads = False  # it is to send the next call, or to say who does
@@ -48,6 +54,12 @@ class Sleeper(Waiting):
         self._nap = NAP
         self._bell = threading.Lock()
         self._bell.acquire()
+
+    def remaining(self) -> float:
+        return remaining(self)
+
+    def leave(self) -> None:
+        self.left = True
 
     def wake(self) -> None:
         with suppress(RuntimeError):  # it was woken already

@@ -23,6 +23,7 @@ from .scripts import ID_SIZE, Script, Single, script
 BATCH = 256
 """Requests in one call of a script: the server does nothing else meanwhile, for some two milliseconds."""
 
+CLAIMS = {ClaimRequest}
 SERVERS_TIME = records.TIME.pack(0)
 
 
@@ -94,13 +95,13 @@ class Calls(Grouping, Watchers):
     ) -> list[Answer]:
         if not requests:
             return []
-        ids = [one.id for one in requests]
-        again = signed is None and not any(isinstance(one, Resolve) for one in requests)
+        ids, kinds = [one.id for one in requests], set(map(type, requests))
+        again = signed is None and Resolve not in kinds
         try:
             encoded = [records.request(one) for one in requests]
         except struct.error as error:
             raise ConfigurationError(f"a request holds a number or a text that is too large ({error})") from error
-        if signed is None and records.are_usual(requests):
+        if signed is None and (kinds == CLAIMS or all(map(records.is_usual, requests))):
             answers = await self._asked(ids, requests, encoded, timeout, again=again)
         else:
             answers = await self._applied(ids, requests, encoded, timeout, again=again, signed=signed)

@@ -47,6 +47,8 @@ FORCE = RELEASED
 
 RECORD: Final = Struct("<4B2Q2I8Q4H8I")
 REQUEST: Final = Struct("<5B2QI2Q4H8I")
+CLAIMING: Final = Struct("<3B2x8xQI16x2H4x5I12x")  # as REQUEST, with zeros where a claim has nothing to say
+COMPLETING: Final = Struct("<2BxBxQ12x2QH2xH2x16xI8xI")
 ITEM: Final = Struct("<BcI")
 TIME: Final = Struct("<Q")
 
@@ -84,12 +86,12 @@ def _claim(one: ClaimRequest) -> bytes:
     scope, key, owner = text(one.scope), text(one.key), text(one.owner)
     arguments, note = mapping(one.arguments), mapping(one.note)
     flags, lease = (0, 0) if one.lease is None else (LEASED, min(one.lease, EXACT))
-    head = REQUEST.pack(
-        CLAIM, flags, one.after_crash, 0, 0, 0, lease, min(one.max_attempts, MOST_ATTEMPTS), 0, 0,
-        len(one.nonce), len(one.fingerprint), 0, 0,
-        len(scope), len(key), len(owner), len(arguments), len(note), 0, 0, 0,
+    nonce, fingerprint = one.nonce, one.fingerprint
+    head = CLAIMING.pack(
+        CLAIM, flags, one.after_crash, lease, min(one.max_attempts, MOST_ATTEMPTS),
+        len(nonce), len(fingerprint), len(scope), len(key), len(owner), len(arguments), len(note),
     )  # fmt: skip
-    return b"".join((head, one.nonce, one.fingerprint, scope, key, owner, arguments, note))
+    return b"".join((head, nonce, fingerprint, scope, key, owner, arguments, note))
 
 
 def _asking(
@@ -141,10 +143,9 @@ def _complete(one: Complete) -> bytes:
     token = one.token if 0 <= one.token <= EXACT else 0  # that nobody has
     held = one.of is not None and one.of.nonce == nonce and (window == 0 or 0 < value < CERTAIN)
     flags = HELD * held + STORED * one.stored + RESULT * (one.result is not None)
-    head = REQUEST.pack(
-        COMPLETE, flags, 0, window, 0, token, 0, 0, value, slide,
-        len(nonce), 0, len(digest), 0, 0, 0, 0, 0, len(note), 0, 0, len(result),
-    )  # fmt: skip
+    head = COMPLETING.pack(
+        COMPLETE, flags, window, token, value, slide, len(nonce), len(digest), len(note), len(result)
+    )
     return b"".join((head, nonce, digest, note, result))
 
 
@@ -341,8 +342,3 @@ def is_usual(one: AnyRequest) -> bool:
     """Whether the short script may know what to do with it."""
     kind = type(one)
     return kind is ClaimRequest or (kind is Complete and not one.note)  # type: ignore[union-attr]  # it is a Complete
-
-
-def are_usual(requests: Sequence[AnyRequest]) -> bool:
-    """Whether each of them is. Most often all of them are claims, or all are completions."""
-    return {type(one) for one in requests} == {ClaimRequest} or all(map(is_usual, requests))

@@ -1,0 +1,141 @@
+"""What a task waits for in a lane: a future that wakes it in the very turn of the loop in which its answer comes.
+
+asyncio's own asks the loop to wake the task in its next turn, which is half of what a wait costs; and a flight brings
+the answers of many. A task takes for a future whatever behaves like one. It hands over how it is woken, and we do that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import AbstractEventLoop, CancelledError, InvalidStateError
+from collections.abc import Callable, Generator, Iterable
+from contextvars import Context
+from types import BuiltinMethodType
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+Call = Callable[[Any], object]
+
+
+class Landing(Generic[T]):
+    """As an `asyncio.Future`, but for `arrive`, which wakes nobody: `wake` does, all who have arrived together.
+
+    `stays`: whoever waits for it sees to it that no cancellation reaches it.
+    """
+
+    __slots__ = (
+        "_asyncio_future_blocking",
+        "_calls",
+        "_context",
+        "_error",
+        "_loop",
+        "_value",
+        "_waker",
+        "is_done",
+        "stays",
+    )
+
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self._asyncio_future_blocking = False  # how tasks know a future, and that it is waited for in the right way
+        self._loop = loop
+        self._waker: Call | None = None
+        self._context: Context | None = None
+        self._calls: list[tuple[Call, Context | None]] | None = None  # more than the one
+        self._error: BaseException | None = None
+        self.is_done = self.stays = False
+
+    def get_loop(self) -> AbstractEventLoop:
+        return self._loop
+
+    def done(self) -> bool:
+        return self.is_done
+
+    def cancelled(self) -> bool:
+        return self.is_done and type(self._error) is CancelledError
+
+    def cancel(self, msg: object = None) -> bool:
+        if self.stays or self.is_done:
+            return False
+        self._error = CancelledError() if msg is None else CancelledError(msg)
+        self._finish()
+        return True
+
+    def result(self) -> T:
+        if not self.is_done:
+            raise InvalidStateError("there is no answer yet")
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    def exception(self) -> BaseException | None:
+        if not self.is_done:
+            raise InvalidStateError("there is no answer yet")
+        if type(self._error) is CancelledError:
+            raise self._error
+        return self._error
+
+    def add_done_callback(self, call: Call, *, context: Context | None = None) -> None:
+        if self.is_done:
+            self._loop.call_soon(call, self, context=context)
+        elif self._waker is None:
+            self._waker, self._context = call, context
+        else:
+            self._calls = [*(self._calls or ()), (call, context)]
+
+    def remove_done_callback(self, call: Call) -> int:
+        """How many were removed."""
+        before = [] if self._waker is None else [(self._waker, self._context), *(self._calls or ())]
+        left = [one for one in before if one[0] != call]
+        (self._waker, self._context), self._calls = (left[0], left[1:]) if left else ((None, None), None)
+        return len(before) - len(left)
+
+    def arrive(self, value: T) -> None:
+        """Has its answer, and somebody is about to `wake` those who wait for it."""
+        self._value = value
+        self.is_done = True
+
+    def set_result(self, value: T) -> None:
+        self.arrive(value)
+        self._wake_soon()
+
+    def set_exception(self, error: BaseException) -> None:
+        self._error = error
+        self._finish()
+
+    def _finish(self) -> None:
+        self.is_done = True
+        self._wake_soon()
+
+    def _wake_soon(self) -> None:
+        """In the loop's next turn."""
+        waker, calls, self._waker, self._calls = self._waker, self._calls, None, None
+        if waker is not None:
+            self._loop.call_soon(waker, self, context=self._context)
+        for call, context in calls or ():
+            self._loop.call_soon(call, self, context=context)
+
+    def __await__(self) -> Generator[Any, None, T]:
+        if not self.is_done:
+            self._asyncio_future_blocking = True
+            yield self
+        return self.result()
+
+    __iter__ = __await__  # as futures have it, for `yield from`
+
+
+def wake(landed: Iterable[Landing[Any]]) -> None:
+    """Those who wait for these go on now: their tasks, unless we are in one ourselves; all others soon."""
+    waiting = iter(landed)
+    try:
+        if asyncio.current_task() is None:
+            for one in waiting:
+                waker, context = one._waker, one._context  # noqa: SLF001 (ours)
+                if type(waker) is BuiltinMethodType and context is not None and one._calls is None:  # noqa: SLF001 (ours)
+                    one._waker = None  # noqa: SLF001 (ours)
+                    context.run(waker, one)  # a task never raises here, but for Ctrl-C and SystemExit
+                else:
+                    one._wake_soon()  # noqa: SLF001 (ours)
+    finally:
+        for one in waiting:
+            one._wake_soon()  # noqa: SLF001 (ours)

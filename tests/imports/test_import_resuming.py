@@ -1,0 +1,148 @@
+"""An import that stops goes on where it stopped, is done by one at a time, and notices what was changed meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onceward import AlreadyRunning, SourceEdited
+from onceward.identity import People
+from onceward.imports import Counts, Progress, import_file, ledger
+from onceward.imports.people import PeopleTaking
+from onceward.imports.progress import bar
+from tests.imports.crashes import Halt, crash_at_once
+from tests.imports.files import rejected, users, write
+
+
+def test_progress_is_told_after_every_batch(file: Path, people: People) -> None:
+    told: list[Progress] = []
+    import_file(write(file, users(25)), people, batch=10, tell=told.append)
+    assert [one.rows for one in told] == [10, 20, 25]
+    assert told[-1].share == 1.0
+    assert bar(told[-1]).startswith("users.csv  ████")
+
+
+def test_the_bar_shows_rate_and_time_left() -> None:
+    half = Progress("users.csv", 500, 5_000, 10_000, 2.0, 500)
+    assert bar(half, 10) == "users.csv  █████░░░░░   50%   500 rows   250 rows/s   0:02 left"
+    resumed = Progress("users.csv", 900, 9_000, 10_000, 10.0, 100, 8_000)
+    assert (resumed.rate, resumed.seconds_left) == (10.0, 10.0)
+    assert bar(Progress("x", 0, 0, 10_000_000, 0.0, 0)).endswith("0 rows/s   -:-- left")
+    assert bar(Progress("x", 1, 1, 10_000, 1.0, 1)).endswith("2:46:39 left")
+
+
+@pytest.mark.fault("F31")
+@pytest.mark.parametrize("at", [0, 1, 2, 3])
+def test_an_interrupted_import_goes_on_where_it_stopped(file: Path, people: People, database: Path, at: int) -> None:
+    rows = [*users(9), ("bad", "", ""), *users(9, begin=9), ("bad too", "", "")]
+    write(file, rows)
+    told: list[Progress] = []
+
+    def crash(progress: Progress) -> None:
+        told.append(progress)
+        if len(told) > at:
+            raise Halt
+
+    with pytest.raises(Halt):
+        import_file(file, people, batch=5, tell=crash)
+    done = told[-1].rows
+    summary = import_file(file, people, batch=5, tell=told.append)
+    assert summary.resumed_at == done == 5 * (at + 1)
+    assert told[at + 1 :][0].rows > done if done < len(rows) else True
+    assert summary.counts == Counts(created=18, rejected=2)
+    assert summary.rejects is not None
+    assert [row[0] for row in rejected(Path(summary.rejects))] == ["11", "21"]
+    assert len(people) == 18
+
+
+@pytest.mark.fault("F75")
+def test_a_file_that_was_edited_between_kill_and_resume_is_noticed(file: Path, people: People) -> None:
+    write(file, users(10))
+    with pytest.raises(Halt):
+        import_file(file, people, batch=4, tell=crash_at_once)
+    write(file, users(11))
+    with pytest.raises(SourceEdited, match=r"users.csv was edited since its import stopped behind row 4 .*restart"):
+        import_file(file, people)
+    assert len(people) == 4
+    assert import_file(file, people, restart=True).counts == Counts(created=7, skipped=4)
+
+
+@pytest.mark.fault("F75")
+def test_a_file_that_is_edited_while_it_is_imported_is_noticed(file: Path, people: People) -> None:
+    def edit(progress: Progress) -> None:
+        with file.open("a") as out:
+            out.write("late@example.com,Late,T\n")
+
+    write(file, users(10))
+    with pytest.raises(SourceEdited, match=r"edited while it was imported: 1\d rows"):
+        import_file(file, people, batch=5, tell=edit)
+    with pytest.raises(SourceEdited, match="edited since its import stopped"):
+        import_file(file, people)
+    lines = len(file.read_text().splitlines()) - 1
+    assert import_file(file, people, restart=True).counts.rows == lines
+    assert len(people) == 11
+
+
+@pytest.mark.fault("F75")
+def test_other_columns_than_those_it_was_begun_with_are_noticed(file: Path, people: People) -> None:
+    write(file, users(10))
+    with pytest.raises(Halt):
+        import_file(file, people, batch=4, tell=crash_at_once)
+    with pytest.raises(SourceEdited, match="with other choices"):
+        import_file(file, people, ignore=["Team"])
+
+
+def test_two_that_import_one_file_at_once_do_nothing_twice(file: Path, people: People, database: Path) -> None:
+    """The other one comes while we are between two batches; we notice before we have changed anything."""
+    rows = [*users(20), ("bad", "", "")]
+    write(file, rows)
+    other: list[Counts] = []
+
+    def interfere(progress: Progress) -> None:
+        if not other:
+            with People(f"sqlite:///{database}") as theirs:
+                other.append(import_file(file, theirs, batch=5).counts)
+
+    with pytest.raises(AlreadyRunning, match=r"another import of users\.csv went on behind row 5"):
+        import_file(file, people, batch=5, tell=interfere)
+    assert other == [Counts(created=20, rejected=1)]
+    assert len(people) == 20
+    assert import_file(file, people).replayed
+
+
+def test_one_that_comes_back_while_another_is_still_at_it_stops_before_it_changes_anything(
+    file: Path, people: People, database: Path
+) -> None:
+    write(file, [*users(19), ("bad", "", "")])
+    theirs: list[Progress] = []
+
+    def a_little(progress: Progress) -> None:
+        theirs.append(progress)
+        if progress.rows == 15:
+            raise Halt
+
+    def interfere(progress: Progress) -> None:
+        with People(f"sqlite:///{database}") as other, pytest.raises(Halt):
+            import_file(file, other, batch=5, tell=a_little)
+
+    with pytest.raises(AlreadyRunning, match="went on behind row 5"):
+        import_file(file, people, batch=5, tell=interfere)
+    assert [one.rows for one in theirs] == [10, 15]
+    done = import_file(file, people, batch=5)
+    assert (done.resumed_at, done.counts) == (15, Counts(created=19, rejected=1))
+
+
+def test_of_two_that_claim_one_file_at_once_one_is_told(people: People, file: Path) -> None:
+    """Both have seen that nobody has it."""
+    import_file(write(file, users(1)), people)  # makes the tables
+    wanted = ledger.Claim("csv/new.csv", "content", "columns")
+    with people.transaction() as within:
+        tx = PeopleTaking(within)
+        first = ledger.claim(tx, None, wanted, "")
+        assert first is not None
+        assert ledger.move_on(tx, first, 10)
+        assert ledger.claim(tx, None, wanted, "") is None
+        found = ledger.find(tx, "csv/new.csv")
+        assert found is not None
+        assert (found.done, found.cycle) == (10, 1), "what the other one has done is not begun anew"

@@ -1,0 +1,62 @@
+"""What a call on PostgreSQL costs: round trips, and bytes of log."""
+
+from __future__ import annotations
+
+import pytest
+
+from onceward import Once
+from onceward.bridge import run
+from onceward.model.record import Complete, Verdict
+from onceward.stores.postgres import PostgresStore
+from onceward.stores.postgres.table import Table
+from onceward.testing.conformance.stage import wanting
+from tests.integration.postgres_places import claim, opened, proxy, store
+from tests.servers.postgres import execute
+from tests.servers.proxy import Proxy
+
+__all__ = ["proxy", "store"]  # fixtures, told here so that pytest finds them
+
+
+@pytest.mark.mission("B4")
+def test_a_replay_is_one_round_trip_and_not_one_byte_of_log(store: PostgresStore, proxy: Proxy, schema: str) -> None:
+    through = opened(f"postgresql://postgres@127.0.0.1:{proxy.port}/postgres", schema=schema)
+    record = claim(through, wanting("key")).record
+    run(through.settle([Complete(record.id, record.token, record.nonce, b"x" * 5_000, b"d")], timeout=5))
+    for _ in range(3):
+        claim(through, wanting("key"))  # its statement is prepared, and the pages are tidied up
+    exchanges, position = proxy.exchanges, written()
+    for _ in range(20):
+        answer = claim(through, wanting("key"))
+        assert (answer.verdict, len(answer.record.result)) == (Verdict.REPLAY, 5_000)
+    assert proxy.exchanges - exchanges == 20
+    assert written() == position
+    run(through.close())
+
+
+def test_a_fresh_call_is_two_round_trips(store: PostgresStore, proxy: Proxy, schema: str) -> None:
+    with Once(f"postgresql://postgres@127.0.0.1:{proxy.port}/postgres?schema={schema}", lease="60s") as once:
+        once.run("ready", lambda: None)
+        before = proxy.exchanges
+        for number in range(5):
+            once.run(f"k{number}", lambda: None)
+        assert proxy.exchanges - before == 10
+
+
+def test_after_many_replays_a_key_is_looked_up_first_which_costs_a_fresh_one_a_round_trip_once(
+    store: PostgresStore, proxy: Proxy, schema: str
+) -> None:
+    with Once(f"postgresql://postgres@127.0.0.1:{proxy.port}/postgres?schema={schema}", lease="60s") as once:
+        for _ in range(Table.often + 3):
+            once.run("known", lambda: "done")
+        before, position = proxy.exchanges, written()
+        for _ in range(5):
+            assert once.run("known", lambda: "again") == "done"
+        assert (proxy.exchanges - before, written() - position) == (5, 0)
+        before = proxy.exchanges
+        assert [once.run(key, lambda: "fresh") for key in ("a", "b")] == ["fresh", "fresh"]
+        assert proxy.exchanges - before == 1 + 2 + 2, "one look, two claims, two completions"
+
+
+def written() -> int:
+    [(position,)] = execute("SELECT (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint")
+    return int(position)

@@ -1,0 +1,23 @@
+"""What the tests put: two small documents, and one that does not go up in one request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onceward import content_key
+from onceward.objects.cloud import IN_ONE
+from onceward.objects.place import PIECE
+
+PDF = b"%PDF-1.7 one"
+OTHER = b"%PDF-1.7 two"
+LARGE = IN_ONE + 3 * PIECE + 5
+
+
+def large() -> Iterator[bytes]:
+    """More than goes up in one request, and never all of it at once."""
+    for number in range(LARGE // PIECE):
+        yield bytes([number % 251]) * PIECE
+    yield b"12345"
+
+
+LARGE_KEY = content_key(b"".join(large()))

@@ -1,0 +1,45 @@
+"""Tasks that call a lane: in an order that is known, also behind a call that is under way."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import Task
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from onceward.model.record import Answer
+from onceward.ports import AnyRequest
+from onceward.worlds.loop_lane import LoopLane
+from tests.moved_time import TOO_LONG
+from tests.unit.lane_calls import LoopSend, answer_to, request
+
+PATIENCE = 30.0
+
+
+async def ask(lane: LoopLane, one: AnyRequest, timeout: float = PATIENCE) -> Answer:
+    [answer] = await lane(one, timeout)
+    return answer
+
+
+async def start(lane: LoopLane, *requests: AnyRequest, timeout: float = PATIENCE) -> list[Task[Answer]]:
+    """One task each, queued in this order."""
+    tasks = [asyncio.ensure_future(ask(lane, one, timeout)) for one in requests]
+    await asyncio.sleep(0)
+    return tasks
+
+
+async def all_of(tasks: list[Task[Answer]]) -> list[Answer]:
+    return await asyncio.wait_for(asyncio.gather(*tasks), TOO_LONG)
+
+
+@asynccontextmanager
+async def under_way(holds: int = 1) -> AsyncIterator[tuple[LoopLane, LoopSend]]:
+    """A lane whose first call is inside of the store."""
+    send = LoopSend(holds)
+    lane = LoopLane(send)
+    [first] = await start(lane, request("first"))
+    await send.reached()
+    yield lane, send
+    for number in range(holds):
+        send.go(number)
+    assert await asyncio.wait_for(first, TOO_LONG) == answer_to(request("first"))

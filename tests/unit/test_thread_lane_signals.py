@@ -1,0 +1,232 @@
+"""Group commit among threads when a signal strikes, a baton is lost or the process is forked: nobody waits for ever."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from onceward.model.record import Answer
+from onceward.worlds import thread_lane
+from onceward.worlds.thread_lane import Sleeper, ThreadLane
+from tests.moved_time import TOO_LONG, in_thread
+from tests.unit.lane_calls import ThreadSend, answer_to, request, until
+from tests.unit.thread_lane_calls import ask, once_queued, queued, start, under_way
+
+
+class Interrupted(BaseException):
+    """What a signal handler raises."""
+
+
+class TimeLimit(Exception):
+    """What the signal handler of a job queue raises."""
+
+
+@contextmanager
+def on_signal(action: Any) -> Iterator[None]:
+    before = signal.signal(signal.SIGUSR1, lambda *_: action())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def interrupt_main() -> None:
+    main = threading.main_thread().ident
+    assert main is not None
+    signal.pthread_kill(main, signal.SIGUSR1)
+
+
+@pytest.mark.fault("F27")
+@pytest.mark.parametrize("raised", [Interrupted, TimeLimit])
+def test_a_signal_that_strikes_whoever_sends_for_others_is_its_own_affair(raised: type[BaseException]) -> None:
+    """It is raised where it struck, once; the others ask again by themselves."""
+    send = ThreadSend(1)
+    struck: list[int] = []
+
+    async def struck_once(requests: Any, timeout: float) -> list[Answer]:
+        answers = await send(requests, timeout)
+        if len(requests) > 1:
+            struck.append(threading.get_ident())
+            raise raised
+        return answers
+
+    lane = ThreadLane(struck_once)
+    first = in_thread(ask, lane, request("first"))
+    send.reached()
+    others = start(lane, *(request(word) for word in "abcd"))
+    send.go()
+    first.result(TOO_LONG)
+    with pytest.raises(raised):
+        others[0].result(TOO_LONG)
+    assert [one.result(TOO_LONG) for one in others[1:]] == [answer_to(request(word)) for word in "bcd"]
+    assert len(struck) == 1
+
+
+class Striking(deque[Sleeper]):
+    """A signal comes as the n-th of the waiting is handed out, and nobody gets that one."""
+
+    strikes_in = 0
+
+    def popleft(self) -> Sleeper:
+        self.strikes_in -= 1
+        one = super().popleft() if self else None
+        if one is None or not self.strikes_in:
+            if self.strikes_in:
+                raise IndexError
+            raise Interrupted
+        return one
+
+
+@pytest.mark.fault("F27")
+@pytest.mark.parametrize("place", [1, 2, 3, 4])
+def test_a_signal_that_strikes_while_the_waiting_are_collected_keeps_none_of_them_waiting(place: int) -> None:
+    with under_way() as (lane, send):
+        lane._queue._waiting = striking = Striking()
+        leader, *others = start(lane, request("leads"), request("a"), request("b"))
+        striking.strikes_in = place
+        send.go()
+        with pytest.raises(Interrupted):
+            leader.result(TOO_LONG)
+        assert [one.result(TOO_LONG) for one in others] == [answer_to(request("a")), answer_to(request("b"))]
+
+
+def test_an_interrupted_thread_that_waits_is_not_sent_and_disturbs_nobody() -> None:
+    with under_way() as (lane, send), on_signal(strike):
+        others = start(lane, request("a"))
+        striker = in_thread(once_queued, lane, 2, interrupt_main)
+        with pytest.raises(Interrupted):
+            ask(lane, request("struck"))
+        striker.result(TOO_LONG)
+        send.go()
+        assert others[0].result(TOO_LONG) == answer_to(request("a"))
+    assert send.calls == [["first"], ["a"]]
+
+
+@pytest.mark.fault("F27")
+def test_an_interrupted_thread_whose_request_is_under_way_leaves_when_its_answer_is_there() -> None:
+    """Not before: whoever cleans up after it looks for a grant, and must not look too early."""
+    left: list[bool] = []
+
+    def strike_and_let_go() -> None:
+        until(lambda: queued(lane) == 2)
+        send.go(0)
+        send.reached()  # the leader is `a`, and the main thread's request is with it
+        interrupt_main()
+        until(lambda: struck == [True])
+        left.append(finished.is_set())
+        send.go(1)
+
+    struck: list[bool] = []
+    finished = threading.Event()
+
+    def note_and_strike() -> None:
+        struck.append(True)
+        raise Interrupted
+
+    with under_way(2) as (lane, send), on_signal(note_and_strike):
+        others = start(lane, request("a"))
+        striker = in_thread(strike_and_let_go)
+        with pytest.raises(Interrupted):
+            ask(lane, request("struck"))
+        assert len(send.calls) == 2, "the flight has landed"
+        assert send._gates[1].is_set()
+        finished.set()
+        striker.result(TOO_LONG)
+        assert others[0].result(TOO_LONG) == answer_to(request("a"))
+    assert left == [False]
+    assert send.calls == [["first"], ["a", "struck"]]
+
+
+def strike() -> None:
+    raise Interrupted
+
+
+@pytest.mark.fault("F27")
+def test_a_signal_handler_inside_of_a_call_sends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thread_lane, "NAP", 60)  # whoever sleeps here does not wake in time
+    answers: list[Answer] = []
+    lane: ThreadLane
+    noted = ThreadSend()
+
+    async def send(requests: Any, timeout: float) -> list[Answer]:
+        if requests[0].key == "outer":
+            signal.raise_signal(signal.SIGUSR1)
+        return await noted(requests, timeout)
+
+    lane = ThreadLane(send)
+    with on_signal(lambda: answers.append(ask(lane, request("inner"), 5))):
+        assert ask(lane, request("outer")) == answer_to(request("outer"))
+    assert answers == [answer_to(request("inner"))]
+    assert noted.calls == [["inner"], ["outer"]]
+    assert not lane._baton.locked()
+
+
+@pytest.mark.fault("F27")
+def test_a_signal_handler_on_top_of_a_call_that_waits_does_not_wait_for_it() -> None:
+    """The turn comes to the call below, which cannot take it: the handler sends both."""
+    answers: list[Answer] = []
+
+    def claim_more() -> None:
+        in_thread(once_queued, lane, 2, send.go)
+        answers.append(ask(lane, request("inner")))
+
+    with under_way() as (lane, send), on_signal(claim_more):
+        striker = in_thread(once_queued, lane, 1, interrupt_main)
+        assert ask(lane, request("outer")) == answer_to(request("outer"))
+        striker.result(TOO_LONG)
+    assert answers == [answer_to(request("inner"))]
+    assert send.calls == [["first"], ["outer", "inner"]]
+
+
+def lost_baton(lane: ThreadLane) -> None:
+    """As a signal leaves it that raises between the lock and whatever would note it."""
+    gone = threading.Thread(target=lambda: None)
+    gone.start()
+    gone.join()
+    lane._baton.acquire()
+    lane._holder = gone.ident or 0
+
+
+@pytest.mark.fault("F27")
+def test_a_baton_that_was_lost_is_taken_up_again() -> None:
+    send = ThreadSend()
+    lane = ThreadLane(send)
+    lost_baton(lane)
+    assert ask(lane, request("a")) == answer_to(request("a"))
+    assert not lane._baton.locked()
+
+
+def test_whoever_sends_for_others_is_not_told_their_error() -> None:
+    """It took up a lost baton and found another request for its key before its own."""
+    send = ThreadSend()
+    lane = ThreadLane(send)
+    lost_baton(lane)
+    before = Sleeper(request("a", b"bad"), float("inf"), 0)
+    lane._queue.add(before)
+    send.fails = lambda requests: requests[0].nonce == b"bad"  # type: ignore[union-attr]
+    assert ask(lane, request("a", b"good")) == answer_to(request("a"))
+    assert before.alone
+    assert send.calls == [["a"], ["a"]]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.fault("F34")
+def test_the_child_of_a_fork_waits_for_no_thread_of_its_parent() -> None:
+    with under_way() as (lane, send):
+        others = start(lane, request("a"), request("b"))
+        child = os.fork()
+        if child == 0:
+            good = ask(lane, request("child")) == answer_to(request("child")) and send.calls[1:] == [["child"]]
+            os._exit(0 if good else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        send.go()
+        assert [one.result(TOO_LONG) for one in others] == [answer_to(request(word)) for word in "ab"]
+    assert send.calls == [["first"], ["a", "b"]]
