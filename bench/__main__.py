@@ -27,6 +27,7 @@ from bench import (
     newest_redis,
     queues,
     statements,
+    steps,
 )
 from bench.case import QUICK, THOROUGH, Case, Cases, Plan
 from bench.paired import compare
@@ -54,6 +55,7 @@ ALONE = {
     "identity": identity.main,
     "files": files.main,
     "statements": statements.main,
+    "steps": steps.main,
 }
 """What is compared with nothing: run by its name only."""
 
