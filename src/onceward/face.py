@@ -253,6 +253,7 @@ class Face:
     def _operation_of(self, fn: Callable[..., Any]) -> Operation:
         """What is known about a function that was not decorated: found out once, and kept while the function lives."""
         operation = self.compiled(fn, {"fingerprint": self.policy.fingerprint}, name=COMMON)
+        operation.let_go()
         with contextlib.suppress(TypeError):
             self._operations[fn] = operation
         return operation

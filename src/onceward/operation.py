@@ -76,6 +76,10 @@ class Operation:
         self.input: InputCodec | None = None
         self._cipher, self._accept_plain = cipher, accept_plain
 
+    def let_go(self) -> None:
+        """Of the function: whoever asks has it, and what is kept for as long as it lives must not keep it alive."""
+        del self.fn
+
     def keep_input(self) -> None:
         """From now on, every call's arguments are kept with its claim: others can finish it without a redelivery."""
         from .model.stored_input import InputCodec  # for those who ask for it

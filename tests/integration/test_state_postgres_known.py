@@ -12,6 +12,8 @@ import pytest
 
 from onceward import Failed, Once, VersionSkew
 from onceward import deleted as gone
+from onceward.ports import Store
+from onceward.stores.memory import MemoryStore
 from onceward.stores.postgres import PostgresStore, orders
 from onceward.stores.postgres import store as postgres_store
 from onceward.stores.postgres.newest import ORDERLY, Batch
@@ -53,12 +55,46 @@ def test_whoever_guesses_sweeps_when_it_looks(schema: str, monkeypatch: pytest.M
         trucks = once.state("trucks")
         trucks.apply_many([*fleet_at(1), ("another", at(1, message_id="m"), 1)])
         trucks.apply_many(fleet_at(2))
+        monkeypatch.setattr(orders, "OLDEST", MONTH)
         clock.advance("7d")
         trucks.apply_many(fleet_at(3))
         assert count(schema, "marks") == 1, "nothing of this batch can ever expire"
         monkeypatch.setattr(orders, "OLDEST", -1)
         trucks.apply_many(fleet_at(4))
         assert count(schema, "marks") == 0
+
+
+@pytest.mark.mission("E4", "E7")
+@pytest.mark.parametrize("where", ["postgres", "memory"])
+@pytest.mark.parametrize("seen", ["deleted", "alive"])
+def test_what_is_left_of_a_deleted_entity_keeps_older_events_out_for_its_time_and_no_longer(
+    schema: str, where: str, seen: str
+) -> None:
+    """Also in a large batch on a connection that saw the entity before: deleted, or alive just before that."""
+    clock = FakeClock()
+    store: Store = MemoryStore(clock=clock)
+    if where == "postgres":
+        store = PostgresStore(os.environ[URL], schema=schema, migrate=True, clock=clock)
+    kept = {"deleted": "30d", "alive": "20s"}[seen]
+    with Once(store) as once:
+        trucks = once.state("trucks", window="10s", keep_deleted=kept)
+        for first in range(0, 50, 10):
+            trucks.apply_many(fleet_at(2, range(first, first + 10)))
+        if seen == "alive":
+            trucks.apply_many(fleet_at(3))
+        trucks.delete("truck 0", at(9))
+        if seen == "deleted":
+            clock.advance(MONTH // 1_000_000 - 20)
+            trucks.apply_many(fleet_at(3))
+        clock.advance("19s")
+        assert _late(trucks, 4) == "stale_event_ignored"
+        clock.advance("1s")
+        assert _late(trucks, 5) == "applied"
+
+
+def _late(trucks: Any, minute: int) -> str:
+    """What becomes of an old event of the first truck, in a batch that has something to write for the others."""
+    return str(trucks.apply_many([("truck 0", at(1), "late"), *fleet_at(minute, range(1, 50))])[0])
 
 
 def ends(schema: str) -> list[int]:

@@ -205,3 +205,23 @@ def test_with_autocommit_off_a_block_whose_caller_has_committed_inside_leaves_no
         sqlite_face.clock.advance("2s")
         always_open.commit()
     assert sqlite_face.another(lease="1s").run("next", lambda: "claimed") == "claimed"
+
+
+@since_3_12
+def test_with_autocommit_off_a_savepoint_that_the_caller_sets_between_two_jobs_is_theirs(
+    sqlite_face: Face, always_open: sqlite3.Connection
+) -> None:
+    def write(word: str) -> None:
+        always_open.execute("INSERT INTO effects VALUES (?)", (word,))
+
+    with always_open, within(sqlite_face, always_open) as tx:
+        tx.run("kept", write, "kept")
+        always_open.execute("SAVEPOINT theirs")
+        write("undone")
+        tx.run("undone", write, "undone, too")
+        always_open.execute("ROLLBACK TO theirs")
+        tx.run("last", write, "last")
+        always_open.execute("RELEASE theirs")
+    assert rows(sqlite_face) == ["kept", "last"]
+    assert [sqlite_face.read(key).state for key in ("kept", "last")] == [State.COMPLETED, State.COMPLETED]
+    assert sqlite_face.run("undone", lambda: "free") == "free"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import inspect
 import pickle
 import sys
+import weakref
 from typing import Any
 
 import pytest
@@ -174,3 +176,37 @@ async def test_async_once_takes_a_plain_function_that_gives_a_value() -> None:
     assert [await once.run("k", plain), await once.run("k", plain)] == [5, 5]
     assert effects == [1]
     await once.close()
+
+
+# ── what was run under a given key ──
+
+
+def test_a_function_that_was_run_is_not_kept_nor_what_it_holds() -> None:
+    """A program that runs a new one for each message must not grow with them."""
+    once = Once(MemoryStore())
+
+    def ran(number: int) -> weakref.ref[Any]:
+        def work() -> int:
+            return number
+
+        assert once.run(number, work) == once.run(number, work) == number
+        return weakref.ref(work)
+
+    gone = [ran(number) for number in range(3)]
+    gc.collect()
+    assert [one() for one in gone] == [None] * 3
+
+
+async def test_nor_is_one_that_was_awaited() -> None:
+    async with AsyncOnce(MemoryStore()) as once:
+
+        async def ran(number: int) -> weakref.ref[Any]:
+            async def work() -> int:
+                return number
+
+            assert await once.run(number, work) == await once.run(number, work) == number
+            return weakref.ref(work)
+
+        gone = [await ran(number) for number in range(3)]
+        gc.collect()
+        assert [one() for one in gone] == [None] * 3

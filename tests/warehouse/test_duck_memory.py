@@ -306,5 +306,5 @@ def test_a_column_that_hides_where_rows_are_does_no_harm(tmp_path: Path) -> None
 
 
 def test_a_batch_of_nothing_is_staged_too(house: DuckWarehouse) -> None:
-    DuckMerging(house.connection, house._shape(FACTS)).stage(Batch(FACTS, [], 0, ""))
+    DuckMerging(house.connection, keyed=False).stage(Batch(FACTS, [], 0, ""))
     assert house.query("SELECT count(*) FROM onceward_staging") == [(0,)]

@@ -99,6 +99,7 @@ class IdempotencyMiddleware:
     async def _work(self, performance: Performance, job: Job) -> None:
         """Once, or say why not."""
         contract = self.contract
+        found = None
         try:
             found = await claim_apart(contract.engine, job, performance)
             outcome = await performance.end(found, await performance.begin(found)) if isinstance(found, Held) else found
@@ -107,8 +108,11 @@ class IdempotencyMiddleware:
                 raise
             await performance.refuse(contract.of_error(error))
             return
-        except BaseException:
-            performance.abandon()
+        except BaseException as error:
+            if isinstance(found, Held) and not (found.begun or found.over):
+                await performance.give_up(found, error)
+            else:
+                performance.abandon()
             raise
         if isinstance(outcome, Failed | Parked) and outcome.exception is not None:
             if not isinstance(outcome.exception, Unsettled) or performance.broken:

@@ -50,20 +50,37 @@ class Performance(Exchange):
         self._returned = returned = loop.create_future()
         self._task = task = loop.create_task(self._run(held, returned))
         _apart.add(task)
+        task.add_done_callback(self._torn)
         return returned
+
+    def _torn(self, task: asyncio.Task[None]) -> None:
+        """It could not say itself that it is over: cancelled before its first step, or torn open at its last."""
+        _apart.discard(task)
+        self._task = None
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        held, returned = self._held, self._returned
+        if returned is not None and not returned.done():
+            returned.set_result(error)
+        elif held is not None and not held.over:
+            task.get_loop().create_task(_alone(self.end(held, error)))
 
     async def _run(self, held: Held, returned: asyncio.Future[BaseException | None]) -> None:
         """The application. If nobody waits for it any more, it is also ended here."""
         task: asyncio.Task[None] | None = self._task
         error: BaseException | None = None
         try:
+            if self.over:  # the key was given back
+                return
             held.enter_task()
             held.begin()
             await Watched(self._app(self._scope, self.receive, self.send), self._look)
         except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 (ends the claim, and is raised there)
             error = raised
         except BaseException as raised:
-            await self.end(held, raised)
+            try:
+                await self.end(held, raised)
+            finally:
+                returned.cancel()
             raise
         finally:
             _apart.discard(task)
@@ -72,15 +89,17 @@ class Performance(Exchange):
             await _alone(self.end(held, error))
         else:
             returned.set_result(error)
+        if task is not None:
+            task.remove_done_callback(self._torn)
 
     async def end(self, held: Held, error: BaseException | None) -> Outcome[Any] | None:
         """The application has returned, or raised this: settle the claim, and send. None: that was done.
 
         Whatever interrupts it, the key does not stay locked.
         """
-        self._returned = None
         try:
-            if error is not None and not held.begun:  # by a signal: then the key is given back
+            self._returned = None
+            if error is not None and not held.begun:  # by a signal, or cancelled: then the key is given back
                 raise error  # noqa: TRY301 (as if it came here)
             try:
                 if self._last is not None and not isinstance(error, GeneratorExit):  # then nothing can be waited for
@@ -117,6 +136,12 @@ class Performance(Exchange):
         _apart.add(task)
         task.add_done_callback(_apart.discard)
         return shielded(task)
+
+    async def give_up(self, held: Held, error: BaseException) -> None:
+        """Whoever waits was torn away, by a signal or a cancellation, before the application began: it will not."""
+        self._leave()
+        await recover(held.engine, [held], error)
+        held.let_lapse()
 
     def abandon(self) -> None:
         """Nobody waits any more. What was not begun will not be; what was goes on, and has nobody to send to."""

@@ -10,10 +10,10 @@ from typing import Any, Final, TypeVar
 
 from onceward.errors import MissingExtra, OncewardError, StoreBroken, StoreUnavailable
 
-from .batch import batch_of
+from .batch import Tuple, batch_of
 from .comparing import Rows
-from .duck_merging import MAKE_TURNS, DuckMerging, matching
-from .duck_table import TYPES, Shape, plain_name, shape_of, shown_as
+from .duck_merging import MAKE_TURNS, DuckMerging
+from .duck_table import TYPES, is_keyed, plain_name, shown_as
 from .duck_url import Place, no_amount
 from .duck_waiting import line_of
 from .loading import LOADS, by_key, checked, load_in, no_key, plain_columns, refuse_other_columns, refused, wanted_keys
@@ -45,7 +45,7 @@ class DuckWarehouse:
         self.name = place.name
         self._place = place
         self._turn = threading.Lock()
-        self._shapes: dict[str, Shape] = {}
+        self._keyed: dict[str, bool] = {}
         self._line = contextlib.nullcontext() if place.primary_key else line_of(place)
         try:
             self.connection: Any = self._duckdb.connect(place.path)
@@ -102,16 +102,16 @@ class DuckWarehouse:
     def _check(self, table: Table) -> None:
         found = self.connection.execute(f"DESCRIBE {table.quoted}").fetchall()
         refuse_other_columns(table, {column[0]: column[1] for column in found})
-        self._shapes.pop(plain_name(table), None)
-        if not self._shape(table).keyed and self._place.primary_key:
+        self._keyed.pop(plain_name(table), None)
+        if not self._is_keyed(table) and self._place.primary_key:
             raise no_key(table, ", or open it with ?primary_key=no")
 
-    def _shape(self, table: Table) -> Shape:
+    def _is_keyed(self, table: Table) -> bool:
         """Asked for once, and again after `prepare`, and after a query, which may have changed it."""
         name = plain_name(table)
-        if name not in self._shapes:
-            self._shapes[name] = shape_of(self.connection, table)
-        return self._shapes[name]
+        if name not in self._keyed:
+            self._keyed[name] = is_keyed(self.connection, table)
+        return self._keyed[name]
 
     def load(
         self, load_id: str, table: Table, rows: Iterable[Mapping[str, Any]], *, fingerprint: Fingerprinting = "rows"
@@ -125,9 +125,9 @@ class DuckWarehouse:
 
     def _merging(self, table: Table) -> DuckMerging:
         """Without an index, whoever merges takes a turn first."""
-        shape = self._shape(table)
-        merging = DuckMerging(self.connection, shape)
-        if not shape.keyed:
+        keyed = self._is_keyed(table)
+        merging = DuckMerging(self.connection, keyed=keyed)
+        if not keyed:
             merging.take_turn(table)
         return merging
 
@@ -138,7 +138,7 @@ class DuckWarehouse:
             except self._duckdb.Error as error:
                 raise self._explained(error) from error
             finally:
-                self._shapes.clear()
+                self._keyed.clear()
         return found
 
     def _in_turn(self, work: Callable[[], T], table: Table, load_id: str | None) -> T:
@@ -185,11 +185,16 @@ class DuckWarehouse:
         rows, wanted = wanted_keys(table, keys)
         asked = (*table.key, *plain_columns(table, columns))
         shown = tuple(shown_as(f't."{name}"', table.columns[name]) for name in asked)
+        looking = DuckMerging(self.connection, keyed=False)
+
+        def look() -> list[Tuple]:
+            looking.stage(wanted)
+            answers: list[Tuple] = self.connection.execute(looking.matching(table, shown)).fetchall()
+            return answers
+
         with self._turn:
             try:
-                shape = self._shape(table)
-                DuckMerging(self.connection, shape).stage(wanted)
-                answers = self.connection.execute(matching(table, shape, shown)).fetchall()
+                answers = self._committed(look)
             except self._duckdb.Error as error:
                 raise self._explained(error) from error
         return by_key(table, keys, rows, answers)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from .batch import Batch, Tuple
-from .duck_table import ROW_ID, TYPES, Shape, plain_name, shown_as
+from .duck_table import ROW_ID, TYPES, hides_row_ids, plain_name, shown_as
 from .loading import LOADS
 from .table import ColumnType, Table, quoted
 
@@ -30,9 +30,9 @@ MAKE_TURNS: Final = f"CREATE TABLE IF NOT EXISTS {TURNS} (table_name VARCHAR PRI
 class DuckMerging:
     """DuckDB has MERGE, which tells what it did with each row."""
 
-    def __init__(self, connection: Any, shape: Shape) -> None:
+    def __init__(self, connection: Any, *, keyed: bool) -> None:
         self._connection = connection
-        self._shape = shape
+        self._keyed = keyed
 
     def claimed(self, load_id: str, batch: Batch) -> tuple[str, str, tuple[int, int, int, int]] | None:
         before = self._connection.execute(
@@ -67,6 +67,7 @@ class DuckMerging:
             into = f"INSERT INTO {STAGING}"
 
     def merge(self, table: Table) -> tuple[int, int]:
+        """Rows of the batch are counted: without an index, one may have replaced several that had its key."""
         names = tuple(table.columns)
         replaces = ""
         if table.on_match == "replace" and table.others:
@@ -76,51 +77,51 @@ class DuckMerging:
             replaces = f"WHEN MATCHED AND ({differs}){newer} THEN UPDATE SET {assigned}"
         found = self._connection.execute(
             f"MERGE INTO {table.quoted} AS t USING {STAGING} AS s ON {_same_key(table)} {replaces}"
-            f" WHEN NOT MATCHED THEN INSERT ({quoted(names)}) VALUES ({quoted(names, 's.')}) RETURNING merge_action"
+            f" WHEN NOT MATCHED THEN INSERT ({quoted(names)}) VALUES ({quoted(names, 's.')})"
+            f" RETURNING merge_action{'' if self._keyed else ', ' + _shown(table)}"
         ).fetchall()
-        inserted = sum(action == "INSERT" for (action,) in found)
-        return inserted, len(found) - inserted
+        inserted = sum(action == "INSERT" for action, *_ in found)
+        if self._keyed:
+            return inserted, len(found) - inserted
+        return inserted, len({tuple(key) for action, *key in found if action != "INSERT"})
 
     def insert(self, table: Table) -> set[Tuple]:
         """Which are there is asked once: without an index, and for MERGE in any case, it means to read all keys."""
         names = tuple(table.columns)
-        shown = ", ".join(shown_as(f'"{name}"', table.columns[name]) for name in table.key)
         differs = " OR ".join(f't."{name}" <> s."{name}"' for name in table.same_by)
         told = (quoted(table.key, "t."), f"coalesce({differs}, false) AS {DIFFERS}")
         self._connection.execute(
-            f"CREATE OR REPLACE TEMP TABLE {MATCHED} AS {matching(table, self._shape, told, table.same_by)}"
+            f"CREATE OR REPLACE TEMP TABLE {MATCHED} AS {self.matching(table, told, table.same_by)}"
         )
         found = self._connection.execute(
             f"INSERT INTO {table.quoted} ({quoted(names)}) SELECT {quoted(names)} FROM {STAGING} t"
-            f" WHERE NOT EXISTS (SELECT 1 FROM {MATCHED} s WHERE {_same_key(table)}) RETURNING {shown}"
+            f" WHERE NOT EXISTS (SELECT 1 FROM {MATCHED} s WHERE {_same_key(table)}) RETURNING {_shown(table)}"
         ).fetchall()
         return set(found)
 
     def differing(self, table: Table) -> set[Tuple]:
         """Those that `insert` has met."""
-        shown = ", ".join(shown_as(f'"{name}"', table.columns[name]) for name in table.key)
-        return set(self._connection.execute(f"SELECT {shown} FROM {MATCHED} WHERE {DIFFERS}").fetchall())
+        return set(self._connection.execute(f"SELECT {_shown(table)} FROM {MATCHED} WHERE {DIFFERS}").fetchall())
+
+    def matching(self, table: Table, shown: tuple[str, ...], staged: tuple[str, ...] = ()) -> str:
+        """A SELECT of rows `t` that are there, each with these columns of the staged row `s` of its key.
+
+        First where they are, by the key alone: then the other columns are read only there, not in all of the table.
+        """
+        there = f"{table.quoted} t JOIN {STAGING} s ON {_same_key(table)}"
+        if hides_row_ids(self._connection, table):
+            return f"SELECT {', '.join(shown)} FROM {there}"
+        carried = "".join(f', s."{name}"' for name in staged)
+        return (
+            f"WITH places AS MATERIALIZED (SELECT t.{ROW_ID} AS {PLACE}{carried} FROM {there})"
+            f" SELECT {', '.join(shown)} FROM {table.quoted} t JOIN places s ON t.{ROW_ID} = s.{PLACE}"
+        )
 
     def record(self, load_id: str, inserted: int, updated: int) -> None:
         self._connection.execute(
             f"UPDATE {LOADS} SET inserted = ?, updated = ? WHERE load_id = ?",
             [inserted, updated, load_id],
         )
-
-
-def matching(table: Table, shape: Shape, shown: tuple[str, ...], staged: tuple[str, ...] = ()) -> str:
-    """A SELECT of rows `t` that are there, each with these columns of the staged row `s` of its key.
-
-    First where they are, by the key alone: then the other columns are read only there, not in all of the table.
-    """
-    there = f"{table.quoted} t JOIN {STAGING} s ON {_same_key(table)}"
-    if shape.hides_row_ids:
-        return f"SELECT {', '.join(shown)} FROM {there}"
-    carried = "".join(f', s."{name}"' for name in staged)
-    return (
-        f"WITH places AS MATERIALIZED (SELECT t.{ROW_ID} AS {PLACE}{carried} FROM {there})"
-        f" SELECT {', '.join(shown)} FROM {table.quoted} t JOIN places s ON t.{ROW_ID} = s.{PLACE}"
-    )
 
 
 def _pieces(batch: Batch) -> Iterator[str]:
@@ -139,6 +140,11 @@ def _pieces(batch: Batch) -> Iterator[str]:
 
 def _listed(rows: list[bytes]) -> str:
     return (b"[" + b",".join(rows) + b"]").decode()
+
+
+def _shown(table: Table) -> str:
+    """The key of a row."""
+    return ", ".join(shown_as(f'"{name}"', table.columns[name]) for name in table.key)
 
 
 def _same_key(table: Table) -> str:

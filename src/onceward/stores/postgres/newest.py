@@ -48,7 +48,7 @@ ORDERLY: Final = Statement(
 
 COMMIT: Final = Statement("COMMIT")
 
-_TIME, _HERE, _OVER, _CLOSED, _MARK = range(5)
+_TIME, _HERE, _OVER, _CLOSED, _MARK, _DELETED = range(6)
 
 
 class Batch:
@@ -93,6 +93,10 @@ class Batch:
         self._rulings = rule(self.deliveries, orders, marks, self._now, closed)
         return bool(self._rulings.newest or self._rulings.marks)
 
+    def unknown(self, recalled: Recalled) -> list[bytes]:
+        """Entities that have to be looked up before there is anything to guess by."""
+        return recalled.unknown(self.deliveries, self._keep.deleted, self._given_now)
+
     def look_up(self, unknown: list[bytes]) -> Call:
         """Only these entities, and no marks."""
         return self._statements.newest_look, (self._given_now, unknown, [])
@@ -100,9 +104,9 @@ class Batch:
     def guess(self, recalled: Recalled, rows: Rows) -> bool:
         """By what is recalled, and what `look_up` has shown; False if that does not do, or nothing is to be written."""
         if rows:
-            orders, _, _ = self._seen(rows)
-            if len(orders) != len(rows) - 1:  # the first is the time: some have expired, or are a newer version's
+            if any(kind not in (_TIME, _HERE) for kind, *_ in rows):  # it expires, or did, or is a newer version's
                 return False
+            orders, _, _ = self._seen(rows)
             recalled.saw(orders, self._now)
         self._now = recalled.now() if self._given_now is None else self._given_now
         self._met = recalled.orders
@@ -115,7 +119,7 @@ class Batch:
         met: dict[bytes, bytes] = {}
         closed: set[bytes] = set()
         for kind, id, said, now in rows:
-            if kind == _HERE:
+            if kind in (_HERE, _DELETED):
                 orders[id] = met[id] = said
             elif kind == _MARK:
                 marks[id] = said
@@ -235,7 +239,7 @@ async def _guess_and_write(turn: Turn, batch: Batch) -> bool:
     recalled = turn.wire.recalled
     if not turn.wire.prepares or not recalled.serves(batch.deliveries):
         return False
-    unknown = recalled.unknown(batch.deliveries)
+    unknown = batch.unknown(recalled)
     if not batch.guess(recalled, await _rows(turn, batch.look_up(unknown)) if unknown else []):
         return False
     if not await _write(turn, batch):

@@ -1,8 +1,9 @@
 """What a connection saw or wrote last of entities, so that they need not be looked up for every batch.
 
-It is only a guess: somebody else may have moved an entity since. But an order never gets lower, so that what is below
-it stays below; and what is above it is written only over the very order that was guessed. It is as old as its
-connection at the most: a server that came back from a backup, or another one in its place, has ended that.
+It is only a guess: somebody else may have moved an entity since. But an order never gets lower while the entity is
+there, so that what is below it stays below; and what is above it is written only over the very order that was guessed.
+Once it is deleted, it is gone after a while; whoever saw it alive forgets it sooner. It is as old as its connection at
+the most: a server that came back from a backup, or another one in its place, has ended that.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from onceward.model.newest import Delivery
 MOST: Final = 16_384
 """Entities that are kept at hand: a few megabytes."""
 
-OLDEST: Final = 60.0
-"""Seconds, then they are looked up once more."""
+OLDEST: Final = 60_000_000
+"""Microseconds, then they are looked up once more."""
 
 PAUSE: Final = 16
 """After a wrong guess, so many batches look: whoever works on the same entities will go on."""
@@ -30,7 +31,7 @@ class Recalled:
 
     def __init__(self) -> None:
         self.orders: dict[bytes, bytes] = {}
-        self._since = -OLDEST
+        self._since = 0
         self._ahead = 0.0
         self._pause = 0
 
@@ -44,11 +45,15 @@ class Recalled:
             return False
         return not any(one.message or one.event or one.value is None for one in deliveries)
 
-    def unknown(self, deliveries: Sequence[Delivery]) -> list[bytes]:
-        """Entities that have to be looked up, in the order of their ids."""
-        if len(self.orders) > MOST or time.monotonic() - self._since > OLDEST:
+    def unknown(self, deliveries: Sequence[Delivery], deleted: int, given_now: int | None) -> list[bytes]:
+        """Entities that have to be looked up, in the order of their ids.
+
+        What is left of a deleted one stays for `deleted`: it may be gone, if this saw it alive that long ago.
+        """
+        now = time.monotonic_ns() // 1000 if given_now is None else given_now
+        if len(self.orders) > MOST or now - self._since >= min(OLDEST, deleted):
             self.orders.clear()
-            self._since = time.monotonic()
+            self._since = now
         return sorted({one.id for one in deliveries}.difference(self.orders))
 
     def saw(self, orders: Mapping[bytes, bytes], now: int) -> None:

@@ -29,6 +29,9 @@ FIRST_WAIT, LONGEST_WAIT = 0.001, 0.05  # seconds between tries for the write lo
 TAKE_WRITE_LOCK = "UPDATE onceward_meta SET value = value WHERE name IS NULL"
 """Changes nothing, but asks for the lock before anything is read: a snapshot that grew stale cannot be written from."""
 
+NO_RELEASE = "PRAGMA main.journal_mode"
+"""Only asks, but counts as one that writes. Until its row is fetched, SQLite releases no savepoint."""
+
 _savepoints = count(1)
 
 
@@ -76,6 +79,10 @@ def _begins_by_itself(connection: Connection) -> bool:
 def _always_in_transaction(connection: Connection) -> bool:
     """With autocommit=False (since Python 3.12) the end of a transaction is the begin of the next."""
     return getattr(connection, "autocommit", None) is False
+
+
+def _is_gone(point: str, error: BaseException | None) -> bool:
+    return f"no such savepoint: {point}" in str(error)
 
 
 def _cursor(connection: Connection) -> Cursor:
@@ -154,10 +161,10 @@ class SQLiteJoined:
             return False
         if self._points or not _always_in_transaction(self._connection):
             return True
-        return self._mark is not None and self._end(self._mark, f"RELEASE {self._mark}", f"SAVEPOINT {self._mark}")
+        return self._mark is not None and self._is_set(self._mark)
 
     def is_in_the_way(self) -> bool:
-        """Not by `is_open`: that may release savepoints of the caller's, and is for the thread of the connection."""
+        """Not by `is_open`, which is for the thread of the connection."""
         if not self._in_transaction():
             return False
         try:
@@ -176,6 +183,16 @@ class SQLiteJoined:
         if _always_in_transaction(self._connection) and not self.is_open():
             self._mark = f"onceward_{next(_savepoints)}"
             self._execute(f"SAVEPOINT {self._mark}")
+
+    def _is_set(self, point: str) -> bool:
+        """Asked for by a RELEASE that SQLite has to refuse: one that it did would take the caller's points along."""
+        with _undisturbed(self._connection) as pending, _undisturbed(self._connection) as cursor:
+            pending.execute(NO_RELEASE)
+            try:
+                cursor.execute(f"RELEASE {point}")
+            except sqlite3.OperationalError as error:
+                return not _is_gone(point, error)
+        raise AssertionError  # no SQLite does that while a statement that writes is pending
 
     async def begin(self, *, timeout: float) -> None:
         await self._take_write_lock(timeout)  # a savepoint outside of a transaction would commit when it ends
@@ -214,7 +231,7 @@ class SQLiteJoined:
         try:
             self._execute(*statements)
         except StoreBroken as error:
-            if f"no such savepoint: {point}" in str(error.__cause__):
+            if _is_gone(point, error.__cause__):
                 return False
             raise
         return True

@@ -1,12 +1,15 @@
 -- newest_look: what is known of these entities and of these marks, at one moment, and which moment that is.
--- Kinds of rows: 0 the time, 1 an entity, 2 one that has expired, 3 one that a newer version wrote, 4 a mark.
+-- Kinds of rows: 0 the time, 1 an entity, 2 one that has expired, 3 one that a newer version wrote, 4 a mark, 5 what is
+-- left of a deleted entity.
 WITH clock AS MATERIALIZED (
     SELECT coalesce($1::bigint, {now}) AS now
 )
 SELECT 0::smallint AS kind, NULL::bytea AS id, NULL::bytea AS said, now FROM clock
 UNION ALL
-SELECT CASE WHEN state.min_reader > {reader} THEN 3 WHEN state.expires_at <= clock.now THEN 2 ELSE 1 END::smallint,
-    state.id, state.ordering, NULL
+SELECT CASE
+        WHEN state.min_reader > {reader} THEN 3 WHEN state.expires_at <= clock.now THEN 2
+        WHEN state.expires_at IS NOT NULL THEN 5 ELSE 1
+    END::smallint, state.id, state.ordering, NULL
 FROM clock CROSS JOIN unnest($2::bytea[]) AS asked (id) CROSS JOIN LATERAL (
     SELECT id, ordering, expires_at, min_reader FROM {schema}onceward_newest WHERE id = asked.id LIMIT 1
 ) AS state

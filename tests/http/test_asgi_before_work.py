@@ -1,0 +1,154 @@
+"""A key that was granted, and an ASGI application that never begins: nothing has happened, so the key is given back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onceward.core import apart
+from onceward.core.held import Held
+from onceward.http import asgi, performance
+from onceward.http.asgi import IdempotencyMiddleware
+from onceward.http.performance import Performance
+from tests.http.asgi_calls import Counting, ask, guarded
+from tests.integration.interrupts import Alarm, AlarmError, interrupted_at, unheard
+
+__all__ = ["unheard"]  # a fixture, told here so that pytest finds it
+
+OURS = {str(Path(module.__file__ or "")) for module in (apart, asgi, performance)}
+
+Returned = asyncio.Future[BaseException | None]
+
+
+def cancel_work(one: Performance) -> None:
+    assert one._task is not None
+    one._task.cancel()
+
+
+def cancel_both(one: Performance) -> None:
+    """As a loop does that is being closed."""
+    server = asyncio.current_task()
+    assert server is not None
+    server.cancel()
+    cancel_work(one)
+
+
+def raise_alarm(one: Performance) -> None:
+    raise Alarm
+
+
+@pytest.mark.fault("F28")
+@pytest.mark.parametrize("strike", [cancel_work, cancel_both, raise_alarm])
+async def test_what_strikes_before_the_first_step_of_the_work_gives_the_key_back(
+    monkeypatch: pytest.MonkeyPatch, strike: Any
+) -> None:
+    sound = Performance.begin
+
+    def begin(one: Performance, held: Held) -> Returned:
+        returned = sound(one, held)
+        strike(one)
+        return returned
+
+    app = Counting()
+    async with guarded(app, after_crash="park") as middleware:
+        with monkeypatch.context() as patch:
+            patch.setattr(Performance, "begin", begin)
+            request = asyncio.create_task(ask(middleware))
+            done, _ = await asyncio.wait([request], timeout=30)
+        assert done, "whoever waits is told"
+        assert request.cancelled() or isinstance(request.exception(), Alarm)
+        await given_back(middleware)
+        reply = await ask(middleware)
+    assert (reply.body, reply.replayed, app.runs) == (b"1", False, 1)
+    assert performance._apart == set()
+
+
+async def given_back(middleware: IdempotencyMiddleware) -> None:
+    """Nobody renews its lease. The task of the application, if it was not cancelled, has had its turn."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert middleware.contract.engine.keeper._holds == {}  # type: ignore[attr-defined]  # a Keeper has them
+
+
+@pytest.mark.fault("F28")
+@pytest.mark.usefixtures("unheard")
+@pytest.mark.parametrize("alarm", [Alarm, AlarmError])
+def test_a_signal_at_any_step_before_the_work_gives_the_key_back(
+    alarm: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[Held] = []
+    sound = Held.begin
+
+    def begin(held: Held) -> None:
+        begun.append(held)
+        sound(held)
+
+    monkeypatch.setattr(Held, "begin", begin)
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda _loop, _context: None)  # a task that was torn open
+    released = 0
+    for step in range(1, 1000):
+        app = Counting()
+        site = guarded(app, after_crash="park")
+        middleware = loop.run_until_complete(site.__aenter__())
+        request = loop.create_task(ask(middleware))
+        wait = partial(loop.run_until_complete, asyncio.wait([request], timeout=30))
+        assert interrupted_at(step, wait, alarm, ours=OURS)
+        assert request.cancelled() or isinstance(request.exception(), alarm)
+        early = not begun
+        if early:
+            released += middleware.contract.engine.bus.counts.get("released", 0)
+            loop.run_until_complete(given_back(middleware))
+            reply = loop.run_until_complete(ask(middleware))
+            assert (step, reply.body, reply.replayed, app.runs) == (step, b"1", False, 1)
+            begun.clear()
+        loop.run_until_complete(site.__aexit__(None, None, None))
+        if not early:
+            break
+    assert released > 5
+    loop.close()
+
+
+@pytest.mark.fault("F28")
+async def test_whoever_waits_for_work_that_a_signal_tears_open_is_told_and_keeps_no_key() -> None:
+    async def torn() -> None:
+        raise Alarm
+
+    async with guarded(Counting(torn)) as middleware:
+        request = asyncio.create_task(ask(middleware))
+        await asyncio.wait([request], timeout=30)
+        assert request.cancelled()
+        await given_back(middleware)
+
+
+@pytest.mark.fault("F28", "F76")
+async def test_work_that_is_torn_open_behind_its_last_step_is_kept_though_nobody_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+    sound = performance._alone
+
+    def torn(work: Coroutine[Any, Any, object]) -> None:
+        work.close()
+        monkeypatch.setattr(performance, "_alone", sound)
+        raise Alarm
+
+    async def wait() -> None:
+        begun.set()
+        await go.wait()
+
+    app = Counting(wait)
+    async with guarded(app, wait="30s") as middleware:
+        request = asyncio.create_task(ask(middleware))
+        await begun.wait()
+        request.cancel()
+        await asyncio.wait([request])
+        monkeypatch.setattr(performance, "_alone", torn)
+        go.set()
+        reply = await ask(middleware)
+    assert (reply.body, reply.replayed, app.runs) == (b"1", True, 1)
