@@ -34,7 +34,13 @@ async def answer(engine: Engine, job: Job) -> Any:
         if unclaimed is None:
             raise
         found = unclaimed
-    return found.result if isinstance(found, Held) else answer_of(found, job.policy)
+        del unclaimed
+    if isinstance(found, Held):
+        return found.result
+    try:
+        return answer_of(found, job.policy)
+    finally:
+        del found  # what failed has a traceback that leads here: from here none may lead back to it
 
 
 class AsyncFunction(Guarded[P, T]):

@@ -15,7 +15,6 @@ def run(call: Coroutine[Any, Any, T]) -> T:
     try:
         call.send(None)
     except StopIteration as end:
-        result: T = end.value
-        return result
+        return end.value  # type: ignore[no-any-return]  # not named: it may have failed, and its traceback lead here
     call.close()
     raise WrongWorld("a blocking call tried to wait on an event loop", hint="this store was made for AsyncOnce")

@@ -101,7 +101,10 @@ def answer_of(outcome: Outcome[T], policy: Policy) -> T:
         return None  # type: ignore[return-value]  # the overloads of @once say T | None
     if isinstance(outcome, Running) and policy.on_running == "skip":
         return None  # type: ignore[return-value]  # the overloads of @once say T | None
-    value: T = outcome.unwrap()
+    try:
+        value: T = outcome.unwrap()
+    finally:
+        del outcome  # what it raises has a traceback that leads here: from here none may lead back
     return value
 
 

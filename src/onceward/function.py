@@ -28,7 +28,12 @@ def do(engine: Engine, job: Job) -> Outcome[Any]:
     if seen is not None:
         return replayed(job, *seen)
     found = done_now(engine, job)
-    return executed(found) if isinstance(found, Held) else found
+    if isinstance(found, Held):
+        return executed(found)
+    try:
+        return found
+    finally:
+        del found  # what failed has a traceback that leads here: from here none may lead back to it
 
 
 def answer(engine: Engine, job: Job) -> Any:
@@ -37,7 +42,12 @@ def answer(engine: Engine, job: Job) -> Any:
     if seen is not None:
         return value_before(job, *seen)
     found = done_now(engine, job)
-    return found.result if isinstance(found, Held) else answer_of(found, job.policy)
+    if isinstance(found, Held):
+        return found.result
+    try:
+        return answer_of(found, job.policy)
+    finally:
+        del found  # as in `do`
 
 
 def done_now(engine: Engine, job: Job) -> Held | Outcome[Any]:

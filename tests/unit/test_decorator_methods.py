@@ -6,12 +6,13 @@ import functools
 import gc
 import sys
 import weakref
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from onceward import ConfigurationError, InvalidKey, MemoryStore, Once
+from onceward import AsyncOnce, ConfigurationError, InvalidKey, MemoryStore, Once
 from tests.faces import Face
 from tests.unit.decorating import decorated, place
 
@@ -135,25 +136,52 @@ def test_once_goes_below_staticmethod_and_classmethod(kind: Any) -> None:
         Once(MemoryStore())(kind(lambda x: x))
 
 
-since_3_13 = pytest.mark.skipif(sys.version_info >= (3, 13), reason="there, what failed waits for the collector")
-
-
-@pytest.mark.parametrize("fails", [False, pytest.param(True, marks=since_3_13)])
-def test_what_a_call_was_made_with_goes_with_it_and_waits_for_no_collection(fails: bool) -> None:
-    once = Once(MemoryStore(), fingerprint="none")
+@pytest.mark.parametrize("way", ["plainly", "outcome"])
+@pytest.mark.parametrize("ends", ["well", "failed", "parked"])
+def test_what_a_call_was_made_with_goes_with_it_and_waits_for_no_collection(ends: str, way: str) -> None:
+    once = Once(MemoryStore(), fingerprint="none", after_crash="park" if ends == "parked" else "rerun")
 
     class Order:
         @once(key="{number}")
-        def charge(self, number: int) -> None:
-            if fails:
+        def charge(self, number: int) -> int:
+            if ends != "well":
                 raise ConnectionError(number)
+            return number
 
-    order = Order()
-    gone = weakref.ref(order)
-    gc.disable()
-    try:
-        assert order.charge.outcome(1).executed is not fails
-        del order
-        assert gone() is None
-    finally:
-        gc.enable()
+    for number in (1, 2):  # the first one opens the store
+        order = Order()
+        gone = weakref.ref(order)
+        gc.disable()
+        try:
+            with suppress(ConnectionError):
+                assert order.charge.outcome(number) if way == "outcome" else order.charge(number)
+            del order
+            assert gone() is None
+        finally:
+            gc.enable()
+
+
+@pytest.mark.parametrize("way", ["plainly", "outcome"])
+@pytest.mark.parametrize("ends", ["well", "failed", "parked"])
+async def test_so_does_what_was_awaited(ends: str, way: str) -> None:
+    once = AsyncOnce(MemoryStore(), fingerprint="none", after_crash="park" if ends == "parked" else "rerun")
+
+    class Order:
+        @once(key="{number}")
+        async def charge(self, number: int) -> int:
+            if ends != "well":
+                raise ConnectionError(number)
+            return number
+
+    for number in (1, 2):
+        order = Order()
+        gone = weakref.ref(order)
+        gc.disable()
+        try:
+            with suppress(ConnectionError):
+                assert await order.charge.outcome(number) if way == "outcome" else await order.charge(number)
+            del order
+            assert gone() is None
+        finally:
+            gc.enable()
+    await once.close()

@@ -58,7 +58,12 @@ async def execute(engine: Engine, job: Job) -> Outcome[Any]:
     if seen is not None:
         return replayed(job, *seen)
     found = await unseen(engine, job)
-    return executed(found) if isinstance(found, Held) else found
+    if isinstance(found, Held):
+        return executed(found)
+    try:
+        return found
+    finally:
+        del found  # what failed has a traceback that leads here: from here none may lead back to it
 
 
 def at_a_glance(engine: Engine, job: Job) -> Outcome[Any] | None:

@@ -150,7 +150,10 @@ class Failed(Outcome[T], frozen=True, kw_only=True):
 
     def unwrap(self) -> NoReturn:
         if self.exception is not None:
-            raise self.exception
+            try:
+                raise self.exception
+            finally:
+                del self  # its traceback leads here: from here none may lead back to it
         when = "it will not be tried again" if self.final else f"it may be tried again in {self.retry_after or 0:.1f} s"
         raise errors.PreviouslyFailed(
             self.told(f"attempt {self.attempt} failed with {self.error_type}: {self.error} ({when})"),
@@ -174,7 +177,10 @@ class Parked(Outcome[T], frozen=True, kw_only=True):
 
     def unwrap(self) -> NoReturn:
         if self.exception is not None:
-            raise self.exception
+            try:
+                raise self.exception
+            finally:
+                del self  # its traceback leads here: from here none may lead back to it
         raise errors.OutcomeParked(
             self.told(f"the outcome of attempt {self.attempt} is unknown ({self.error_type}: {self.error})"),
             key=self.key,
