@@ -149,3 +149,12 @@ async def test_it_can_be_cancelled_unless_it_is_to_stay() -> None:
         one.exception()
     with pytest.raises(asyncio.CancelledError):
         await one
+
+
+async def test_a_gathering_of_them_can_be_cancelled() -> None:
+    two: list[Any] = [landing(), landing()]
+    together = asyncio.gather(*two)
+    await until_it_waits()
+    together.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(together, TOO_LONG)

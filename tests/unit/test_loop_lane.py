@@ -302,3 +302,22 @@ async def test_several_flights_are_in_the_air_together_each_with_few_aboard() ->
     requests = [request(f"key {number}") for number in range(100)]
     assert await all_of(await start(lane, *requests)) == [answer_to(one) for one in requests]
     assert (sizes, most) == ([1, 32, 32, 32, 3], 3)
+
+
+async def test_calls_that_never_wait_leave_the_loop_to_others() -> None:
+    """Whoever is answered at once comes back at once: between two of their calls everybody else has a turn."""
+
+    async def send(requests: Sequence[AnyRequest], _: float) -> list[Answer]:
+        return [answer_to(one) for one in requests]
+
+    lane, turns = LoopLane(send), 0
+
+    async def caller(name: str) -> None:
+        for number in range(200):
+            await ask(lane, request(f"{name} {number}"))
+
+    callers = asyncio.gather(caller("a"), caller("b"))
+    while not callers.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 200

@@ -223,7 +223,12 @@ class Held(Settles):
     async def _record_large(self, value: Any) -> Answer:
         """A cancellation while it is encoded is raised afterwards, too."""
         completion, cancelled = await self.engine.world.finish(self.completion(value))
-        answer = await self.settle(completion, State.COMPLETED)
+        try:
+            answer = await self.settle(completion, State.COMPLETED)
+        except Exception as error:
+            if cancelled is not None:
+                raise cancelled from error
+            raise
         if cancelled is not None:
             raise cancelled
         return answer

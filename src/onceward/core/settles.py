@@ -76,7 +76,7 @@ class Settles(Lease):
         cancelled = None if error is trouble else error
         try:
             answer, later = await self.engine.finish(self.settle_again(settlement, trouble, since), self.hurry)
-        except StoreError as still:
+        except Exception as still:
             if cancelled is not None:
                 raise cancelled from still
             raise

@@ -11,7 +11,7 @@ from asyncio import AbstractEventLoop, CancelledError, InvalidStateError
 from collections.abc import Callable, Generator, Iterable
 from contextvars import Context
 from types import BuiltinMethodType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 T = TypeVar("T")
 
@@ -115,6 +115,10 @@ class Landing(Generic[T]):
         for call, context in calls or ():
             self._loop.call_soon(call, self, context=context)
 
+    def _make_cancelled_error(self) -> BaseException:
+        """How `asyncio.gather` asks for it."""
+        return self._error or CancelledError()
+
     def __await__(self) -> Generator[Any, None, T]:
         if not self.is_done:
             self._asyncio_future_blocking = True
@@ -124,18 +128,28 @@ class Landing(Generic[T]):
     __iter__ = __await__  # as futures have it, for `yield from`
 
 
-def wake(landed: Iterable[Landing[Any]]) -> None:
-    """Those who wait for these go on now: their tasks, unless we are in one ourselves; all others soon."""
+def wake(landed: Iterable[Landing[Any]], *, now: bool = True) -> None:
+    """Those who wait for these go on: their tasks `now`, unless we are in one ourselves; all others soon.
+
+    Of what a task raises, Ctrl-C and SystemExit come out here. They are for the loop: whoever brought the answers has
+    nothing to do with them, and others that it brought are still to be handed over.
+    """
     waiting = iter(landed)
     try:
-        if asyncio.current_task() is None:
+        if now and asyncio.current_task() is None:
             for one in waiting:
                 waker, context = one._waker, one._context  # noqa: SLF001 (ours)
                 if type(waker) is BuiltinMethodType and context is not None and one._calls is None:  # noqa: SLF001 (ours)
                     one._waker = None  # noqa: SLF001 (ours)
-                    context.run(waker, one)  # a task never raises here, but for Ctrl-C and SystemExit
+                    context.run(waker, one)
                 else:
                     one._wake_soon()  # noqa: SLF001 (ours)
+    except (KeyboardInterrupt, SystemExit) as error:
+        asyncio.get_running_loop().call_soon(_raise, error)
     finally:
         for one in waiting:
             one._wake_soon()  # noqa: SLF001 (ours)
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error

@@ -103,9 +103,9 @@ class Runway:
         asyncio.get_running_loop().call_soon(self._depart)
 
     def _depart(self) -> None:
-        Steps(self._fly()).step()
+        Steps(self._fly).step()
 
-    async def _fly(self) -> None:
+    async def _fly(self, steps: Steps) -> None:
         aboard: list[Passenger] = []
         self._aboard.append(aboard)
         try:
@@ -114,7 +114,7 @@ class Runway:
                 self._boarding = False
                 if self._queue.first() is not None and self._has_room():
                     self._take_off()
-                await self._serve(aboard)
+                await self._serve(aboard, steps)
                 if self._flights > 1 < self._crowd:  # while others fly, those who have just landed may come along
                     break
         except GeneratorExit:  # the loop is gone, and with it everybody aboard
@@ -147,19 +147,20 @@ class Runway:
         if not self._aboard:
             self._silence()
 
-    async def _serve(self, batch: list[Passenger]) -> None:
-        if not batch or await self._carry(batch):
+    async def _serve(self, batch: list[Passenger], steps: Steps) -> None:
+        if not batch or await self._carry(batch, steps):
             return
         for one in batch:
             one.taken = False
         for one in batch:
             if not one.is_done:
                 one.taken = True
-                await self._carry([one])
+                await self._carry([one], steps)
 
-    async def _carry(self, batch: list[Passenger]) -> bool:
+    async def _carry(self, batch: list[Passenger], steps: Steps) -> bool:
         """One call; False if it failed for several, and has to be repeated for each."""
         landed: list[Passenger] = []
+        before = steps.count
         try:
             seconds = min([one.deadline for one in batch]) - time.monotonic()
             answers = await self._send([one.request for one in batch], max(0.0, seconds))
@@ -173,8 +174,8 @@ class Runway:
             if not batch[0].is_done:
                 batch[0].set_exception(error)
         finally:
-            if landed:
-                wake(landed)
+            if landed:  # who was answered without a wait may come back at once, and for ever: the loop has other work
+                wake(landed, now=steps.count > before)
         return True
 
     # ── one alarm for all who wait: most have the same patience, so the first of them sets it ───────────────────

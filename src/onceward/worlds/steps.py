@@ -7,19 +7,21 @@ its own to handle; nobody waits for it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 
 class Steps:
-    """The steps of one coroutine, from one wait to the next."""
+    """The steps of one coroutine, from one wait to the next. It is given these steps, and may `count` them."""
 
-    __slots__ = ("_work",)
+    __slots__ = ("_work", "count")
 
-    def __init__(self, work: Coroutine[Any, Any, None]) -> None:
-        self._work = work
+    def __init__(self, work: Callable[[Steps], Coroutine[Any, Any, None]]) -> None:
+        self.count = 0
+        self._work = work(self)
 
     def step(self, _: object = None) -> None:
+        self.count += 1
         try:
             wanted = self._work.send(None)
         except (StopIteration, asyncio.CancelledError):

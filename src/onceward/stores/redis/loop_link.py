@@ -1,13 +1,17 @@
 """Connections for an event loop: one a loop, on which calls follow each other without waiting for replies.
 
 redis-py connects (TLS, credentials, database); then its transport gets a protocol of ours, which hands each reply to
-the call that has waited longest: Redis answers in order. Only the async face imports this.
+the call that has waited longest: Redis answers in order. A signal that raises somewhere in the loop's own code may cost
+us bytes of which we never hear, and then every reply would go to the call before its own. So each call is followed by
+an ECHO of a number of its own, and a reply counts only if that comes behind it. Only the async face imports this.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import os
 import time
 import weakref
 from asyncio import AbstractEventLoop, Future, TimerHandle, Transport
@@ -29,6 +33,7 @@ class Pending(Future[Reply]):
     """A reply to come. Whoever runs without a task may ask to be called promptly: in the turn in which it comes."""
 
     seconds = until = 0.0
+    mark = b""  # what comes behind its reply
     _then: Callable[[], None] | None = None
 
     def promptly(self, call: Callable[[], None]) -> None:
@@ -57,6 +62,8 @@ class Line(asyncio.Protocol):
         self._waiting: deque[Pending] = deque()
         self._alarm: TimerHandle | None = None
         self._replies = Replies()
+        self._unmarked: list[Reply] = []  # a reply whose mark has not come yet
+        self._marks = itertools.count(int.from_bytes(os.urandom(6), "big"))  # nobody can have written it into a result
         self._used = False
         self.is_open = True
         self._transport.set_protocol(self)
@@ -67,10 +74,15 @@ class Line(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         answer = Pending(loop=loop)
         answer.seconds, answer.until = seconds, (until := loop.time() + seconds)
-        self._waiting.append(answer)
-        self._transport.write(payload)
-        if self._alarm is None or until < self._alarm.when():
-            self._mind(until)
+        answer.mark = mark = b"%016d" % next(self._marks)
+        try:
+            self._waiting.append(answer)
+            self._transport.write(b"%b*2\r\n$4\r\nECHO\r\n$16\r\n%b\r\n" % (payload, mark))
+            if self._alarm is None or until < self._alarm.when():
+                self._mind(until)
+        except BaseException as error:
+            self.close(f"a call was interrupted by {type(error).__name__}")  # nobody knows whether it was sent
+            raise
         return answer
 
     # ── one alarm for all: nearly every call is answered long before, and setting one costs as much as the rest ──
@@ -97,15 +109,23 @@ class Line(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         try:
-            replies = self._replies.feed(data)
+            self._unmarked += self._replies.feed(data)
+            while len(self._unmarked) > 1 and self.is_open:
+                self._used = True
+                reply, mark, *self._unmarked = self._unmarked
+                self._hand_over(reply, mark)
         except (Garbage, ValueError) as error:
             self.close(str(error))
-            return
-        for reply in replies:
-            self._used = True
-            if not self._waiting:
-                self.close("a reply came that nobody had asked for")
-                return
+        except BaseException as error:
+            self.close(f"its replies were interrupted by {type(error).__name__}")  # and are not told apart any more
+            raise
+
+    def _hand_over(self, reply: Reply, mark: Reply) -> None:
+        if not self._waiting:
+            self.close("a reply came that nobody had asked for")
+        elif mark != self._waiting[0].mark:
+            self.close("the reply to another call came: something was lost on the way")
+        else:
             self._waiting.popleft().settle(reply)
 
     def eof_received(self) -> None:

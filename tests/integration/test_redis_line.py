@@ -1,0 +1,114 @@
+"""One connection for many calls: whatever is lost on it, nobody gets the reply to another's call."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Callable
+from uuid import uuid4
+
+import pytest
+
+from onceward import AsyncOnce, StoreUnavailable
+from onceward.stores.redis.loop_link import Line
+from tests.moved_time import TOO_LONG
+from tests.servers.redis import shared
+
+KEYS = [f"order {number}" for number in range(60)]
+Receive = Callable[[Line, bytes], None]
+
+
+class Interrupted(BaseException):
+    """Raised by a signal's handler."""
+
+
+@pytest.fixture
+def once() -> AsyncOnce:
+    """Closed by nobody: its loop ends with the test."""
+    return AsyncOnce(f"{shared().url()}&prefix=line-{uuid4().hex}", window="1h", lease="1500ms")
+
+
+def lost_between(receive: Receive, line: Line, data: bytes) -> None:
+    """As if a signal had raised in the loop's own code, between the socket and us: nobody is told."""
+
+
+def interrupted_before(receive: Receive, line: Line, data: bytes) -> None:
+    try:
+        raise Interrupted
+    finally:
+        line.close("as `data_received` does, if it is struck inside")
+
+
+def half_lost(receive: Receive, line: Line, data: bytes) -> None:
+    receive(line, data[: len(data) // 2])
+
+
+@pytest.mark.fault("F51", "F53")
+@pytest.mark.parametrize("trouble", [lost_between, half_lost, interrupted_before])
+async def test_whatever_is_lost_on_the_way_nobody_gets_anothers_reply(
+    once: AsyncOnce, trouble: Callable[[Receive, Line, bytes], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    effects: Counter[str] = Counter()
+
+    @once(key="{key}")
+    async def work(key: str) -> str:
+        effects[key] += 1
+        return f"result of {key}"
+
+    async def called(key: str) -> None:
+        assert await work(key) == f"result of {key}"
+
+    await asyncio.gather(*map(called, KEYS[:30]))
+    receive, count = Line.data_received, 0
+
+    def troubled(line: Line, data: bytes) -> None:
+        nonlocal count
+        count += 1
+        if count == 2:
+            trouble(receive, line, data)
+        else:
+            receive(line, data)
+
+    monkeypatch.setattr(Line, "data_received", troubled)
+    for _ in range(3):  # the second time round, the first ones' replies would be these
+        done = await asyncio.wait_for(asyncio.gather(*map(called, KEYS), return_exceptions=True), TOO_LONG)
+        assert {type(one) for one in done} <= {type(None), StoreUnavailable}
+    await asyncio.gather(*map(called, KEYS))
+    assert effects == Counter(KEYS)
+    assert count > 2
+
+
+async def test_a_program_that_ends_itself_in_a_woken_task_gets_nobody_elses_reply(once: AsyncOnce) -> None:
+    effects: Counter[str] = Counter()
+
+    @once(key="{key}")
+    async def work(key: str) -> str:
+        effects[key] += 1
+        return f"result of {key}"
+
+    async def ends() -> None:
+        await work("the last one")
+        sys.exit(3)
+
+    async def called(key: str) -> None:
+        for _ in range(3):
+            assert await work(key) == f"result of {key}"
+
+    await asyncio.gather(*map(work, KEYS))
+    loop, raised = asyncio.get_running_loop(), list[BaseException]()
+    soon = loop.call_soon
+
+    def caught(call: Callable[..., object], *args: object, **more: object) -> asyncio.Handle:
+        """What the loop would stop with is kept, so that it goes on: as where it is run once more to clean up."""
+        if args and isinstance(args[0], SystemExit):
+            raised.append(args[0])
+            return soon(lambda: None)
+        return soon(call, *args, **more)  # type: ignore[arg-type]  # handed on
+
+    loop.call_soon = caught  # type: ignore[method-assign, assignment]  # for this loop alone
+    ending = asyncio.ensure_future(ends())
+    await asyncio.wait_for(asyncio.gather(*map(called, KEYS)), TOO_LONG)
+    assert [type(error) for error in raised] == [SystemExit]
+    assert isinstance(ending.exception(), SystemExit)
+    assert effects == Counter([*KEYS, "the last one"])

@@ -1,0 +1,95 @@
+"""Cancelled while the store has trouble with a settlement: it is sent again, and the cancellation comes in the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from onceward import AsyncOnce, MemoryStore
+from onceward.errors import ConfigurationError, StoreBroken, StoreUnavailable
+from onceward.model.record import Answer, State
+from tests.moved_time import TOO_LONG
+
+LOST = "applied, and its reply lost"
+
+
+class Troubled(MemoryStore):
+    """Its settlements take until they are let go; then the first ones come out as told."""
+
+    inline = False
+    answer = glance = None  # type: ignore[assignment]  # as classes say that they lack a method
+
+    def __init__(self, *troubles: Exception | str) -> None:
+        super().__init__()
+        self.troubles = list(troubles)
+        self.reached, self.free = asyncio.Event(), asyncio.Event()
+        self.tried = 0
+
+    async def settle(self, settlements: Sequence[Any], *, timeout: float, signed: Any = None) -> list[Answer]:
+        self.tried += 1
+        self.reached.set()
+        await self.free.wait()
+        trouble = self.troubles.pop(0) if self.troubles else None
+        if isinstance(trouble, Exception):
+            raise trouble
+        answers = await super().settle(settlements, timeout=timeout, signed=signed)
+        if trouble is LOST:
+            raise StoreUnavailable(LOST)
+        return answers
+
+
+async def cancelled_in(store: Troubled, result: Any) -> None:
+    once = AsyncOnce(store, settle_timeout="1h")
+
+    @once(key="{key}")
+    async def work(key: str) -> Any:
+        return result
+
+    task = asyncio.ensure_future(work("order 7"))
+    await asyncio.wait_for(store.reached.wait(), TOO_LONG)
+    task.cancel()
+    store.free.set()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(asyncio.shield(task), TOO_LONG)
+    assert task.cancelled()
+
+
+@pytest.mark.fault("F28", "F53")
+async def test_a_reply_that_was_lost_meanwhile_is_made_good() -> None:
+    store = Troubled(LOST)
+    await cancelled_in(store, "done")
+    [state] = [record.state for record in store._records.values()]
+    assert (state, store.tried) == (State.COMPLETED, 2)
+
+
+@pytest.mark.fault("F28")
+@pytest.mark.parametrize(
+    "second",
+    [StoreUnavailable("down"), StoreBroken("gone"), ConfigurationError("refused"), ValueError("a bug")],
+    ids=repr,
+)
+async def test_whatever_the_second_try_raises_the_caller_was_cancelled(second: Exception) -> None:
+    store = Troubled(StoreUnavailable("down"), second)
+    await cancelled_in(store, "done")
+    assert store.tried >= 2
+
+
+@pytest.mark.fault("F28")
+async def test_also_if_it_was_cancelled_while_a_large_result_was_encoded() -> None:
+    store = Troubled(StoreBroken("gone"))
+    store.free.set()
+    once = AsyncOnce(store)
+    large = [str(number) * 10 for number in range(20_000)]
+
+    @once(key="{key}")
+    async def work(key: str) -> list[str]:
+        asyncio.get_running_loop().call_soon(task.cancel)  # comes while it is encoded in another thread
+        return large
+
+    task = asyncio.ensure_future(work("order 7"))
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(asyncio.shield(task), TOO_LONG)
+    assert store.tried
