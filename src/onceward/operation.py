@@ -64,8 +64,7 @@ class Operation:
         self.source = source_for(key)
         self._check_source()
         self._tenant = _tenant_source(tenant)
-        if self._tenant is not None:
-            self._tenant.check(self.binding.names, has_var_keywords=self.binding.has_var_keywords)
+        self._check_tenant()
         self.scope = Scope(app, versioned(self.name, version), fixed_tenant)
         self._scope_of = functools.lru_cache(TENANTS)(functools.partial(Scope, app, self.scope.operation))
         self.codec = codec_for(policy, ResultType(result_annotation(fn)), cipher, accept_plain=accept_plain)
@@ -177,7 +176,11 @@ class Operation:
 
     def _tenant_in(self, arguments: Mapping[str, Any]) -> str:
         """The tenant's own value, never its text for people: two tenants must not meet in a shortened form."""
-        tenant = self._tenant(arguments)[0] if self._tenant is not None else None
+        try:
+            tenant = self._tenant(arguments)[0] if self._tenant is not None else None
+        except MissingKey as error:
+            text = str(error).partition(" →")[0].replace("the key", "the tenant", 1)
+            raise MissingKey(f"{self.name}: {text}", hint="pass it: whose key it is must be known") from None
         if not isinstance(tenant, str):
             raise InvalidKey(
                 f"{self.name}: the tenant is {type(tenant).__name__}, not str",
@@ -203,6 +206,13 @@ class Operation:
             self.source.check(self.binding.names, has_var_keywords=self.binding.has_var_keywords)
         except ConfigurationError as error:
             raise ConfigurationError(f"{self.name}: {error}") from None
+
+    def _check_tenant(self) -> None:
+        try:
+            if self._tenant is not None:
+                self._tenant.check(self.binding.names, has_var_keywords=self.binding.has_var_keywords)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{self.name}: {str(error).replace('the key', 'the tenant', 1)}") from None
 
     def _check_fingerprint(self) -> None:
         unknown = [

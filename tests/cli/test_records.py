@@ -207,6 +207,14 @@ def test_explain_says_in_sentences_what_happened_and_what_would_happen(key: str,
     assert all(one.endswith(".") for one in told)
 
 
+def test_what_explain_tells_to_type_works_for_a_key_that_begins_like_an_option() -> None:
+    with Once(STORE, app="shop") as once, pytest.raises(ValueError, match="invalid literal"):
+        once.using(final=ValueError).run("-x", int, "no number")
+    told = " ".join(as_json("explain", "--", "-x")["explanation"])
+    assert "`onceward retry -- -x`" in told
+    assert call("retry", "--yes", "--", "-x").exit_code == Exit.OK
+
+
 def test_explain_names_the_owner() -> None:
     assert read("live").owner in call("explain", "live", "-o", "table").stdout
 

@@ -332,6 +332,27 @@ def test_a_server_that_only_takes_snapshots_is_told_of(private: RedisServer, cap
     assert [one.getMessage() for one in caplog.records if "snapshot" in one.getMessage()]
 
 
+async def test_it_is_told_once_however_many_come_first(private: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
+    with redis.Redis(port=private.port) as raw:
+        raw.config_set("save", "3600 1")
+    caplog.set_level(logging.WARNING, "onceward.redis")
+    async with AsyncOnce(plain(private)) as once:
+        await asyncio.gather(*(once.run(f"order {number}", nothing) for number in range(20)))
+    assert len([one for one in caplog.records if "snapshot" in one.getMessage()]) == 1
+
+
+async def nothing() -> None: ...
+
+
+async def test_a_user_who_may_not_echo_is_told_so(private: RedisServer) -> None:
+    with redis.Redis(port=private.port) as raw:
+        raw.config_set("appendonly", "yes")
+        raw.execute_command("ACL", "SETUSER", "app", "on", ">pw", "~{onceward}*", "&{onceward}*", "+@all", "-echo")
+    async with AsyncOnce(plain(private, user="app:pw@")) as once:
+        with pytest.raises(ConfigurationError, match="echo"):
+            await once.run("order 7", nothing)
+
+
 def test_a_server_that_appends_is_fine(private: RedisServer) -> None:
     with redis.Redis(port=private.port) as raw:
         raw.config_set("appendonly", "yes")

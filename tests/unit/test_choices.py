@@ -372,6 +372,14 @@ def test_there_is_no_anonymous_tenant(face: Face, org: Any) -> None:
         work(org, 1)
 
 
+def test_a_wrong_tenant_is_called_by_its_name(face: Face) -> None:
+    with pytest.raises(ConfigurationError, match=r"tenanted: the tenant template '\{nope\}' names 'nope'"):
+        face(key="doc:{number}", tenant="{nope}")(tenanted)
+    work = face(key="doc:{number}", tenant="{org}")(tenanted)
+    with pytest.raises(MissingKey, match=r"tenanted: the tenant '\{org\}' has no value for org"):
+        work(None, 1)
+
+
 def test_using_gives_the_same_client_another_tenant(face: Face) -> None:
     a, b = face.once.using(tenant="a"), face.once.using(tenant="b", lease="1m")
     assert a.key("k").id != b.key("k").id != face.once.key("k").id

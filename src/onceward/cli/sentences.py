@@ -20,6 +20,11 @@ from .display import moment, span
 AGAIN = "A delivery now runs it as new work."
 
 
+def as_argument(key: str) -> str:
+    """As a shell and our own command take it: a key may begin like an option."""
+    return f"-- {quote(key)}" if key.startswith("-") else quote(key)
+
+
 def sentences(record: Record, now: int, reasons: Reasons = OWN) -> list[str]:
     """The story of the record at the store's time `now`. `reasons` are the words of its operation, as far as known."""
     row = row_of(record, now)
@@ -107,7 +112,7 @@ def _refused(record: Record, now: int) -> list[str]:
     return [
         f"Attempt {record.attempt} by {_owner(record)} failed for good {since}: {_error(record)}.",
         f"A delivery now is refused, {_until(record, now)}.",
-        f"To let it run again: `onceward retry {quote(record.key)}`.",
+        f"To let it run again: `onceward retry {as_argument(record.key)}`.",
     ]
 
 
@@ -144,7 +149,7 @@ def _parked(record: Record, now: int) -> list[str]:
             f"Parked {_ago(record.updated_at, now)}: {_error(record)}.",
             "A delivery now runs nothing and is told that it is parked, until a person helps.",
             f"Say how the step ended that stands in the way: `onceward resolve {key} --applied` or another.",
-            f"To try it again: `onceward retry {key}`.",
+            f"To try it again: `onceward retry {as_argument(record.key)}`.",
         ]
     return [
         f"Parked {_ago(record.updated_at, now)}: nobody knows whether {which} had its effect. {_error(record)}.",

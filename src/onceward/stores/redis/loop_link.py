@@ -26,7 +26,7 @@ from . import faults
 from .faults import Cut
 from .link import Trouble, inherit_nothing
 from .place import Place
-from .resp import Garbage, Replies, Reply
+from .resp import Garbage, Refusal, Replies, Reply
 
 
 class Pending(Future[Reply]):
@@ -123,6 +123,8 @@ class Line(asyncio.Protocol):
     def _hand_over(self, reply: Reply, mark: Reply) -> None:
         if not self._waiting:
             self.close("a reply came that nobody had asked for")
+        elif isinstance(mark, Refusal):  # who may not ECHO is told so
+            self._waiting.popleft().fail(faults.explain(mark, self._name))
         elif mark != self._waiting[0].mark:
             self.close("the reply to another call came: something was lost on the way")
         else:
@@ -171,7 +173,8 @@ class LoopWire:
                 line = await self._line(seconds)
             return await line.exchange(payload, seconds)
         except Cut as error:
-            self._trouble.gone(error)
+            if not self._closed:  # else it is no trouble, and nobody connects anew
+                self._trouble.gone(error)
             left = deadline - time.monotonic()
             if not (again and error.stale) or left <= 0:
                 raise faults.cut(error, self._place.name) from error

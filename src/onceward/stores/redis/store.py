@@ -92,8 +92,14 @@ class RedisStore(RedisShown, RedisCounts):
         if moves and former is not None:
             await former.close()
         if not self._examined:
+            facts = await self._facts(OPENING)
+            with self._opening:  # many may have asked meanwhile: what is only unwise is told once
+                self._require(facts)
+
+    def _require(self, facts: safety.Facts) -> None:
+        if not self._examined:
             safety.require(
-                await self._facts(OPENING),
+                facts,
                 self.name,
                 unsafe_eviction=self._unsafe_eviction,
                 unsafe_persistence=self._unsafe_persistence,
