@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Protocol, overload
 
 from .bridge import run
 from .core import inspect as records
-from .core.ending import executed
 from .core.engine import Engine
-from .core.execute import at_once, onward, torn
+from .core.execute import as_outcome, at_once, onward, torn
 from .core.glance import done_before, replayed
 from .core.held import Held
 from .core.job import Job
@@ -27,13 +26,7 @@ def do(engine: Engine, job: Job) -> Outcome[Any]:
     seen = done_before(engine, job)
     if seen is not None:
         return replayed(job, *seen)
-    found = done_now(engine, job)
-    if isinstance(found, Held):
-        return executed(found)
-    try:
-        return found
-    finally:
-        del found  # what failed has a traceback that leads here: from here none may lead back to it
+    return as_outcome(done_now(engine, job))
 
 
 def answer(engine: Engine, job: Job) -> Any:
@@ -47,7 +40,7 @@ def answer(engine: Engine, job: Job) -> Any:
     try:
         return answer_of(found, job.policy)
     finally:
-        del found  # as in `do`
+        del found  # what it raises has a traceback that leads here: from here none may lead back
 
 
 def done_now(engine: Engine, job: Job) -> Held | Outcome[Any]:

@@ -57,13 +57,15 @@ async def execute(engine: Engine, job: Job) -> Outcome[Any]:
     seen = done_before(engine, job)
     if seen is not None:
         return replayed(job, *seen)
-    found = await unseen(engine, job)
-    if isinstance(found, Held):
-        return executed(found)
-    try:
-        return found
-    finally:
-        del found  # what failed has a traceback that leads here: from here none may lead back to it
+    return as_outcome(await unseen(engine, job))
+
+
+def as_outcome(found: Held | Outcome[Any]) -> Outcome[Any]:
+    """A claim that was run and recorded, or else what came of it.
+
+    Whoever asks gives it no name of its own: what failed has a traceback that leads there, and none may lead back.
+    """
+    return executed(found) if isinstance(found, Held) else found
 
 
 def at_a_glance(engine: Engine, job: Job) -> Outcome[Any] | None:
@@ -178,8 +180,7 @@ async def torn(held: Held, error: BaseException) -> Outcome[Any] | None:
 
 async def perform(held: Held) -> Outcome[Any]:
     """Run the handler of a claim that we hold, and settle it, whatever happens."""
-    found = await onward(held)
-    return executed(found) if isinstance(found, Held) else found
+    return as_outcome(await onward(held))
 
 
 def called(held: Held) -> Any:
