@@ -27,7 +27,7 @@ async def answer(engine: Engine, job: Job) -> Any:
         return value_before(job, *seen)
     held = Held(engine, job)
     try:  # as `unseen`, without a coroutine more on every call's way
-        done = at_once(held)
+        done = None if engine.answer is None else at_once(held)
         found = await onward(held) if done is None else done
     except BaseException as error:
         unclaimed = await torn(held, error)

@@ -104,7 +104,7 @@ class Canceller(Protocol):
 class Lane(Protocol):
     """Group commit: what arrives while a call is under way goes to the store together, in the next one."""
 
-    def __call__(self, request: AnyRequest, timeout: float) -> Awaitable[list[Answer]]:
+    def ask(self, request: AnyRequest, timeout: float) -> Awaitable[list[Answer]]:
         """The answer to one request, in a list of one."""
         ...
 

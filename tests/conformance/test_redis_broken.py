@@ -10,7 +10,7 @@ import pytest
 from onceward.ports import Clock
 from onceward.stores.clock import WallClock
 from onceward.stores.redis import RedisStore, scripts
-from onceward.stores.redis.scripts import Script, Single
+from onceward.stores.redis.scripts import Prepared, Script
 from tests.conformance.on_redis import OnRedis, prefix, url
 
 
@@ -207,7 +207,7 @@ class Slipped(OnRedis):
         store._apply, store._hot = self.script("apply"), self.script("hot")
         if self.slip.file in {"cells", "apply"}:  # else the short script would answer rightly
             store._hot = NOTHING_IS_USUAL
-        store._single = Single(store._hot, store._both, store._record)
+        store._ready = Prepared(store._hot, store._both, store._record)
         return store
 
     def script(self, name: str) -> Script:

@@ -17,7 +17,7 @@ PATIENCE = 30.0
 
 
 async def ask(lane: LoopLane, one: AnyRequest, timeout: float = PATIENCE) -> Answer:
-    [answer] = await lane(one, timeout)
+    [answer] = await lane.ask(one, timeout)
     return answer
 
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from onceward import AsyncOnce, ConfigurationError, MemoryStore, Once, StoreUnavailable, sliding
-from onceward.model.record import Answer, ClaimRequest
+from onceward.model.record import Answer, ClaimRequest, Complete
 from onceward.ports import AnySettlement, Notifies, Store
 from onceward.stores.cached import CachedStore
 from onceward.testing import FakeClock
@@ -17,7 +18,7 @@ from tests.faces import Place
 
 
 class CountingStore(MemoryStore):
-    """Counts how often it is asked for a claim. `down` makes it unreachable."""
+    """Counts how often it is asked for a claim, and answers as briefly as it may. `down` makes it unreachable."""
 
     def __init__(self, clock: FakeClock) -> None:
         super().__init__(clock=clock)
@@ -27,6 +28,13 @@ class CountingStore(MemoryStore):
     async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
         self.asked += len(requests)
         return await super().claim(requests, timeout=timeout)
+
+    async def settle(self, settlements: Sequence[AnySettlement], **how: Any) -> list[Answer]:
+        answers = await super().settle(settlements, **how)
+        return [
+            replace(answer, record=None) if isinstance(one, Complete) and one.briefly else answer
+            for one, answer in zip(settlements, answers, strict=True)
+        ]
 
     async def forget(self, ids: Sequence[bytes], **how: Any) -> list[Answer]:
         answers = await super().forget(ids, **how)

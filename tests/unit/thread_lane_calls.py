@@ -19,7 +19,7 @@ PATIENCE = 30.0
 
 def ask(lane: ThreadLane, one: AnyRequest, timeout: float = PATIENCE) -> Answer:
     async def call() -> Answer:
-        [answer] = await lane(one, timeout)
+        [answer] = await lane.ask(one, timeout)
         return answer
 
     return run(call())

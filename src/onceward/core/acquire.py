@@ -16,7 +16,7 @@ from onceward.model.cells import used_up
 from onceward.model.fingerprint import differing
 from onceward.model.outcome import Failed, Mismatch, Outcome, Parked, Running
 from onceward.model.policy import SECOND
-from onceward.model.record import Answer, Release, State, Verdict
+from onceward.model.record import Answer, ClaimRequest, Release, State, Verdict
 from onceward.model.unstored import why
 from onceward.ports import AnyRequest, Notifies
 
@@ -28,7 +28,7 @@ from .job import Job
 
 TRIES_LEFT = (2, 1, 0)  # a lost reply is repeated with the same nonce; a store that is down must still fail quickly
 FIRST_PAUSE = 0.005
-ACQUIRED = Verdict.ACQUIRED
+ACQUIRED, SETTLED = Verdict.ACQUIRED, Verdict.SETTLED
 LONGEST_PAUSE = 0.5  # a thousand waiters then ask two thousand times a second at most
 
 
@@ -40,8 +40,15 @@ async def acquire(held: Held) -> Held | Outcome[object]:
         return held if refused is None else await otherwise(held, refused)
     if current() is not None:
         refuse_reentry(engine, held.job)
-    since = engine.world.monotonic()
-    answer = await ask(held)
+    monotonic, request = engine.world.monotonic, held.request()
+    since = monotonic()
+    try:  # as `ask`, without a coroutine more on every call's way
+        answers, cancelled = await engine.finish(engine.store.claim([request], timeout=held.job.policy.call_timeout))
+        answer = heard(held, answers[0], cancelled)
+    except StoreError as error:
+        answer = await ask_again(held, request, error)
+    if answer is None:
+        answer = await ask(held)
     return take(held, since) if answer.verdict is ACQUIRED else await otherwise(held, answer)
 
 
@@ -73,31 +80,52 @@ async def otherwise(held: Held, answer: Answer) -> Held | Outcome[object]:
 
 
 async def ask(held: Held) -> Answer:
-    """One claim. Repeated with the same nonce if no reply came, so that our own grant is recognised as ours."""
-    engine, request, timeout = held.engine, held.request(), held.job.policy.call_timeout
-    store, cancelled = engine.store, None
-    for left in TRIES_LEFT:
+    """One claim, heard by the store."""
+    engine, timeout = held.engine, held.job.policy.call_timeout
+    while True:
+        request = held.request()
         try:
-            answers, cancelled = await engine.finish(store.claim([request], timeout=timeout))
+            answers, cancelled = await engine.finish(engine.store.claim([request], timeout=timeout))
+            answer = heard(held, answers[0], cancelled)
         except StoreError as error:
-            if isinstance(error, StoreUnavailable) and is_in_its_own_way(engine):
-                raise StoreUnavailable(
-                    f"it waits for a transaction that is open around this call ({error})",
-                    key=held.key.text,
-                    hint="inside of within() use tx.run or tx.call; or commit before this call",
-                ) from error
-            if not left:
-                raise
-            await engine.world.sleep(FIRST_PAUSE * (1 + engine.world.jitter()))
-            continue
-        held.answered(answers[0])
-        if cancelled is not None:
-            raise cancelled
-        if answers[0].verdict is not Verdict.SETTLED:
-            return answers[0]
-        break
-    # Our own nonce was granted, answered into the void, and settled by somebody since: ask anew.
-    return await ask(held)
+            answer = await ask_again(held, request, error)
+        if answer is not None:
+            return answer
+
+
+async def ask_again(held: Held, request: ClaimRequest, error: StoreError) -> Answer | None:
+    """No reply came: repeated with the same nonce, so that our own grant is recognised as ours."""
+    engine, timeout = held.engine, held.job.policy.call_timeout
+    for left in TRIES_LEFT:
+        if isinstance(error, StoreUnavailable) and is_in_its_own_way(engine):
+            raise StoreUnavailable(
+                f"it waits for a transaction that is open around this call ({error})",
+                key=held.key.text,
+                hint="inside of within() use tx.run or tx.call; or commit before this call",
+            ) from error
+        if not left:
+            break
+        await engine.world.sleep(FIRST_PAUSE * (1 + engine.world.jitter()))
+        try:
+            answers, cancelled = await engine.finish(engine.store.claim([request], timeout=timeout))
+            return heard(held, answers[0], cancelled)
+        except StoreError as still:
+            error = still
+    try:
+        raise error
+    finally:
+        del error  # its traceback leads here: from here none may lead back to it
+
+
+def heard(held: Held, answer: Answer, cancelled: BaseException | None) -> Answer | None:
+    """What the store said. None: it granted our nonce, answered into the void, and somebody settled it: ask anew."""
+    if answer.verdict is ACQUIRED and answer.record is not None:
+        held.record, held.granted = answer.record, True  # as `answered` does
+    else:
+        held.answered(answer)
+    if cancelled is not None:
+        raise cancelled
+    return None if answer.verdict is SETTLED else answer
 
 
 async def wait(held: Held) -> tuple[float, Answer]:

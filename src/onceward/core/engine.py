@@ -54,6 +54,14 @@ class Owner(Protocol):
     name: str
 
 
+class Finish(Protocol):
+    """Runs it to the end even if the caller is cancelled; a store that never waits cannot be interrupted anyway."""
+
+    def __call__(
+        self, work: Awaitable[T], hurry: Callable[[], None] | None = None
+    ) -> Awaitable[tuple[T, BaseException | None]]: ...
+
+
 class Engine:
     """Shared by all calls of one client. Holds nothing of any single call."""
 
@@ -75,6 +83,7 @@ class Engine:
         # One step less on every call's way; and called by a local name, not as methods of ours, which they are not.
         self.wants: Callable[[str], bool] = bus.wants
         self.nonce: Callable[[], bytes] = world.nonce
+        self.finish: Finish = _undisturbed if store.inline else world.finish
         self.emit: Emit = self._emit
         self.count_by_scope()
 
@@ -97,14 +106,6 @@ class Engine:
         if not self.is_ready():
             await self.store.open(self.world)
             self.opened = True
-
-    def finish(
-        self, work: Awaitable[T], hurry: Callable[[], None] | None = None
-    ) -> Awaitable[tuple[T, BaseException | None]]:
-        """Run to the end even if the caller is cancelled. A store that never waits cannot be interrupted anyway."""
-        if self.store.inline:  # nothing in it can wait, so nobody can be cancelled there
-            return _undisturbed(work)
-        return self.world.finish(work, hurry)
 
     async def encode(self, codec: Codec, value: Any, id: bytes) -> Encoded:
         """The result as bytes. A large one is no reason to block whoever shares our thread."""
@@ -162,5 +163,6 @@ class Engine:
             self.bus.emit(Event(name="slow_transaction", key="", scope=self.store.name, reason=reason))
 
 
-async def _undisturbed(work: Awaitable[T]) -> tuple[T, None]:
+async def _undisturbed(work: Awaitable[T], hurry: object = None) -> tuple[T, None]:  # noqa: ARG001 (as `World.finish`)
+    """Nothing in it can wait, so nobody can be cancelled there."""
     return await work, None

@@ -111,7 +111,7 @@ def at_once(held: Held) -> Held | Outcome[Any] | None:
     return done
 
 
-async def onward(held: Held) -> Held | Outcome[Any]:
+async def onward(held: Held) -> Held | Outcome[Any]:  # noqa: C901 (every call pays for a coroutine more)
     """From where the claim stands to its end: it is not asked for yet, or refused, or ours, or its handler was run."""
     if not held.granted:
         found = await claimed(held)
@@ -127,13 +127,16 @@ async def onward(held: Held) -> Held | Outcome[Any]:
             held.begin()
             value = called(held)
             if held.job.awaits:
-                value = await awaited(held, value)
+                try:
+                    if type(value) is CoroutineType or hasattr(value, "__await__"):
+                        value = await value
+                except BaseException as error:  # noqa: BLE001 (as in `called`)
+                    held.raised = error
             done = record_at_once(held, value) if held.raised is None else None
             if done is not None:
                 return done
-        end = unusual_end(held)
-        if end is not None:
-            return await end
+        if held.raised is not None or not (held.straight and is_light(held.result)):
+            return await unusual_end(held)
         try:
             answer = await held.settle(held.lightly(held.result), COMPLETED)
         except StoreError as error:
@@ -143,11 +146,9 @@ async def onward(held: Held) -> Held | Outcome[Any]:
         held.exit()
 
 
-def unusual_end(held: Held) -> Coroutine[Any, Any, Outcome[Any]] | None:
+def unusual_end(held: Held) -> Coroutine[Any, Any, Outcome[Any]]:
     """How a claim ends whose work has not simply returned something small."""
-    if held.raised is not None:
-        return after_error(held, held.caught())
-    return None if held.straight and is_light(held.result) else after_value(held, held.result)
+    return after_value(held, held.result) if held.raised is None else after_error(held, held.caught())
 
 
 def claimed(held: Held) -> Coroutine[Any, Any, Held | Outcome[Any]]:
@@ -195,14 +196,6 @@ def called(held: Held) -> Any:
         held.raised = error
         return None
     return value
-
-
-async def awaited(held: Held, value: Any) -> Any:
-    """The same of what it returned, which may have to be awaited. Nothing, if it raised."""
-    try:
-        return await value if hasattr(value, "__await__") else value
-    except BaseException as error:  # noqa: BLE001 (as said)
-        held.raised = error
 
 
 def refuse_coroutine(job: Job, coroutine: CoroutineType[Any, Any, Any]) -> NoReturn:

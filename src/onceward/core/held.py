@@ -259,6 +259,7 @@ class Held(Settles):
             window.always or window.validity(record.claimed_at),
             note,
             record,
+            True,  # noqa: FBT003 (briefly)
         )
 
     def _without_result(self, encoded: Encoded, note: dict[str, str]) -> dict[str, str]:

@@ -6,6 +6,8 @@ import math
 from contextlib import suppress
 from typing import NoReturn
 
+from msgspec.structs import replace
+
 from onceward.errors import LeaseLost, OncewardError, StoreError, StoreFull, StoreUnavailable
 from onceward.model.key import Key
 from onceward.model.policy import SECOND
@@ -113,7 +115,7 @@ class Settles(Lease):
             else:
                 wants = engine.wants
                 if wants("completed"):
-                    engine.emit("completed", self.key, self.record)
+                    engine.emit("completed", self.key, replace(self.record, state=COMPLETED))
         self.over = True
         engine.keeper.drop(self)
 

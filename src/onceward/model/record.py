@@ -150,7 +150,8 @@ class Complete(Settlement, frozen=True, gc=False):
     """The effect is done. `result` None with `stored` False means that its value was not kept.
 
     `of` is the record as its owner has it. It is not sent: a store that finds nothing else changed need only say when
-    it was completed, and the answer is made of this.
+    it was completed, and the answer is made of this. `briefly`: then OK is all that its owner wants to hear, and the
+    answer may come without a record.
     """
 
     result: bytes | None = None
@@ -159,6 +160,7 @@ class Complete(Settlement, frozen=True, gc=False):
     validity: Validity = FOREVER
     note: dict[str, str] = {}
     of: Record | None = None
+    briefly: bool = False
 
 
 class Fail(Settlement, frozen=True, gc=False):

@@ -6,12 +6,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from onceward.errors import ConfigurationError
 from onceward.model import transitions
 from onceward.model.audit import AuditEntry, AuditFilter, Signature
 from onceward.model.counts import Counted, Sheet
 from onceward.model.newest import Delivery, Keep, Mark, Ruled, Standing
-from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Seen, State, Verdict
+from onceward.model.record import Answer, ClaimRequest, Complete, Record, Renewal, Seen, State, Verdict
 from onceward.ports import (
     NO_BOUND,
     AnySettlement,
@@ -87,7 +89,8 @@ class CachedStore:
         self, settlements: Sequence[AnySettlement], *, timeout: float, signed: Signature | None = None
     ) -> list[Answer]:
         generation = self._results.generation
-        answers = await self._store.settle(settlements, timeout=timeout, signed=signed)
+        at_length = [replace(one, briefly=False) if type(one) is Complete else one for one in settlements]
+        answers = await self._store.settle(at_length, timeout=timeout, signed=signed)
         return [self._results.remember(answer, generation) for answer in answers]
 
     async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:

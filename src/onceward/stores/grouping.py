@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
-from typing import cast
+from collections.abc import Sequence
 
 from onceward.model.record import Answer, ClaimRequest, Renewal
 from onceward.ports import Answers, AnyRequest, AnySettlement, Lane, World
@@ -33,26 +32,24 @@ class Grouping:
         if self._lane is None or self._grouped_in is not world:
             self._lane, self._grouped_in = world.lane(self.send, flights=flights, crowd=CROWD), world
 
+    def grouped(self, requests: Sequence[AnyRequest], timeout: float) -> Answers:
+        """On an event loop the lane's own future: a coroutine around it would be felt in every call."""
+        lane = self._lane
+        if lane is None or len(requests) != 1:
+            return self.send(requests, timeout)
+        try:
+            return lane.ask(requests[0], timeout)  # type: ignore[return-value]  # it is awaited, and no more
+        except RuntimeError:  # no loop runs here: it is asked now and awaited elsewhere
+            return self._later(lane, requests[0], timeout)
+
     def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> Answers:
-        return self._at_once(requests, timeout)
+        return self.grouped(requests, timeout)
 
     def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> Answers:
-        return self._at_once(renewals, timeout)
+        return self.grouped(renewals, timeout)
 
     def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> Answers:
-        return self._at_once(settlements, timeout)
+        return self.grouped(settlements, timeout)
 
-    def _at_once(self, requests: Sequence[AnyRequest], timeout: float) -> Answers:
-        """On an event loop the lane's own future: a coroutine around it would be felt in every call."""
-        try:
-            return cast("Answers", self._sent(requests, timeout))
-        except RuntimeError:  # no loop runs here: it is asked now and awaited elsewhere
-            return self._later(requests, timeout)
-
-    async def _later(self, requests: Sequence[AnyRequest], timeout: float) -> list[Answer]:
-        return await self._sent(requests, timeout)
-
-    def _sent(self, requests: Sequence[AnyRequest], timeout: float) -> Awaitable[list[Answer]]:
-        if len(requests) == 1 and self._lane is not None:
-            return self._lane(requests[0], timeout)
-        return self.send(requests, timeout)
+    async def _later(self, lane: Lane, request: AnyRequest, timeout: float) -> list[Answer]:
+        return await lane.ask(request, timeout)

@@ -141,9 +141,9 @@ class EventLoop:
     def finish(
         self, work: Awaitable[T], hurry: Callable[[], None] | None = None
     ) -> Awaitable[tuple[T, BaseException | None]]:
-        if type(work) is CoroutineType:
-            return Finishing(work, hurry)
-        return landed(work, hurry) if isinstance(work, Landing) else self._finish(work, hurry)
+        if isinstance(work, Landing):
+            return landed(work, hurry)
+        return Finishing(work, hurry) if type(work) is CoroutineType else self._finish(work, hurry)
 
     async def _finish(self, work: Awaitable[T], hurry: Callable[[], None] | None) -> tuple[T, BaseException | None]:
         task = asyncio.ensure_future(work)

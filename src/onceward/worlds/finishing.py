@@ -18,8 +18,8 @@ def landed(
 ) -> Generator[Any, None, tuple[T, BaseException | None]]:
     """A landing waited for by the task itself. Gives what `Finishing` gives: a cancellation comes when it is done."""
     cancelled = None
-    landing.stays = True
-    if not landing.done():
+    if not landing.is_done:
+        landing.stays = True
         landing._asyncio_future_blocking = True  # noqa: SLF001 (as `Future.__await__` does)
         try:
             yield landing
@@ -28,7 +28,7 @@ def landed(
             if hurry is not None:
                 hurry()
         except Exception:  # its own, which is asked for below
-            if not landing.done():
+            if not landing.is_done:
                 raise
     try:
         return landing.result(), cancelled

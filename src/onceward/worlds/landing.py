@@ -25,25 +25,18 @@ class Landing(Generic[T]):
     """
 
     __slots__ = (
-        "_asyncio_future_blocking",
-        "_calls",
-        "_context",
-        "_error",
-        "_loop",
-        "_value",
-        "_waker",
-        "is_done",
-        "stays",
+        *("_asyncio_future_blocking", "_calls", "_context", "_error", "_loop", "_value", "_waker"),
+        *("is_done", "stays"),
     )
 
     def __init__(self, loop: AbstractEventLoop) -> None:
-        self._asyncio_future_blocking = False  # how tasks know a future, and that it is waited for in the right way
         self._loop = loop
         self._waker: Call | None = None
         self._context: Context | None = None
         self._calls: list[tuple[Call, Context | None]] | None = None  # more than the one
         self._error: BaseException | None = None
-        self.is_done = self.stays = False
+        # How tasks know a future, and that it is waited for in the right way.
+        self._asyncio_future_blocking = self.is_done = self.stays = False
 
     def get_loop(self) -> AbstractEventLoop:
         return self._loop
@@ -92,7 +85,7 @@ class Landing(Generic[T]):
 
     def arrive(self, value: T) -> None:
         """Has its answer, and somebody is about to `wake` those who wait for it."""
-        self._value = value
+        self._value: T = value
         self.is_done = True
 
     def set_result(self, value: T) -> None:

@@ -32,7 +32,18 @@ class Waiting(Protocol):
         """Its time is over, and it was not sent."""
 
 
-def remaining(one: Waiting) -> float:
+class Timed(Protocol):
+    """What has to be done by a certain time."""
+
+    deadline: float  # on our own clock
+
+
+def size_of(request: AnyRequest) -> int:
+    """About how many bytes it takes in a call."""
+    return OVERHEAD + len(getattr(request, "result", None) or b"")
+
+
+def remaining(one: Timed) -> float:
     """Seconds until its time is over."""
     return max(0.0, one.deadline - time.monotonic())
 
@@ -101,7 +112,7 @@ class Queue(Generic[W]):
             if one.request.id in ids:
                 later.append(one)
                 continue
-            size += OVERHEAD + len(getattr(one.request, "result", None) or b"")
+            size += size_of(one.request)
             if taken and size > MOST_BYTES:
                 later.append(one)
                 break

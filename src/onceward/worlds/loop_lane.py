@@ -11,36 +11,35 @@ with the same nonce: one bad item fails alone. Whose time is over leaves the que
 from __future__ import annotations
 
 import asyncio
-import time
 import weakref
-from asyncio import AbstractEventLoop, TimerHandle
+from asyncio import AbstractEventLoop, TimerHandle, get_running_loop
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+from time import monotonic
 
 from onceward.errors import StoreUnavailable
-from onceward.model.record import Answer
+from onceward.model.record import Answer, Complete
 from onceward.ports import AnyRequest, Send
 
 from .landing import Landing, wake
-from .lane import MOST, Queue, Waiting, remaining
+from .lane import MOST, MOST_BYTES, OVERHEAD, remaining, size_of
 from .steps import Steps
 
 SEATS = 32  # of a flight that is not alone: enough to share the cost of a call, few enough to overlap
+AMPLE = MOST_BYTES - MOST * OVERHEAD  # bytes of results that go together whatever else they go with
+NOTHING: AbstractSet[bytes] = frozenset()
 
 
 class Passenger(Landing[list[Answer]]):
-    """A request, and the future of its answer. Made in every call."""
+    """A request, and the future of its answer."""
 
-    __slots__ = ("deadline", "left", "request", "taken", "taker")
+    __slots__ = ("deadline", "request")
 
-    def __init__(self, request: AnyRequest, loop: AbstractEventLoop, deadline: float) -> None:
-        super().__init__(loop)
-        self.request = request
-        self.deadline = deadline
-        self.left = self.taken = False
-        self.taker: Waiting | None = None
+    request: AnyRequest
+    deadline: float  # on our own clock
 
     def leave(self) -> None:
-        self.left = True
+        """Its time is over, and it was not sent."""
         if not self.is_done:
             self.set_exception(StoreUnavailable("other calls of this process kept the store busy for too long"))
 
@@ -55,10 +54,13 @@ class LoopLane:
         self._runways: weakref.WeakKeyDictionary[AbstractEventLoop, Runway] = weakref.WeakKeyDictionary()
         self._latest: tuple[Callable[[], AbstractEventLoop | None], Runway] | None = None
 
-    def __call__(self, request: AnyRequest, timeout: float) -> Passenger:
-        loop, latest = asyncio.get_running_loop(), self._latest
+    def ask(self, request: AnyRequest, timeout: float) -> Passenger:
+        loop, latest = get_running_loop(), self._latest
         runway = latest[1] if latest is not None and latest[0]() is loop else self._of(loop)
-        return runway.board(Passenger(request, loop, time.monotonic() + timeout))
+        one = Passenger(loop)
+        one.request, one.deadline = request, monotonic() + timeout
+        runway.board(one)
+        return one
 
     def _of(self, loop: AbstractEventLoop) -> Runway:
         runway = self._runways.get(loop)
@@ -75,99 +77,146 @@ class Runway:
         self._send = send
         self._most = most
         self._crowd = crowd
-        self._queue: Queue[Passenger] = Queue()
+        self._waiting: list[Passenger] = []
         self._aboard: list[list[Passenger]] = []
-        self._flights = 0
-        self._boarding = False  # a flight was called, and has not taken its passengers yet
+        self._grounded: set[Passenger] = set()  # their flight failed, and each waits for one of its own
+        self._boarding = False  # a flight was called, and has not begun yet
         self._alarm: TimerHandle | None = None
         self._rings_for = 0.0  # the deadline
 
-    def board(self, one: Passenger) -> Passenger:
-        self._queue.add(one)
-        if not self._flights and self._most > self._crowd == 1:  # who is alone has nobody to wait for
-            self._flights = 1
-            self._depart()
-        elif self._boarding or not self._has_room():
-            self._mind(one)
-        else:
+    def board(self, one: Passenger) -> None:
+        self._waiting.append(one)
+        if not self._aboard and self._most > self._crowd == 1 and not self._boarding:
+            self._depart()  # who is alone has nobody to wait for
+            return
+        if self._has_room():
             self._take_off()
-        return one
+        if self._alarm is None or one.deadline < self._rings_for:
+            self._mind(one)
 
     def _has_room(self) -> bool:
-        """Whether one more flight may take off for those who wait."""
-        return not self._flights or (self._flights < self._most and len(self._queue) >= self._crowd)
+        """Whether one more flight is to be called for those who wait."""
+        if self._boarding or not self._aboard:
+            return not self._boarding
+        return len(self._aboard) < self._most and len(self._waiting) >= self._crowd
 
     def _take_off(self) -> None:
         self._boarding = True
-        self._flights += 1
         asyncio.get_running_loop().call_soon(self._depart)
 
     def _depart(self) -> None:
-        Steps(self._fly).step()
+        self._boarding = False
+        try:
+            Steps(self._fly).step()
+        except BaseException:
+            if self._waiting and not self._aboard and not self._boarding:  # a signal struck before it had begun
+                self._take_off()
+            raise
 
     async def _fly(self, steps: Steps) -> None:
         aboard: list[Passenger] = []
-        self._aboard.append(aboard)
         try:
-            while self._queue.first() is not None:
-                aboard[:] = self._boarded(aboard)
-                self._boarding = False
-                if self._queue.first() is not None and self._has_room():
+            self._aboard.append(aboard)
+            while self._waiting:
+                until = self._fill(aboard)
+                if self._waiting and self._has_room():
                     self._take_off()
-                await self._serve(aboard, steps)
-                if self._flights > 1 < self._crowd:  # while others fly, those who have just landed may come along
+                if aboard:
+                    await self._serve(aboard, until, steps)
+                # While others fly, those who have just landed may come along.
+                if self._crowd > 1 and len(self._aboard) + self._boarding > 1:
                     break
         except GeneratorExit:  # the loop is gone, and with it everybody aboard
             raise
         except BaseException:  # Ctrl-C, or whoever ends all tasks has ended one of the store's: those aboard go again
-            self._queue.put_back([one for one in aboard if not one.is_done])
+            self._grounded.difference_update(aboard)
+            self._waiting[:0] = [one for one in aboard if not (one.is_done or one in self._waiting)]
             self._land(aboard)
-            if self._queue.first() is not None:
+            if self._waiting and not self._boarding:
                 self._take_off()
             raise
         self._land(aboard)
-        if aboard and self._queue.first() is not None and self._has_room():  # else all wait for keys in the air
+        if aboard and self._waiting and self._has_room():  # else all wait for keys in the air
             self._take_off()
 
-    def _boarded(self, landed: list[Passenger]) -> list[Passenger]:
-        """Who flies next, with the plane that has brought these."""
-        if self._most == 1 or self._crowd == 1:
-            taken = self._queue.take(MOST if self._most == 1 else SEATS)
-        else:
-            others = [one for flight in self._aboard if flight is not landed for one in flight]
-            crowd = len(self._queue) + len(others) + len(landed)  # those who have landed will soon be back
-            seats = min(MOST, max(SEATS, -(-crowd // self._most)))
-            taken = self._queue.take(seats, flying={one.request.id for one in others})
-        return [one for one in taken if not one.is_done]
-
     def _land(self, aboard: list[Passenger]) -> None:
-        self._flights -= 1
-        self._boarding = False
         self._aboard = [others for others in self._aboard if others is not aboard]
-        if not self._aboard:
+        if not (self._aboard or self._waiting):
             self._silence()
 
-    async def _serve(self, batch: list[Passenger], steps: Steps) -> None:
-        if not batch or await self._carry(batch, steps):
-            return
-        for one in batch:
-            one.taken = False
-        for one in batch:
-            if not one.is_done:
-                one.taken = True
-                await self._carry([one], steps)
+    # ── who goes aboard ─────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _carry(self, batch: list[Passenger], steps: Steps) -> bool:
+    def _fill(self, aboard: list[Passenger]) -> float:
+        """Who flies next takes the seats of those who have landed; until when the call may take.
+
+        Nobody leaves the queue before being aboard: whatever a signal interrupts, nobody is lost.
+        """
+        seats, flying = self._seats(aboard)
+        first = self._waiting[:seats]
+        until = min([one.deadline for one in first])
+        requests = [one.request for one in first]
+        ids = {one.id for one in requests}
+        if (
+            len(ids) == len(first)
+            and until > monotonic()
+            and not [one for one in first if one.is_done]
+            and ids.isdisjoint(flying)
+            and sum([len(one.result or b"") for one in requests if type(one) is Complete]) <= AMPLE
+        ):
+            aboard[:] = first
+            del self._waiting[: len(first)]
+            return until
+        chosen = self._chosen(seats, flying)
+        aboard[:] = chosen
+        self._waiting = [one for one in self._waiting if not (one.is_done or one in chosen)]
+        return min([one.deadline for one in chosen], default=until)
+
+    def _seats(self, landed: list[Passenger]) -> tuple[int, AbstractSet[bytes]]:
+        """How many may fly with the plane that has brought these; and the keys in the air, which are to wait."""
+        if self._most == 1:
+            return MOST, NOTHING
+        if self._crowd == 1:
+            return SEATS, NOTHING
+        others = [one for flight in self._aboard if flight is not landed for one in flight]
+        crowd = len(self._waiting) + len(others) + len(landed)  # those who have landed will soon be back
+        return min(MOST, max(SEATS, -(-crowd // self._most))), {one.request.id for one in others}
+
+    def _chosen(self, seats: int, flying: AbstractSet[bytes]) -> list[Passenger]:
+        """One of a key, not too many bytes, and nobody who is late. First come, first served."""
+        chosen: list[Passenger] = []
+        ids, size, now = set(flying), 0, monotonic()
+        for one in self._waiting:
+            if one.deadline <= now:
+                one.leave()
+            if one.is_done or one.request.id in ids:
+                continue
+            size += size_of(one.request)
+            if chosen and (size > MOST_BYTES or len(chosen) == seats):
+                break
+            ids.add(one.request.id)
+            chosen.append(one)
+        return chosen
+
+    # ── one call ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _serve(self, batch: list[Passenger], until: float, steps: Steps) -> None:
+        if await self._carry(batch, until, steps):
+            return
+        self._grounded.update(batch)
+        for one in batch:
+            self._grounded.discard(one)
+            if not one.is_done:
+                await self._carry([one], one.deadline, steps)
+
+    async def _carry(self, batch: list[Passenger], until: float, steps: Steps) -> bool:
         """One call; False if it failed for several, and has to be repeated for each."""
-        landed: list[Passenger] = []
-        before = steps.count
+        before, landed = steps.count, False
         try:
-            seconds = min([one.deadline for one in batch]) - time.monotonic()
-            answers = await self._send([one.request for one in batch], max(0.0, seconds))
+            answers = await self._send([one.request for one in batch], max(0.0, until - monotonic()))
+            landed = True
             for one, answer in zip(batch, answers, strict=True):
                 if not one.is_done:
                     one.arrive([answer])
-                    landed.append(one)
         except Exception as error:  # noqa: BLE001 (raised where it is waited for)
             if len(batch) > 1:
                 return False
@@ -175,7 +224,7 @@ class Runway:
                 batch[0].set_exception(error)
         finally:
             if landed:  # who was answered without a wait may come back at once, and for ever: the loop has other work
-                wake(landed, now=steps.count > before)
+                wake([one for one in batch if one.is_done], now=steps.count > before)
         return True
 
     # ── one alarm for all who wait: most have the same patience, so the first of them sets it ───────────────────
@@ -188,13 +237,14 @@ class Runway:
 
     def _ring(self) -> None:
         self._alarm = None
-        aboard = (one for flight in self._aboard for one in flight)
-        waiting = [one for one in (*aboard, *self._queue) if not (one.taken or one.is_done)]
-        for one in waiting:
+        self._boarding = False  # if a signal struck just as a flight was to begin, nobody else will call one
+        for one in [one for one in (*self._grounded, *self._waiting) if not one.is_done]:
             if remaining(one):
                 self._mind(one)
             else:
                 one.leave()
+        if self._waiting and self._has_room():
+            self._take_off()
 
     def _silence(self) -> None:
         """A runway that is not used keeps nothing of its loop."""

@@ -89,7 +89,7 @@ class ThreadLane:
         self._holder = 0
         self._told_at = 0.0  # when the last answers came
 
-    async def __call__(self, request: AnyRequest, timeout: float) -> list[Answer]:
+    async def ask(self, request: AnyRequest, timeout: float) -> list[Answer]:
         ident = threading.get_ident()
         if self._holder == ident and self._is_in_here(ident):  # a signal handler inside of our own call: no waiting
             return await self._send([request], timeout)
@@ -229,7 +229,7 @@ class ThreadLane:
         return False
 
 
-_OURS = frozenset({ThreadLane.__call__.__code__})
+_OURS = frozenset({ThreadLane.ask.__code__})
 _lanes: weakref.WeakSet[ThreadLane] = weakref.WeakSet()
 
 

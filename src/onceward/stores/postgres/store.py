@@ -140,7 +140,9 @@ class PostgresStore(PostgresNewest, PostgresCounts, Grouping, Watchers):
     def settle(  # pyright: ignore[reportIncompatibleMethodOverride]  # awaitable all the same
         self, settlements: Sequence[AnySettlement], *, timeout: float, signed: Signature | None = None
     ) -> Answers:
-        return self._at_once(settlements, timeout) if signed is None else self._settled(settlements, timeout, signed)
+        if signed is not None:
+            return self._settled(settlements, timeout, signed)
+        return self.grouped(settlements, timeout)
 
     async def _settled(self, settlements: Sequence[AnySettlement], timeout: float, signed: Signature) -> list[Answer]:
         ids = ids_of(settlements)

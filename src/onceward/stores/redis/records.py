@@ -53,6 +53,7 @@ COMPLETING: Final = Struct("<2BxBxQ12x2QH2xH2x16xI8xI")
 ITEM: Final = Struct("<BcI")
 GRANTED: Final = Struct("<6xQ")  # an item whose payload is the token
 GRANT, DONE = b"AD"
+SMALL, LARGER = ITEM.size, GRANTED.size
 TIME: Final = Struct("<Q")
 
 EXACT: Final = 2**53 - 1
@@ -76,10 +77,6 @@ def text(words: str) -> bytes:
     return words.encode("utf-8", "backslashreplace")
 
 
-_same_text = lru_cache(1024)(text)
-"""Of a scope or an owner: the same few come with every claim."""
-
-
 def mapping(words: dict[str, str]) -> bytes:
     if not words:
         return b""
@@ -90,16 +87,31 @@ def mapping(words: dict[str, str]) -> bytes:
 
 
 def _claim(one: ClaimRequest) -> bytes:
-    scope, key, owner = _same_text(one.scope), text(one.key), _same_text(one.owner)
-    arguments = mapping(one.arguments) if one.arguments else b""
-    note = mapping(one.note) if one.note else b""
-    flags, lease = (0, 0) if one.lease is None else (LEASED, min(one.lease, EXACT))
-    nonce, fingerprint = one.nonce, one.fingerprint
-    head = CLAIMING.pack(
-        CLAIM, flags, one.after_crash, lease, min(one.max_attempts, MOST_ATTEMPTS),
-        len(nonce), len(fingerprint), len(scope), len(key), len(owner), len(arguments), len(note),
-    )  # fmt: skip
+    key = one.key.encode("utf-8", "backslashreplace")  # as `text`
+    nonce, fingerprint, arguments, note = one.nonce, one.fingerprint, b"", b""
+    if one.arguments or one.note:
+        arguments, note = mapping(one.arguments), mapping(one.note)
+    head, scope, owner = _claiming(
+        (one.scope, one.owner, one.lease, one.after_crash, one.max_attempts),
+        (len(nonce), len(fingerprint), len(key), len(arguments), len(note)),
+    )
     return b"".join((head, nonce, fingerprint, scope, key, owner, arguments, note))
+
+
+@lru_cache(4096)
+def _claiming(
+    common: tuple[str, str, int | None, int, int], sizes: tuple[int, int, int, int, int]
+) -> tuple[bytes, bytes, bytes]:
+    """What claims of one function have in common, if their keys are of one size: the head, the scope, the owner."""
+    scope, owner = map(text, common[:2])
+    lease, after_crash, attempts = common[2:]
+    flags, lasting = (0, 0) if lease is None else (LEASED, min(lease, EXACT))
+    nonce, fingerprint, key, arguments, note = sizes
+    head = CLAIMING.pack(
+        CLAIM, flags, after_crash, lasting, min(attempts, MOST_ATTEMPTS),
+        nonce, fingerprint, len(scope), key, len(owner), arguments, note,
+    )  # fmt: skip
+    return head, scope, owner
 
 
 def _asking(
@@ -128,6 +140,7 @@ def _asking(
     return b"".join((head, nonce, digest, note, error_type, error, result))
 
 
+@lru_cache(1024)
 def _window(validity: Validity | None) -> tuple[int, int, int]:
     """For ever, for a while, or until an instant; its length, and how far it slides."""
     if validity is None:
@@ -148,10 +161,16 @@ def _complete(one: Complete) -> bytes:
     """As `_asking` does it, in fewer steps: every execution has one."""
     window, value, slide = _window(one.validity)
     note = mapping(one.note) if one.note else b""
-    nonce, digest, result = one.nonce, one.digest, one.result or b""
-    token = one.token if 0 <= one.token <= EXACT else 0  # that nobody has
-    held = one.of is not None and one.of.nonce == nonce and (window == 0 or 0 < value < CERTAIN)
-    flags = HELD * held + STORED * one.stored + RESULT * (one.result is not None)
+    nonce, digest, result, token, of = one.nonce, one.digest, one.result, one.token, one.of
+    flags = STORED if one.stored else 0
+    if result is None:
+        result = b""
+    else:
+        flags += RESULT
+    if of is not None and of.nonce == nonce and (not window or 0 < value < CERTAIN):
+        flags += HELD
+    if not 0 <= token <= EXACT:
+        token = 0  # that nobody has
     head = COMPLETING.pack(
         COMPLETE, flags, window, token, value, slide, len(nonce), len(digest), len(note), len(result)
     )
@@ -202,7 +221,7 @@ def _resolve(one: Resolve) -> bytes:
     )
 
 
-_ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
+ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
     ClaimRequest: _claim,
     Renewal: _renew,
     Complete: _complete,
@@ -214,7 +233,7 @@ _ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
 
 
 def request(one: AnyRequest) -> bytes:
-    return _ENCODERS[type(one)](one)
+    return ENCODERS[type(one)](one)
 
 
 def forgetting(seen: Seen | None, *, force: bool) -> bytes:
@@ -296,13 +315,14 @@ def _stranger(id: bytes, data: bytes, at: int, broken: Exception) -> Record:
 
 def granted(one: ClaimRequest, token: int, now: int) -> Record:
     """A new claim as it was asked for: what `cells.acquire_afresh` makes."""
-    lease_until = None if one.lease is None else now + min(one.lease, EXACT)
+    lease, attempts = one.lease, one.max_attempts
     scope, key, owner = one.scope, one.key, one.owner
     if not (key.isascii() and scope.isascii() and owner.isascii()):
         scope, key, owner = _kept(scope), _kept(key), _kept(owner)
     return Record(
         one.id, scope, key, PENDING, token, one.nonce, token, 1, now, now, now, now,
-        lease_until, one.after_crash, min(one.max_attempts, MOST_ATTEMPTS), one.fingerprint, one.arguments,
+        None if lease is None else now + (min(EXACT, lease)), one.after_crash,
+        min(MOST_ATTEMPTS, attempts), one.fingerprint, one.arguments,
         owner, one.note,
     )  # fmt: skip
 
@@ -319,7 +339,7 @@ def answer(one: Any, data: bytes) -> Answer | None:
     if form == b"A":
         return Answer(ACQUIRED, granted(one, TIME.unpack_from(data, at)[0], now), now)
     if form == b"D":
-        return Answer(OK, completed(one.of, one, now)[0], now)
+        return Answer(OK, None if one.briefly else completed(one.of, one, now)[0], now)
     if form == b"C":
         return Answer(VERDICTS[verdict], record(one.id, data, at, one.result), now)
     return Answer(VERDICTS[verdict], record(one.id, data, at), now) if form == b"R" else None
@@ -328,17 +348,17 @@ def answer(one: Any, data: bytes) -> Answer | None:
 def answers(ids: Sequence[bytes], requests: Sequence[Any], data: bytes) -> tuple[list[Answer | None], str]:
     """What the server says to each, None where it has to be asked at length; and the first error, if there was any."""
     [now] = TIME.unpack_from(data)
-    at, wrong = TIME.size, ""
+    at, wrong, done = TIME.size, "", Answer(OK, None, now)
     found: list[Answer | None] = []
     for id, one in zip(ids, requests, strict=True):
         kind = data[at + 1]
         if kind == GRANT:  # these two are most of all answers
             found.append(Answer(ACQUIRED, granted(one, GRANTED.unpack_from(data, at)[0], now), now))
-            at += GRANTED.size
+            at += LARGER
             continue
         if kind == DONE:
-            found.append(Answer(OK, completed(one.of, one, now)[0], now))
-            at += ITEM.size
+            found.append(done if one.briefly else Answer(OK, completed(one.of, one, now)[0], now))
+            at += SMALL
             continue
         verdict, form, size = ITEM.unpack_from(data, at)
         at += ITEM.size

@@ -134,7 +134,9 @@ class RedisStore(RedisShown, RedisCounts):
     def settle(  # pyright: ignore[reportIncompatibleMethodOverride]  # awaitable all the same
         self, settlements: Sequence[AnySettlement], *, timeout: float, signed: Signature | None = None
     ) -> Answers:
-        return self._at_once(settlements, timeout) if signed is None else self._judged(settlements, timeout, signed)
+        if signed is not None:
+            return self._judged(settlements, timeout, signed)
+        return self.grouped(settlements, timeout)
 
     async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
         deadline = time.monotonic() + timeout

@@ -86,6 +86,18 @@ class ValueChecks(StoreFactory):
         assert_same(done, await caller.record(), "a completion that carries another record")
         assert_same(another, await caller.record("another"), "the other record")
 
+    @check()
+    async def test_a_completion_that_is_answered_briefly_is_one_all_the_same(self, stage: Stage) -> None:
+        caller = await stage.caller()
+        held = await caller.acquire()
+        answer = await caller.complete(held, b"brief", briefly=True)
+        assert_equal(answer.verdict, Verdict.OK, "a completion that is to be answered briefly")
+        written = await caller.record()
+        assert_equal((written.state, written.result), (State.COMPLETED, b"brief"), "what it has written")
+        if answer.record is not None:
+            assert_same(answer.record, written, "a record that was not asked for")
+        assert_equal(expect(await caller.claim(), Verdict.REPLAY).result, b"brief", "its replay")
+
     @check(rival=(13,), fault=("F21",))
     async def test_a_result_that_was_not_kept_is_not_a_result_of_none(self, stage: Stage) -> None:
         caller = await stage.caller()
