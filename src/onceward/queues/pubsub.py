@@ -159,7 +159,7 @@ def _publisher() -> Any:
 
 def _library() -> Any:
     try:
-        from google.cloud import pubsub_v1
+        from google.cloud import pubsub_v1  # type: ignore[attr-defined,unused-ignore]  # untyped beside some of its siblings
     except ImportError as error:
         raise MissingExtra("Pub/Sub needs its client library", hint='pip install "onceward[pubsub]"') from error
     return pubsub_v1
