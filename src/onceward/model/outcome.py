@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Generic, NoReturn, TypeVar
 from msgspec import Struct
 
 from onceward import errors
+from onceward.model.typed import resolving, typed
 from onceward.model.unstored import cure
 
 T = TypeVar("T")
@@ -107,7 +108,8 @@ class Running(Outcome[T], frozen=True, kw_only=True):
                 self.told(f"held without a lease by {self.owner or 'another owner'}, inside of a transaction"),
                 key=self.key,
                 reason=self.reason,
-                hint="nothing frees it if that process is dead: look what it did, then forget(key, force=True)",
+                hint="nothing frees it if that process is dead: look what it did, then "
+                f"`{typed('forget', self.key, '--force')}`, or forget(key, force=True)",
                 retry_after=None,
             )
         raise error(
@@ -162,7 +164,7 @@ class Failed(Outcome[T], frozen=True, kw_only=True):
             error_type=self.error_type,
             error_message=self.error,
             retry_after=None if self.final else self.retry_after,
-            hint="`onceward retry` lets it run again" if self.final else "deliver it again then",
+            hint=f"`{typed('retry', self.key)}` lets it run again" if self.final else "deliver it again then",
         )
 
 
@@ -185,8 +187,8 @@ class Parked(Outcome[T], frozen=True, kw_only=True):
             self.told(f"the outcome of attempt {self.attempt} is unknown ({self.error_type}: {self.error})"),
             key=self.key,
             reason=self.reason,
-            hint="find out whether the effect happened, then say so: fn.resolve(applied(value) or not_applied, *args), "
-            "or once.resolve(key, …, name=…)",
+            hint=f"find out whether the effect happened, then say so: {resolving(self.key)}; in Python, "
+            "fn.resolve(applied(value) or not_applied, *args), or once.resolve(key, …, name=…)",
         )
 
 
