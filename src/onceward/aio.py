@@ -365,7 +365,10 @@ class AsyncOnce(Face):
         return await stats(self.engine, microseconds(since, "since"))
 
     async def check(self, *, rules: Mapping[str, Any] | None = None, alert: AsyncAlert | None = None) -> list[Broken]:
-        """The rules that are broken now; `rules` has other thresholds. `alert` is called for each, once in 24 h."""
+        """The rules that are broken now; `rules` has other thresholds. `alert` is called for each, once in 24 h.
+
+        Only what is counted (`counters=True`), and what is PENDING, is judged: an empty list says no more than that.
+        """
         thresholds = thresholds_of(rules or {})
         found = await broken_rules(self.engine, thresholds)
         if alert is not None:

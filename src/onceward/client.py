@@ -406,7 +406,10 @@ class Once(Face):
         return run(stats(self.engine, microseconds(since, "since")))
 
     def check(self, *, rules: Mapping[str, Any] | None = None, alert: Alert | None = None) -> list[Broken]:
-        """The rules that are broken now; `rules` has other thresholds. `alert` is called for each, once in 24 h."""
+        """The rules that are broken now; `rules` has other thresholds. `alert` is called for each, once in 24 h.
+
+        Only what is counted (`counters=True`), and what is PENDING, is judged: an empty list says no more than that.
+        """
         from .alerts import alert_jobs, send_all
         from .core.counting import broken_rules
         from .observe.rules import thresholds_of

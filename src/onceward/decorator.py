@@ -93,7 +93,7 @@ def _job_of_method(
 def answer_of(outcome: Outcome[T], policy: Policy) -> T:
     """What the plain call returns or raises. With `skip` it returns None, and is typed so."""
     kind = type(outcome)
-    if kind is Executed or (kind is Replayed and outcome.stored and policy.on_done == "replay"):  # type: ignore[attr-defined]  # it is a Replayed
+    if kind is Executed or (kind is Replayed and outcome.stored and policy.on_done == "replay"):  # type: ignore[union-attr]  # it is a Replayed
         return outcome.value  # type: ignore[return-value]  # T may itself be None
     if isinstance(outcome, Replayed) and policy.on_done != "replay":
         if policy.on_done == "raise":

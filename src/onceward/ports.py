@@ -425,11 +425,15 @@ class KeepsCounts(Protocol):
 
 
 class Remark(Struct, frozen=True):
-    """What a store says about itself, for people: whether that is as it should be, and the facts."""
+    """What a store says about itself, for people: whether that is as it should be, and the facts.
+
+    `unsafe`: what it holds may vanish, so it refuses to be opened for work; `detail` says what to do.
+    """
 
     name: str
     well: bool
     detail: str
+    unsafe: bool = False
 
 
 @runtime_checkable
@@ -437,3 +441,12 @@ class Examines(Protocol):
     """A store that can tell how safe it is what it holds."""
 
     async def examine(self, *, timeout: float) -> list[Remark]: ...
+
+
+@runtime_checkable
+class RefusesUnsafe(Protocol):
+    """A store that `open` refuses where what it holds may vanish."""
+
+    async def open_to_look(self, world: World) -> None:
+        """Open it all the same, for those who only look: `examine` tells what is unsafe."""
+        ...

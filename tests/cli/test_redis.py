@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import redis
 
+from onceward import Once
 from onceward.cli.codes import Exit
+from onceward.cli.settings import VARIABLES
 from tests.cli.calls import as_json, call, line
 from tests.cli.three_records import standings, test_records_are_listed_shown_explained_and_counted, three_records
-from tests.servers.redis import shared
+from tests.servers.redis import RedisServer, shared
 
 __all__ = ["test_records_are_listed_shown_explained_and_counted"]  # told here so that pytest finds it
 
@@ -29,6 +32,72 @@ def test_the_doctor_looks_at_the_server_too(store: str) -> None:
     assert said["eviction"] == ("ok", "noeviction")
     assert said["persistence"] == ("note", "keeps nothing; see appendonly and appendfsync")
     assert said["lapsed"][0] == said["parked"][0] == "attention"
+
+
+@pytest.fixture
+def private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RedisServer]:
+    """A server that keeps nothing, with a record of which somebody knew that."""
+    monkeypatch.chdir(tmp_path)
+    for variable in VARIABLES.values():
+        monkeypatch.delenv(variable, raising=False)
+    server = RedisServer().begin()
+    monkeypatch.setenv("ONCEWARD_STORE_URL", f"redis://127.0.0.1:{server.port}/0")
+    with Once(server.url()) as once:
+        once.run("done", int)
+    yield server
+    server.end()
+
+
+def diagnosis(*words: str) -> tuple[int, dict[str, tuple[str, str]]]:
+    result = call("doctor", *words)
+    return result.exit_code, {one["name"]: (one["status"], one["detail"]) for one in json.loads(result.stdout)}
+
+
+@pytest.mark.fault("F63")
+def test_the_doctor_examines_a_server_that_programs_refuse(private: RedisServer) -> None:
+    with redis.Redis(port=private.port) as raw:
+        raw.config_set("maxmemory-policy", "allkeys-lru")
+        code, said = diagnosis()
+        assert code == Exit.ATTENTION
+        status, detail = said["eviction"]
+        assert status == "attention"
+        assert "maxmemory-policy allkeys-lru: when memory is short it drops live claims" in detail
+        assert "set it to noeviction" in detail
+        status, detail = said["persistence"]
+        assert status == "attention"
+        assert "keeps nothing through a restart" in detail
+        assert "set appendonly yes" in detail
+        assert said["clock"][0] == "ok"
+        assert said["records"] == ("ok", "1")
+        assert said["parked"] == ("ok", "0")
+        assert "set it to noeviction" in call("doctor", "-o", "table").stdout
+        refused = call("ls")
+        assert refused.exit_code == Exit.USAGE
+        assert "allkeys-lru" in line(refused), "for all but the doctor it is as it was"
+        raw.config_set("maxmemory-policy", "noeviction")
+        raw.config_set("appendonly", "yes")
+        code, said = diagnosis()
+        assert (code, said["eviction"][0], said["persistence"][0]) == (Exit.OK, "ok", "ok")
+
+
+def test_a_risk_that_was_taken_by_name_is_noted_and_no_alarm(private: RedisServer) -> None:
+    with redis.Redis(port=private.port) as raw:
+        raw.config_set("maxmemory-policy", "allkeys-lru")
+    code, said = diagnosis("--store", private.url("&unsafe_eviction=allow"))
+    assert (code, said["eviction"], said["persistence"][0]) == (Exit.OK, ("note", "allkeys-lru"), "note")
+    code, said = diagnosis("--store", private.url())
+    assert (code, said["eviction"][0], said["persistence"][0]) == (Exit.ATTENTION, "attention", "note")
+
+
+def test_the_doctor_says_what_a_server_does_not_tell(private: RedisServer) -> None:
+    with redis.Redis(port=private.port) as raw:
+        raw.execute_command("ACL", "SETUSER", "app", "on", ">pw", "~{onceward}*", "&{onceward}*", "+@read", "+@write",
+                            "+@scripting", "+@connection", "+time", "+publish")  # fmt: skip
+    code, said = diagnosis("--store", f"redis://app:pw@127.0.0.1:{private.port}/0")
+    assert code == Exit.ATTENTION
+    assert "allow +info to this user" in said["eviction"][1]
+    assert "allow +info and +config|get to this user" in said["persistence"][1]
+    assert said["records"] == ("ok", "1")
 
 
 def test_there_is_nothing_to_migrate(store: str) -> None:

@@ -152,7 +152,7 @@ def test_retry_alone_is_no_answer_for_a_step_of_which_nobody_knows(shop: Shop) -
     shop.order.outcome(number=1)
     refused = shop.call("retry", "order:1", "--yes")
     assert refused.exit_code == 71
-    assert "resolve it" in line(refused)
+    assert "`onceward resolve order:1 --applied`" in line(refused)
 
 
 @pytest.mark.parametrize("step", ["reserve", "wire"])

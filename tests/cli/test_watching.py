@@ -15,10 +15,12 @@ from onceward.bridge import run
 from onceward.cli import charts
 from onceward.cli.codes import Exit
 from onceward.cli.settings import VARIABLES
+from onceward.errors import StoreUnavailable
 from onceward.model.counts import COUNTED, HOUR, Sheet
 from onceward.model.record import Renewal
 from onceward.observe.exported import grafana_dashboard, prometheus_rules
 from onceward.observe.rules import Thresholds
+from onceward.stores.sqlite import SQLiteStore
 from tests.cli.calls import as_json, call, finish, line, on_a_terminal, start
 
 STORE = "sqlite:///onceward.db"
@@ -36,7 +38,7 @@ def plant(*sheets: tuple[int, dict[str, dict[str, int]]]) -> None:
     """What another process counted, by how many hours ago."""
     hour = time.time_ns() // 1_000 // HOUR
     with Once(STORE) as once:
-        once.run("any", int)
+        once.read("any")  # which opens it
         store: Any = once.store
         made = [Sheet(bytes([place]), hour - ago, 1, counts) for place, (ago, counts) in enumerate(sheets)]
         run(store.keep_counts(made, timeout=5))
@@ -101,6 +103,8 @@ def test_stats_say_where_nothing_was_counted() -> None:
 
 
 def test_stats_without_since_count_records_as_before() -> None:
+    with Once(STORE) as once:
+        once.run("any", int)
     plant((0, {"shop/charge": {"executed": 4}}))
     assert as_json("stats")["default/shared"]["COMPLETED"] == 1
     assert as_json("stats", "--scope", "shop/none") == {}
@@ -138,7 +142,7 @@ def test_check_prints_each_broken_rule_with_its_figure_and_what_to_do_and_exits_
     assert todo.endswith("shorten the work.")
     assert runbook.strip() == "See docs/howto/runbooks.md#claim-errors"
     assert last == "2 of 7 rules are broken."
-    found = json.loads(call("check").stdout)
+    found = json.loads(call("check").stdout)["broken"]
     assert [(rule["rule"], rule["figure"], rule["limit"]) for rule in found] == [
         ("claim_errors", 11, 10),
         ("unprotected", 2, 0),
@@ -154,7 +158,7 @@ def test_what_old_pending_tells_to_look_at_shows_workers_that_hang_and_go_on_ren
         for hold in tuple(once.keeper._holds.values()):
             renewal = Renewal(hold.record.id, hold.record.token, hold.nonce, hold.lease)
             run(once.store.renew([renewal], timeout=5))
-        [broken] = json.loads(call("check").stdout)
+        [broken] = json.loads(call("check").stdout)["broken"]
         assert broken["rule"] == "old_pending"
         assert "onceward ls --state PENDING --claimed-before 30m" in broken["todo"]
         assert [one["key"] for one in as_json("ls", "--state", "PENDING", "--claimed-before", "5ms")] == ["hangs"]
@@ -162,11 +166,78 @@ def test_what_old_pending_tells_to_look_at_shows_workers_that_hang_and_go_on_ren
         assert as_json("ls", "--state", "PENDING", "--claimed-before", "1h") == []
 
 
-def test_check_says_that_all_rules_hold_and_exits_0() -> None:
+def test_check_says_for_how_many_scopes_all_rules_hold_and_exits_0() -> None:
+    plant((0, {"shop/charge": {"claim_errors": 10}, "shop/mail@acme": {"executed": 1}, "shop/mail": {"executed": 1}}))
+    result = call("check", "-o", "table")
+    assert (result.exit_code, result.stdout) == (0, "All 7 rules hold for 2 scopes.\n")
+    said = as_json("check")
+    assert said["broken"] == []
+    assert (len(said["checked"]["rules"]), said["checked"]["scopes"]) == (7, ["shop/charge", "shop/mail"])
+    assert said["not_checked"] == {"rules": [], "scopes": [], "why": "", "todo": ""}
+
+
+@pytest.mark.mission("A8")
+def test_scopes_whose_programs_do_not_count_are_told_and_never_said_to_hold() -> None:
+    with Once(STORE, app="shop") as once, Once(STORE, app="shop", tenant="acme") as of_acme:
+        for client, name in ((once, "charge"), (of_acme, "charge"), (once, "mail"), (of_acme, "pdf")):
+            with client.claim("k", name=name):
+                pass
     plant((0, {"shop/charge": {"claim_errors": 10}}))
     result = call("check", "-o", "table")
-    assert (result.exit_code, result.stdout) == (0, "All 7 rules hold.\n")
-    assert as_json("check") == []
+    assert result.exit_code == 0, "what could not be checked is no failure"
+    holds, left_out, todo = result.stdout.splitlines()
+    assert holds == "All 7 rules hold for 1 scope."
+    assert left_out == (
+        "In 2 scopes nothing was counted in 30 days: there only old_pending was checked (shop/mail, shop/pdf)."
+    )
+    assert "counters=True" in todo
+    said = as_json("check")
+    assert said["checked"]["scopes"] == ["shop/charge"]
+    assert said["not_checked"]["scopes"] == ["shop/mail", "shop/pdf"]
+    assert "old_pending" not in said["not_checked"]["rules"]
+    assert len(said["not_checked"]["rules"]) == 6
+    assert "counters=True" in said["not_checked"]["todo"]
+
+
+def test_what_was_not_checked_is_told_beside_a_broken_rule_too() -> None:
+    with Once(STORE, app="shop") as once:
+        once.run("any", int)
+    plant((0, {f"shop/{name}": {"executed": 50, "replayed": 50} for name in "ab"}))
+    result = call("check", "-o", "table")
+    assert result.exit_code == Exit.ATTENTION
+    broken, left_out, _ = result.stdout.splitlines()[-3:]
+    assert broken == "1 of 7 rules is broken."
+    assert left_out.endswith("(shop/shared).")
+
+
+def test_locks_and_alerts_need_no_counters_to_be_checked(folder: Path) -> None:
+    with Once(STORE) as once, once.lock("sync", lease="5s"):
+        pass
+    plant((0, {"shop/charge": {"claim_errors": 11}}))
+    assert call("check", "--alert", pager(folder)).exit_code == Exit.ATTENTION
+    assert json.loads(call("check").stdout)["not_checked"]["scopes"] == []
+
+
+def test_many_scopes_that_do_not_count_make_no_endless_line() -> None:
+    with Once(STORE, app="shop") as once:
+        for number in range(12):
+            with once.claim("k", name=f"work{number:02}"):
+                pass
+    _, left_out, _ = call("check", "-o", "table").stdout.splitlines()
+    assert "work09 and 2 more)" in left_out
+    assert len(json.loads(call("check").stdout)["not_checked"]["scopes"]) == 12
+
+
+def test_a_store_with_too_many_records_to_look_through_is_still_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def slow(*_: object, **__: object) -> None:
+        raise StoreUnavailable("sqlite:///onceward.db took too long")
+
+    plant((0, {"shop/charge": {"claim_errors": 11}}))
+    monkeypatch.setattr(SQLiteStore, "counts", slow)
+    result = call("check", "-o", "table")
+    assert result.exit_code == Exit.ATTENTION
+    assert result.stdout.splitlines()[-1].endswith("could not be told: sqlite:///onceward.db took too long")
+    assert "took too long" in json.loads(call("check").stdout)["not_checked"]["why"]
 
 
 def test_check_says_if_nobody_counts() -> None:
@@ -175,17 +246,27 @@ def test_check_says_if_nobody_counts() -> None:
     result = call("check")
     assert result.exit_code == 0
     assert "counters=True" in line(result)
+    assert json.loads(result.stdout)["checked"] == {"rules": ["old_pending"], "scopes": []}
+    told, where, todo = call("check", "-o", "table").stdout.splitlines()
+    assert told == "Nothing was counted: of 7 rules only old_pending could be checked, and it holds."
+    assert "default/shared" in where
+    assert "counters=True" in todo
+
+
+def test_an_empty_store_is_not_said_to_be_in_order() -> None:
+    Once(STORE).read("anything")
     told = call("check", "-o", "table").stdout
-    assert told == "Nothing was counted: of 7 rules only old_pending could be looked at, and it holds.\n"
+    assert "hold for" not in told
+    assert json.loads(call("check").stdout)["not_checked"]["scopes"] == []
 
 
 def test_thresholds_come_from_the_file(folder: Path) -> None:
     plant((0, {"shop/charge": {"claim_errors": 11}}))
     (folder / "onceward.toml").write_text("[rules]\nclaim_errors = 11\n")
-    assert as_json("check") == []
+    assert as_json("check")["broken"] == []
     (folder / "onceward.toml").unlink()
     (folder / "pyproject.toml").write_text("[tool.onceward.rules]\nclaim_errors = 11\n")
-    assert as_json("check") == []
+    assert as_json("check")["broken"] == []
     assert as_json("rules")["claim_errors"] == 11
 
 
@@ -252,7 +333,7 @@ def test_what_the_alert_command_prints_does_not_mix_with_what_check_prints(folde
     plant((0, {"shop/charge": {"claim_errors": 11}}))
     code, printed, said = finish(start(folder, "check", "-o", "json", "--alert", "echo sent"))
     assert (code, said) == (1, b"sent\n")
-    assert [one["rule"] for one in json.loads(printed)] == ["claim_errors"]
+    assert [one["rule"] for one in json.loads(printed)["broken"]] == ["claim_errors"]
 
 
 def test_without_a_broken_rule_nobody_is_told(folder: Path) -> None:

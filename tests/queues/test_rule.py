@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onceward import errors
-from onceward.model.outcome import Executed, Failed, Mismatch, Outcome, Parked, Replayed, Running, Stale, Unknown
+from onceward.model.outcome import Common, Executed, Failed, Mismatch, Parked, Replayed, Running, Stale, Unknown
 from onceward.queues.rule import AT_LEAST, Ack, Aside, Later, Pace, Result, Ruling, Unreadable, rule
 
 PACE = Pace(first=1.0, longest=60.0)
@@ -68,7 +68,7 @@ def test_what_becomes_of_a_delivery(case: str) -> None:
 
 
 def test_every_kind_of_outcome_is_ruled() -> None:
-    assert {type(outcome) for outcome, _, _ in CASES.values()} >= set(Outcome.__subclasses__())
+    assert {type(outcome) for outcome, _, _ in CASES.values()} >= set(Common.__subclasses__())
 
 
 def test_delays_grow_up_to_the_longest_and_never_overflow() -> None:

@@ -26,6 +26,7 @@ from onceward.model.record import Record, Resolution, Resolve, Seen, State, Verd
 from onceward.model.saga_rulings import Ruling, answered
 from onceward.model.stored_input import input_in
 from onceward.model.transitions import Row, row_of
+from onceward.model.typed import typed
 from onceward.model.window import window_of
 from onceward.person import who
 from onceward.ports import Filter, Store
@@ -212,7 +213,7 @@ def _ruling(record: Record, resolution: Resolution, value: Any) -> Ruling:
     if journal is not None and resolution is Resolution.ABANDON:
         return answered(journal, resolution)
     if journal is None or line is None:
-        raise Refusal("no step of this saga waits for an answer → onceward retry", Exit.REFUSED)
+        raise Refusal(f"no step of this saga waits for an answer → {typed('retry', record.key)}", Exit.REFUSED)
     if resolution is not Resolution.APPLIED:
         return answered(journal, resolution)
     kept = [one.result for one in journal.lines if one.result is not None]

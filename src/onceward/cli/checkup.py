@@ -48,7 +48,9 @@ class Check(NamedTuple):
 def doctor(declared: tuple[str, ...]) -> int:
     """Look at the store and at what waits for a person.
 
-    Exit code 0: all is well. 1: something needs attention. 69, 74: the store cannot be used, one line says why.
+    Exit code 0: all is well. 1: something needs attention. 69, 74: the store cannot be used, one line says why. A Redis
+    that evicts keys or keeps nothing through a restart, which programs refuse, is examined: what is unsafe, and what
+    to do, is told beside the rest.
 
     Where a sender redelivers for longer than a record answers, a late delivery runs again. Declare how long that is, by
     scope or by operation, and windows that are shorter are told:
@@ -65,7 +67,7 @@ def doctor(declared: tuple[str, ...]) -> int:
     spans = {name: setting.value for name, setting in retry_spans(parsed(declared)).items()}
     checks = _durability(url) if is_sqlite(url) else []
     begun = time.monotonic()
-    with opened(url) as store:
+    with opened(url, although_unsafe=True) as store:
         checks = [*_clock(store, begun), *checks, *_remarks(store), *_records(store, spans)]
     if wants_json():
         display.print_json([check._asdict() for check in checks])
@@ -94,7 +96,7 @@ def _remarks(store: Store) -> list[Check]:
     if not isinstance(store, Examines):
         return []
     said = run(store.examine(timeout=TIMEOUT))
-    return [Check(one.name, OK if one.well else NOTE, one.detail) for one in said]
+    return [Check(one.name, OK if one.well else ATTENTION if one.unsafe else NOTE, one.detail) for one in said]
 
 
 def _clock(store: Store, begun: float) -> list[Check]:

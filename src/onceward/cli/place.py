@@ -9,7 +9,7 @@ from pathlib import Path
 
 from onceward.bridge import run
 from onceward.errors import ConfigurationError, StoreBroken
-from onceward.ports import Store
+from onceward.ports import RefusesUnsafe, Store
 from onceward.stores.registry import open_store, scheme_of
 from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite.faults import explain
@@ -25,10 +25,16 @@ SEARCH = 60.0  # ... and at all of them: a person waits
 
 
 @contextmanager
-def opened(url: str) -> Iterator[Store]:
-    """The store, which must be there: looking at records never makes a file, a table or a change of schema."""
+def opened(url: str, *, although_unsafe: bool = False) -> Iterator[Store]:
+    """The store, which must be there: looking at records never makes a file, a table or a change of schema.
+
+    `although_unsafe`: also one that is refused for work because what it holds may vanish.
+    """
     store = existing(url)
-    run(store.open(Threads()))
+    if although_unsafe and isinstance(store, RefusesUnsafe):
+        run(store.open_to_look(Threads()))
+    else:
+        run(store.open(Threads()))
     try:
         yield store
     finally:

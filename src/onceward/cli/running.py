@@ -25,6 +25,7 @@ from onceward.errors import (
     StillRunning,
 )
 from onceward.face import count_outcomes
+from onceward.model.typed import resolving, typed
 
 from . import child
 from .child import Ended, Interrupted, Kept, Stops
@@ -68,12 +69,12 @@ by signal n), or one of these, always with a line on stderr that begins with "on
 """
 
 
-_HINTS: dict[type[NotAcquired], str] = {
-    AlreadyRunning: "--wait for it, or see: onceward explain",
-    StillRunning: "give it a longer --wait, or see: onceward explain",
-    OutcomeParked: "find out whether it did its work, then: onceward resolve",
-    PayloadMismatch: "give new work a new key, or say --any-command",
-    PreviouslyFailed: "to let it run again: onceward retry",
+_HINTS: dict[type[NotAcquired], Callable[[str], str]] = {
+    AlreadyRunning: lambda key: f"--wait for it, or see: `{typed('explain', key)}`",
+    StillRunning: lambda key: f"give it a longer --wait, or see: `{typed('explain', key)}`",
+    OutcomeParked: lambda key: f"find out whether it did its work, then: {resolving(key)}",
+    PayloadMismatch: lambda _: "give new work a new key, or say --any-command",
+    PreviouslyFailed: lambda key: f"to let it run again: `{typed('retry', key)}`",
 }
 """What helps on the command line; the library's own hints speak of Python."""
 
@@ -151,13 +152,13 @@ def run_command(
             once = Once(settings["store"], app=settings["app"], tenant=settings["tenant"] or None)
             count_outcomes(once)
             block = once.claim(key, name=name, payload=payload, **choices)
-            return _once(once, block, perform, parks=settings["after_crash"] == "park")
+            return _once(once, block, perform, key, parks=settings["after_crash"] == "park")
         except Interrupted as stop:  # wherever it came, but not while the command ran or was recorded
             complain(f"stopped by {_name(stop.number)}; nothing was run")
             return SIGNALLED + stop.number
 
 
-def _once(once: Once, block: ClaimBlock, perform: Callable[[Any], int], *, parks: bool) -> int:
+def _once(once: Once, block: ClaimBlock, perform: Callable[[Any], int], key: str, *, parks: bool) -> int:
     """Perform it, or tell why not; the exit code."""
     with once:
         try:
@@ -167,10 +168,12 @@ def _once(once: Once, block: ClaimBlock, perform: Callable[[Any], int], *, parks
             return replay(done)
         except (CommandFailed, CommandStopped) as error:
             parked = parks and isinstance(error, CommandStopped) and not error.lost
-            complain(f"{error}{'; parked → find out how far it came, then: onceward resolve' if parked else ''}")
+            told = f"; parked → find out how far it came, then: {resolving(key)}" if parked else ""
+            complain(f"{error}{told}")
             return Exit.PARKED if parked else error.code
         except NotAcquired as error:
-            complain(f"{_without_hint(error)} → {_HINTS[type(error)]}" if type(error) in _HINTS else str(error))
+            hint = _HINTS.get(type(error))
+            complain(str(error) if hint is None else f"{_without_hint(error)} → {hint(error.key or key)}")
             return code_of(error)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from shlex import quote
 
 from onceward.model.aside import BODY, MESSAGE, QUEUE, is_set_aside
 from onceward.model.cells import used_up
@@ -13,16 +12,12 @@ from onceward.model.reasons import OWN, Reasons
 from onceward.model.record import AfterCrash, Record
 from onceward.model.saga_rulings import is_handed_on
 from onceward.model.transitions import Row, row_of
+from onceward.model.typed import resolving, typed
 from onceward.model.unstored import why
 
 from .display import moment, span
 
 AGAIN = "A delivery now runs it as new work."
-
-
-def as_argument(key: str) -> str:
-    """As a shell and our own command take it: a key may begin like an option."""
-    return f"-- {quote(key)}" if key.startswith("-") else quote(key)
 
 
 def sentences(record: Record, now: int, reasons: Reasons = OWN) -> list[str]:
@@ -112,7 +107,7 @@ def _refused(record: Record, now: int) -> list[str]:
     return [
         f"Attempt {record.attempt} by {_owner(record)} failed for good {since}: {_error(record)}.",
         f"A delivery now is refused, {_until(record, now)}.",
-        f"To let it run again: `onceward retry {as_argument(record.key)}`.",
+        f"To let it run again: `{typed('retry', record.key)}`.",
     ]
 
 
@@ -143,18 +138,17 @@ def _over(record: Record, now: int) -> list[str]:
 
 def _parked(record: Record, now: int) -> list[str]:
     which = f"attempt {record.attempt} by {_owner(record)}"
-    key = quote(record.key)
     if record.note.get(SAGA):
         return [
             f"Parked {_ago(record.updated_at, now)}: {_error(record)}.",
             "A delivery now runs nothing and is told that it is parked, until a person helps.",
-            f"Say how the step ended that stands in the way: `onceward resolve {key} --applied` or another.",
-            f"To try it again: `onceward retry {as_argument(record.key)}`.",
+            f"Say how the step ended that stands in the way: {resolving(record.key)}.",
+            f"To try it again: `{typed('retry', record.key)}`.",
         ]
     return [
         f"Parked {_ago(record.updated_at, now)}: nobody knows whether {which} had its effect. {_error(record)}.",
         "A delivery now runs nothing and is told that it is parked, until somebody says how it ended.",
-        f"Find out, then: `onceward resolve {key} --applied`, --not-applied or --abandon.",
+        f"Find out, then: {resolving(record.key)}.",
         *_of_queue(record),
     ]
 
@@ -173,7 +167,8 @@ def _set_aside(record: Record, now: int) -> list[str]:
         f"Set aside {_ago(record.updated_at, now)}: message {name} of {record.note[QUEUE]}. {_error(record)}.",
         "It was acknowledged, because there is no dead letter queue: the broker does not bring it again.",
         "This record is a note of it, not its work: deliveries are judged by that, and to resolve this runs nothing.",
-        "Mend what is wrong, send the message again if it is still wanted, then put the note away: onceward forget.",
+        "Mend what is wrong, and send the message again if it is still wanted.",
+        f"Then put the note away: `{typed('forget', record.key)}`.",
         f"Noted: {BODY} = {record.note[BODY]}.",
     ]
 

@@ -6,7 +6,7 @@ import os
 import shlex
 import subprocess
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 from msgspec.structs import asdict
@@ -14,12 +14,14 @@ from msgspec.structs import asdict
 from onceward.alerts import alert_jobs, send_all
 from onceward.bridge import run
 from onceward.client import Once
-from onceward.core.counting import figures
-from onceward.errors import ConfigurationError
+from onceward.core.counting import figures, uncounted
+from onceward.errors import ConfigurationError, StoreUnavailable
+from onceward.model.counts import Tally
 from onceward.observe.events import Event
 from onceward.observe.exported import grafana_dashboard, prometheus_rules
 from onceward.observe.rules import RULES, Broken, Thresholds
 from onceward.observe.rules import check as broken_rules
+from onceward.ports import Store
 
 from . import display
 from .codes import Exit
@@ -27,7 +29,11 @@ from .place import opened
 from .program import APP, chosen, common, complain, program, store_url, wants_json
 from .settings import thresholds
 
-UNCOUNTED = "no counters here, so only old_pending was looked at; programs count with Once(…, counters=True)"
+NEEDS_NONE = tuple(rule.name for rule in RULES if not rule.by_counters)
+NEEDS_COUNTERS = tuple(rule.name for rule in RULES if rule.by_counters)
+TODO = "Let the programs that work there count, with Once(…, counters=True), and ask again."
+UNCOUNTED = "nothing is counted here, so only old_pending was checked; programs count with Once(…, counters=True)"
+MOST_NAMED = 10  # scopes in a sentence for people; JSON has all of them
 STDERR = 2  # where what a command prints does not mix with ours
 LONGEST_ALERT = 60.0  # seconds; then it counts as failed, and the next check tries again
 
@@ -38,6 +44,11 @@ LONGEST_ALERT = 60.0  # seconds; then it counts as failed, and the next check tr
 @common
 def check_rules(command: str | None) -> int:
     """Look whether the rules hold. Exit code 1: at least one is broken; what to do is printed with it.
+
+    Exit code 0: no rule is broken as far as could be checked, and it is told how far that is. All rules but old_pending
+    go by counters: scopes that have records, but of which nothing was counted in 30 days, are named as not checked,
+    with what to do. That alone is no failure. In JSON: broken, checked and not_checked, the latter two with the names
+    of rules and scopes. Tenants of an operation are taken together.
 
     Thresholds are in onceward.toml; `onceward rules` shows them. With --alert, a command is run for each broken rule,
     once in 24 h per rule and scope, on however many machines and however often this is called; one that fails is tried
@@ -52,19 +63,68 @@ def check_rules(command: str | None) -> int:
     limits = thresholds()
     with opened(store_url()) as store:
         seen = run(figures(store, limits))
+        reach = _reach(store, seen.tally)
     found = broken_rules(seen, limits)
     if wants_json():
-        display.print_json([{**asdict(one), "runbook": one.runbook} for one in found])
+        broken = [{**asdict(one), "runbook": one.runbook} for one in found]
+        display.print_json({"broken": broken, **reach.document()})
+        if not reach.counted:
+            complain(UNCOUNTED)
     else:
-        _tell(found, counted=bool(seen.tally.hours))
-    if not seen.tally.hours:
-        complain(UNCOUNTED)
+        _tell(found, reach)
     if command is not None and found:
         _alert(command, found, limits)
     return Exit.ATTENTION if found else Exit.OK
 
 
-def _tell(found: Sequence[Broken], *, counted: bool) -> None:
+class Reach(NamedTuple):
+    """How far the rules could be looked at: scopes with counters, those without, or why these cannot be told."""
+
+    counted: Sequence[str]
+    uncounted: Sequence[str]
+    untold: str = ""
+
+    def document(self) -> dict[str, Any]:
+        """For programs: the same shape whether anything was left out or not."""
+        left_out = bool(self.uncounted or self.untold or not self.counted)
+        why = self.untold or ("nothing was counted in 30 days" if left_out else "")
+        rules = [rule.name for rule in RULES] if self.counted else list(NEEDS_NONE)
+        return {
+            "checked": {"rules": rules, "scopes": list(self.counted)},
+            "not_checked": {
+                "rules": list(NEEDS_COUNTERS) if left_out else [],
+                "scopes": list(self.uncounted),
+                "why": why,
+                "todo": TODO if left_out and not self.untold else "",
+            },
+        }
+
+    def sentences(self) -> list[str]:
+        """For people: what was not checked, and what to do about it."""
+        if self.untold:
+            return [f"Whether there are scopes without counters could not be told: {self.untold}"]
+        if not self.uncounted:
+            return [] if self.counted else [TODO]
+        more = len(self.uncounted) - MOST_NAMED
+        named = ", ".join(self.uncounted[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+        only = " and ".join(NEEDS_NONE)
+        where = f"In {_scopes(self.uncounted)} nothing was counted in 30 days"
+        return [f"{where}: there only {only} was checked ({named}).", TODO]
+
+
+def _reach(store: Store, tally: Tally) -> Reach:
+    counted = tally.by_operation().scopes
+    try:
+        return Reach(counted, run(uncounted(store, tally)))
+    except StoreUnavailable as error:  # many records, and little time: what was found is told all the same
+        return Reach(counted, (), str(error))
+
+
+def _scopes(names: Sequence[str]) -> str:
+    return f"{len(names)} scope" if len(names) == 1 else f"{len(names)} scopes"
+
+
+def _tell(found: Sequence[Broken], reach: Reach) -> None:
     """For people: a paragraph a rule, in full, for it says what to do."""
     for one in found:
         where = f" in {one.scope}" if one.scope else ""
@@ -72,11 +132,14 @@ def _tell(found: Sequence[Broken], *, counted: bool) -> None:
         for sentence in (f"{one.said}.", one.todo, f"See {one.runbook}"):
             click.echo(f"  {display.cut(sentence, display.LONGEST_FACT)}")
     if found:
-        click.echo(f"{len(found)} of {len(RULES)} rules are broken.")
-    elif counted:
-        click.echo(f"All {len(RULES)} rules hold.")
+        broken = len({one.rule for one in found})
+        click.echo(f"{broken} of {len(RULES)} rules {'is' if broken == 1 else 'are'} broken.")
+    elif reach.counted:
+        click.echo(f"All {len(RULES)} rules hold for {_scopes(reach.counted)}.")
     else:
-        click.echo(f"Nothing was counted: of {len(RULES)} rules only old_pending could be looked at, and it holds.")
+        click.echo(f"Nothing was counted: of {len(RULES)} rules only old_pending could be checked, and it holds.")
+    for sentence in reach.sentences():
+        click.echo(display.cut(sentence, display.LONGEST_FACT))
 
 
 def _alert(command: str, found: Sequence[Broken], limits: Thresholds) -> None:

@@ -6,9 +6,10 @@ from collections import Counter
 
 from onceward.errors import ConfigurationError
 from onceward.model.counts import HOUR, Tally, oldest_kept, operation_of, tally_of
+from onceward.model.lock import OPERATION as LOCK
 from onceward.model.lock import is_lock
 from onceward.model.record import State
-from onceward.observe.rules import Broken, Figures, Thresholds, check
+from onceward.observe.rules import ALERTS, Broken, Figures, Thresholds, check
 from onceward.ports import Filter, KeepsCounts, Store
 
 from .engine import Engine
@@ -62,3 +63,14 @@ async def old_pending(store: Store, age: int, timeout: float = SEARCH) -> dict[s
         cursor = page.cursor
         if cursor is None:
             return dict(found)
+
+
+async def uncounted(store: Store, known: Tally) -> list[str]:
+    """Operations that have records, and of which nothing was counted as long as counters are kept.
+
+    Locks and alerts are left out: nobody counts the former, and the latter are our own.
+    """
+    records = await store.counts(timeout=SEARCH)
+    found = {operation_of(scope) for scope, state in records if state is not State.FREE}
+    found -= set(known.by_operation().scopes)
+    return sorted(scope for scope in found if scope.partition("/")[2] not in (LOCK, ALERTS))

@@ -24,6 +24,7 @@ from onceward.model.record import (
 )
 from onceward.model.saga_rulings import HANDED_ON, Ruling, answered, refused, retried, standing_effects
 from onceward.model.transitions import Row, row_of
+from onceward.model.typed import resolving, typed
 from onceward.ports import Store
 
 from .engine import Engine
@@ -106,7 +107,7 @@ def retry_of(record: Record, now: int) -> Resolve:
         raise NotAcquired(
             f"{record.error}; without an answer it would only be parked again",
             key=record.key,
-            hint="find out, and resolve it: applied, not applied, or abandon",
+            hint=f"find out, then: {resolving(record.key)}",
         )
     return request_of(record, retried(journal))
 
@@ -139,7 +140,7 @@ def refuse_to_forget(record: Record, key: str) -> None:
         raise NotAcquired(
             f"it is a saga that has done, or may have done: {', '.join(left)}; forgotten, these stay as they are",
             key=key,
-            hint="let it be undone (resolve: abandon), or force it",
+            hint=f"let it be undone, `{typed('resolve', key, '--abandon')}`, or force it",
         )
 
 

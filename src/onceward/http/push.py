@@ -26,7 +26,7 @@ from onceward.core.words import message_of
 from onceward.errors import ConfigurationError, OncewardError
 from onceward.face import Face
 from onceward.model.fingerprint import fingerprint
-from onceward.model.outcome import Mismatch, Outcome
+from onceward.model.outcome import Mismatch, Outcome, is_outcome
 from onceward.model.policy import Defaults
 from onceward.model.weight import LIGHT_BYTES
 from onceward.operation import label_of
@@ -199,7 +199,7 @@ class Pushed(Answering):
             return await self._rejected(Unroutable(found.envelope, "unusable_data", message_of(error)))
         except Exception as error:  # noqa: BLE001 (whatever it is, the broker shall deliver it again)
             return self._failed(found.envelope, error)
-        if not isinstance(outcome, Outcome):
+        if not is_outcome(outcome):
             raise ConfigurationError(
                 f"{label_of(work.handler)} returned {type(outcome).__name__}, not an Outcome",
                 hint="with claim=False it says what happened: return state.apply(…)",

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeAlias, TypeGuard, TypeVar
 
 from msgspec import Struct
 
 from onceward import errors
+from onceward.model.typed import resolving, typed
 from onceward.model.unstored import cure
 
 T = TypeVar("T")
 
 
-class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
-    """One of the subclasses below.
+class Common(Struct, Generic[T], frozen=True, kw_only=True):
+    """What all outcomes have: those below are all there are, and `Outcome`, at the end, is one of them.
 
     `value` is the result where there is one; `key` the readable key; `reason` one word for logs and answers;
     `attempt` and `token` those of the attempt that the outcome tells about; `applied`: this call made the change.
@@ -42,7 +43,7 @@ class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
         return self.reason or self.kind
 
 
-class Executed(Outcome[T], frozen=True, kw_only=True):
+class Executed(Common[T], frozen=True, kw_only=True):
     """The effect happened now, in this call. `conflict`: of two events that tie, this one has won by its content."""
 
     kind: ClassVar[str] = "executed"
@@ -55,7 +56,7 @@ class Executed(Outcome[T], frozen=True, kw_only=True):
         return self.value  # type: ignore[return-value]  # T may itself be None
 
 
-class Replayed(Outcome[T], frozen=True, kw_only=True):
+class Replayed(Common[T], frozen=True, kw_only=True):
     """The effect happened before; this is its stored result. `stored` False: it was not kept, `unstored` says why.
 
     Of an event: it is known. `applied` all the same: it came back newer, with other content, and that is the state.
@@ -91,7 +92,7 @@ class Replayed(Outcome[T], frozen=True, kw_only=True):
         )
 
 
-class Running(Outcome[T], frozen=True, kw_only=True):
+class Running(Common[T], frozen=True, kw_only=True):
     """Somebody else is at it. `retry_after` seconds are left of its lease; None if it is held without a lease."""
 
     kind: ClassVar[str] = "running"
@@ -107,7 +108,8 @@ class Running(Outcome[T], frozen=True, kw_only=True):
                 self.told(f"held without a lease by {self.owner or 'another owner'}, inside of a transaction"),
                 key=self.key,
                 reason=self.reason,
-                hint="nothing frees it if that process is dead: look what it did, then forget(key, force=True)",
+                hint="nothing frees it if that process is dead: look what it did, then "
+                f"`{typed('forget', self.key, '--force')}`, or forget(key, force=True)",
                 retry_after=None,
             )
         raise error(
@@ -119,7 +121,7 @@ class Running(Outcome[T], frozen=True, kw_only=True):
         )
 
 
-class Mismatch(Outcome[T], frozen=True, kw_only=True):
+class Mismatch(Common[T], frozen=True, kw_only=True):
     """The same key came before with another payload. Nothing was run."""
 
     kind: ClassVar[str] = "mismatch"
@@ -137,7 +139,7 @@ class Mismatch(Outcome[T], frozen=True, kw_only=True):
         )
 
 
-class Failed(Outcome[T], frozen=True, kw_only=True):
+class Failed(Common[T], frozen=True, kw_only=True):
     """It failed: now (`exception` is what the handler raised) or before (only its name and message are known)."""
 
     kind: ClassVar[str] = "failed"
@@ -146,7 +148,7 @@ class Failed(Outcome[T], frozen=True, kw_only=True):
     error: str = ""
     final: bool = False
     retry_after: float | None = None
-    exception: Any = None
+    exception: BaseException | None = None
 
     def unwrap(self) -> NoReturn:
         if self.exception is not None:
@@ -162,18 +164,18 @@ class Failed(Outcome[T], frozen=True, kw_only=True):
             error_type=self.error_type,
             error_message=self.error,
             retry_after=None if self.final else self.retry_after,
-            hint="`onceward retry` lets it run again" if self.final else "deliver it again then",
+            hint=f"`{typed('retry', self.key)}` lets it run again" if self.final else "deliver it again then",
         )
 
 
-class Parked(Outcome[T], frozen=True, kw_only=True):
+class Parked(Common[T], frozen=True, kw_only=True):
     """Nobody knows whether the effect happened. `exception`: what was raised, if it happened in this call."""
 
     kind: ClassVar[str] = "parked"
     reason: str = "parked"
     error_type: str = ""
     error: str = ""
-    exception: Any = None
+    exception: BaseException | None = None
 
     def unwrap(self) -> NoReturn:
         if self.exception is not None:
@@ -185,12 +187,12 @@ class Parked(Outcome[T], frozen=True, kw_only=True):
             self.told(f"the outcome of attempt {self.attempt} is unknown ({self.error_type}: {self.error})"),
             key=self.key,
             reason=self.reason,
-            hint="find out whether the effect happened, then say so: fn.resolve(applied(value) or not_applied, *args), "
-            "or once.resolve(key, …, name=…)",
+            hint=f"find out whether the effect happened, then say so: {resolving(self.key)}; in Python, "
+            "fn.resolve(applied(value) or not_applied, *args), or once.resolve(key, …, name=…)",
         )
 
 
-class Stale(Outcome[T], frozen=True, kw_only=True):
+class Stale(Common[T], frozen=True, kw_only=True):
     """A newer event has been applied already; this one was ignored. `conflict`: they tie, and its content lost."""
 
     kind: ClassVar[str] = "stale"
@@ -201,7 +203,7 @@ class Stale(Outcome[T], frozen=True, kw_only=True):
         return self.value  # type: ignore[return-value]  # nothing to give, and nothing wrong
 
 
-class Unknown(Outcome[T], frozen=True, kw_only=True):
+class Unknown(Common[T], frozen=True, kw_only=True):
     """The handler ran and returned `value`, but the store never confirmed the record."""
 
     kind: ClassVar[str] = "unknown"
@@ -221,3 +223,17 @@ class Unknown(Outcome[T], frozen=True, kw_only=True):
             value=self.value,
             hint="read the key later: if it is still PENDING its lease will lapse and `after_crash` decides",
         )
+
+
+if TYPE_CHECKING:  # a union: mypy narrows Outcome[int] to Executed[int] then, and from a class only to Executed[Any]
+    Outcome: TypeAlias = (
+        Executed[T] | Replayed[T] | Running[T] | Mismatch[T] | Failed[T] | Parked[T] | Stale[T] | Unknown[T]
+    )
+else:  # a class, so that isinstance and Outcome[int] work
+    Outcome = Common
+    Common.__name__ = Common.__qualname__ = "Outcome"
+
+
+def is_outcome(value: object) -> TypeGuard[Outcome[Any]]:
+    """For what comes from elsewhere, of any type."""
+    return isinstance(value, Common)

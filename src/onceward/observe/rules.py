@@ -157,6 +157,8 @@ class Rule(Struct, frozen=True):
     name: str
     todo: str
     broken: Callable[[Figures, Thresholds], Iterator[tuple[str, float, float, str]]]
+    by_counters: bool = True
+    """It knows only of scopes whose programs count; the others it cannot judge."""
 
 
 def check(figures: Figures, thresholds: Thresholds) -> list[Broken]:
@@ -266,6 +268,7 @@ RULES: Final = (
         "old_pending",
         "See onceward ls --state PENDING --claimed-before 30m: workers hang, or died and nothing was delivered again.",
         _old_pending,
+        by_counters=False,
     ),
     Rule(
         "replay_rate",

@@ -25,7 +25,7 @@ from msgspec import Struct
 
 from onceward.core.words import message_of
 from onceward.errors import ResultError, Stopping, StoreError, VersionSkew
-from onceward.model.outcome import Executed, Failed, Mismatch, Outcome, Parked, Replayed, Running, Stale
+from onceward.model.outcome import Common, Executed, Failed, Mismatch, Outcome, Parked, Replayed, Running, Stale
 
 AT_LEAST: Final = 0.05
 """Seconds: what is delivered again at once, over and over, keeps everybody busy."""
@@ -101,7 +101,7 @@ def rule(outcome: Result, deliveries: int, pace: Pace) -> Ruling:
             return Later(pace.after(deliveries), type(outcome.error).__qualname__)
         case Unreadable():
             return Aside(type(outcome.error).__qualname__, message_of(outcome.error))
-        case Outcome():  # unknown
+        case Common():  # unknown
             return Later(pace.after(deliveries), outcome.reason)
         case _:
             return _after_trouble(outcome, deliveries, pace)

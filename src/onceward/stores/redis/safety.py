@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -18,6 +18,10 @@ OLDEST: Final = (6, 2)
 SAFE_EVICTION: Final = "noeviction"
 EVICTION: Final = "unsafe_eviction"
 PERSISTENCE: Final = "unsafe_persistence"
+
+SNAPSHOTS: Final = (
+    "%s: a crash loses what was written since the last snapshot (appendonly no); set appendonly yes to keep it"
+)
 
 logger = logging.getLogger("onceward.redis")
 
@@ -58,57 +62,79 @@ async def _snapshots(ask: Ask) -> bool | None:
     return bool(reply[1].strip())
 
 
-def remarks(facts: Facts) -> list[Remark]:
-    """For people."""
+class Danger(NamedTuple):
+    """How claims could vanish here, and what to do about it."""
+
+    what: str
+    todo: str
+
+
+def remarks(facts: Facts, *, unsafe_eviction: bool, unsafe_persistence: bool) -> list[Remark]:
+    """For people. A risk that was taken by name is told as a fact, and no more."""
     kept = {True: "appends to a file", False: "takes snapshots only" if facts.snapshots else "keeps nothing"}
     persistence = "is not told" if facts.appends is None else kept[facts.appends]
+    evicts = Remark("eviction", facts.eviction == SAFE_EVICTION, facts.eviction or "the policy is not told")
+    keeps = Remark("persistence", facts.appends is True, f"{persistence}; see appendonly and appendfsync")
     return [
         Remark("server", well=True, detail=facts.version or "of a version that is not told"),
-        Remark("eviction", facts.eviction == SAFE_EVICTION, facts.eviction or "the policy is not told"),
-        Remark("persistence", facts.appends is True, f"{persistence}; see appendonly and appendfsync"),
+        evicts if unsafe_eviction else _unless(evicts, _of_eviction(facts.eviction)),
+        keeps if unsafe_persistence else _unless(keeps, _of_persistence(facts)),
     ]
+
+
+def _unless(remark: Remark, danger: Danger | None) -> Remark:
+    if danger is None:
+        return remark
+    return Remark(remark.name, well=False, detail=f"it {danger.what}; {danger.todo}", unsafe=True)
 
 
 def require(facts: Facts, name: str, *, unsafe_eviction: bool, unsafe_persistence: bool) -> None:
     """Raise if claims could vanish here. Each choice can be overridden, by name."""
+    require_version(facts, name)
+    if not unsafe_eviction:
+        _refuse(_of_eviction(facts.eviction), name)
+    if not unsafe_persistence:
+        _refuse(_of_persistence(facts), name)
+        if not facts.appends:
+            logger.warning(SNAPSHOTS, name)
+
+
+def require_version(facts: Facts, name: str) -> None:
     version = tuple(int(part) for part in facts.version.split(".")[:2] if part.isdecimal())
     if version and version < OLDEST:
         raise ConfigurationError(
             f"{name} is Redis {facts.version}", hint="Onceward needs Redis 6.2 or newer, or Valkey"
         )
-    if not unsafe_eviction:
-        _require_no_eviction(facts.eviction, name)
-    if not unsafe_persistence:
-        _require_persistence(facts, name)
 
 
-def _require_no_eviction(policy: str | None, name: str) -> None:
+def _refuse(danger: Danger | None, name: str) -> None:
+    if danger is not None:
+        raise ConfigurationError(f"{name} {danger.what}", hint=danger.todo)
+
+
+def _of_eviction(policy: str | None) -> Danger | None:
     if policy is None:
-        raise ConfigurationError(
-            f"{name} does not tell its maxmemory-policy; one that evicts would drop live claims",
-            hint=f"allow +info to this user, or say ?{EVICTION}=allow if you know that it is {SAFE_EVICTION}",
+        return Danger(
+            "does not tell its maxmemory-policy; one that evicts would drop live claims",
+            f"allow +info to this user, or say ?{EVICTION}=allow if you know that it is {SAFE_EVICTION}",
         )
-    if policy != SAFE_EVICTION:
-        raise ConfigurationError(
-            f"{name} has maxmemory-policy {policy}: when memory is short it drops live claims, and work runs twice",
-            hint=f"set it to {SAFE_EVICTION}, or say ?{EVICTION}=allow to take that risk",
-        )
+    if policy == SAFE_EVICTION:
+        return None
+    return Danger(
+        f"has maxmemory-policy {policy}: when memory is short it drops live claims, and work runs twice",
+        f"set it to {SAFE_EVICTION}, or say ?{EVICTION}=allow to take that risk",
+    )
 
 
-def _require_persistence(facts: Facts, name: str) -> None:
-    if facts.appends:
-        return
+def _of_persistence(facts: Facts) -> Danger | None:
+    if facts.appends or facts.snapshots:
+        return None
     if facts.snapshots is None:
-        raise ConfigurationError(
-            f"{name} does not tell whether it keeps its data through a restart",
-            hint=f"allow +info and +config|get to this user, or say ?{PERSISTENCE}=allow if you know that it does",
+        return Danger(
+            "does not tell whether it keeps its data through a restart",
+            f"allow +info and +config|get to this user, or say ?{PERSISTENCE}=allow if you know that it does",
         )
-    if not facts.snapshots:
-        raise ConfigurationError(
-            f"{name} keeps nothing through a restart (appendonly no, save ''): all claims and results would be gone",
-            hint=f"set appendonly yes, or say ?{PERSISTENCE}=allow to take that risk",
-        )
-    logger.warning(
-        "%s: a crash loses what was written since the last snapshot (appendonly no); set appendonly yes to keep it",
-        name,
+    return Danger(
+        "keeps nothing through a restart (appendonly no, save ''): all claims and results would be gone",
+        f"set appendonly yes, or say ?{PERSISTENCE}=allow to take that risk",
     )

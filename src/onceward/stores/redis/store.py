@@ -84,6 +84,18 @@ class RedisStore(RedisShown, RedisCounts):
         return self._place, self._prefix, self._unsafe_eviction, self._unsafe_persistence, self.clock
 
     async def open(self, world: World) -> None:
+        await self._connect(world)
+        if not self._examined:
+            facts = await self._facts(OPENING)
+            with self._opening:  # many may have asked meanwhile: what is only unwise is told once
+                self._require(facts)
+
+    async def open_to_look(self, world: World) -> None:
+        """For `onceward doctor`: an unsafe server is examined like any other, and stays refused for work."""
+        await self._connect(world)
+        safety.require_version(await self._facts(OPENING), self.name)
+
+    async def _connect(self, world: World) -> None:
         with self._opening:  # several may open at once; the last world holds
             former, moves = self._wire, self._wire is None or world is not self._world
             if moves:
@@ -91,10 +103,6 @@ class RedisStore(RedisShown, RedisCounts):
                 self._lane = world.lane(self.send, flights=FLIGHTS)
         if moves and former is not None:
             await former.close()
-        if not self._examined:
-            facts = await self._facts(OPENING)
-            with self._opening:  # many may have asked meanwhile: what is only unwise is told once
-                self._require(facts)
 
     def _require(self, facts: safety.Facts) -> None:
         if not self._examined:
@@ -180,7 +188,8 @@ class RedisStore(RedisShown, RedisCounts):
 
     async def examine(self, *, timeout: float) -> list[Remark]:
         """For `onceward doctor`."""
-        return safety.remarks(await self._facts(timeout))
+        facts = await self._facts(timeout)
+        return safety.remarks(facts, unsafe_eviction=self._unsafe_eviction, unsafe_persistence=self._unsafe_persistence)
 
     async def _facts(self, seconds: float) -> safety.Facts:
         async def ask(payload: bytes) -> Reply:
