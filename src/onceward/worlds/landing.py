@@ -38,9 +38,6 @@ class Landing(Generic[T]):
         # How tasks know a future, and that it is waited for in the right way.
         self._asyncio_future_blocking = self.is_done = self.stays = False
 
-    def get_loop(self) -> AbstractEventLoop:
-        return self._loop
-
     def done(self) -> bool:
         return self.is_done
 
@@ -130,11 +127,15 @@ def wake(landed: Iterable[Landing[Any]], *, now: bool = True) -> None:
     waiting = iter(landed)
     try:
         if now and asyncio.current_task() is None:
+            # A task asks what it is woken with for a result, for which one of asyncio's own is quicker to answer; then
+            # whoever waits in that task asks ours.
+            over = asyncio.get_running_loop().create_future()
+            over.set_result(None)
             for one in waiting:
                 waker, context = one._waker, one._context  # noqa: SLF001 (ours)
                 if type(waker) is BuiltinMethodType and context is not None and one._calls is None:  # noqa: SLF001 (ours)
                     one._waker = None  # noqa: SLF001 (ours)
-                    context.run(waker, one)
+                    context.run(waker, over)
                 else:
                     one._wake_soon()  # noqa: SLF001 (ours)
     except (KeyboardInterrupt, SystemExit) as error:
