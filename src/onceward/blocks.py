@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from .bridge import run
 from .claims import AsyncClaim, Claim
@@ -12,6 +13,7 @@ from .core.engine import Engine
 from .core.held import Held
 from .core.job import Job
 from .errors import ConfigurationError, Reentrant
+from .forsaken import Watch, unwatch, watch
 
 
 class OneUse:
@@ -22,6 +24,7 @@ class OneUse:
     """
 
     held: Held | None = None
+    _watch: Watch | None = None
 
     def __init__(self) -> None:
         self._busy = threading.Lock()
@@ -32,20 +35,27 @@ class OneUse:
 
     def begin(self, engine: Engine, job: Job) -> Held:
         self.occupy()
-        self.held = held = unentered(engine, job)
+        return self.hold(unentered(engine, job))
+
+    def hold(self, held: Held) -> Held:
+        self._unwatch()
+        self._watch = watch(self, partial(abandon, held))
+        self.held = held
         return held
+
+    def _unwatch(self) -> None:
+        if self._watch is not None:
+            unwatch(self._watch)
+            self._watch = None
 
     def end(self) -> None:
         self.held = None
+        self._unwatch()
         if self._busy.locked():
             self._busy.release()
 
     def refuse(self) -> Held:
         raise ConfigurationError("this block was not entered", hint="with once.claim(key) as claim: …")
-
-    def __del__(self) -> None:
-        if self.held is not None:
-            abandon(self.held)
 
 
 class ClaimBlock:

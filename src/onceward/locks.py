@@ -12,6 +12,7 @@ from .core.job import Job
 from .core.lock import held_here, is_over, leave, left, refused, take, untaken
 from .errors import AlreadyRunning, ClaimError, ConfigurationError
 from .face import Face
+from .forsaken import Watch, unwatch, watch
 from .model.codec import PLAIN
 from .model.duration import Duration, microseconds
 from .model.lock import MARK, OPERATION
@@ -34,10 +35,11 @@ def lock_job(face: Face, name: Any, lease: Duration | None, wait: Duration | Non
 class Owning:
     """What needs no store: the same in both colours."""
 
-    __slots__ = ("_held",)
+    __slots__ = ("_held", "_watch")
 
     def __init__(self, held: Held) -> None:
         self._held = held
+        self._watch: Watch | None = None  # of the block that it was entered by
 
     @property
     def name(self) -> str:
@@ -122,9 +124,10 @@ class Named(Generic[Owned]):
         self._job = job
         self._entered: list[Owned] = []
 
-    def __del__(self) -> None:
-        for lock in getattr(self, "_entered", ()):  # struck before its end began, and nobody can end it any more
-            lock._held.let_lapse()  # noqa: SLF001 (part of this module)
+    def _enter(self, lock: Owned) -> None:
+        """If its end is struck before it begins, nobody can end it any more: it lapses with this object."""
+        self._entered.append(lock)
+        lock._watch = watch(self, lock._held.let_lapse)  # noqa: SLF001 (part of this module)
 
     def _ending(self) -> Owned:
         """The ownership that this `with` began: that of this thread or task, innermost first."""
@@ -139,6 +142,8 @@ class Named(Generic[Owned]):
     def _end(self, lock: Owned) -> None:
         if lock in self._entered:
             self._entered.remove(lock)
+        if lock._watch is not None:  # noqa: SLF001 (part of this module)
+            unwatch(lock._watch)  # noqa: SLF001 (part of this module)
 
 
 class Lock(Named[HeldLock]):
@@ -146,25 +151,25 @@ class Lock(Named[HeldLock]):
 
     def acquire(self) -> HeldLock:
         """Own it, or raise AlreadyRunning (StillRunning after the wait). Whoever acquires has to release."""
-        return self._acquired([])
+        return self._acquired()
 
-    def _acquired(self, entered: list[HeldLock]) -> HeldLock:
+    def _acquired(self, *, in_block: bool = False) -> HeldLock:
         """A signal may raise wherever a function begins, so the lock stands there before it is asked for."""
         job = self._job if isinstance(self._job, Job) else self._job()
         held = untaken(self._engine, job)
         lock = HeldLock(held)
         try:
-            entered.append(lock)
+            if in_block:
+                self._enter(lock)
             run(take(held))
             return lock
         except BaseException as error:
-            if lock in entered:
-                entered.remove(lock)
+            self._end(lock)
             run(refused(held, error))
             raise
 
     def __enter__(self) -> HeldLock:
-        return self._acquired(self._entered)
+        return self._acquired(in_block=True)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         lock = None
@@ -185,25 +190,25 @@ class AsyncLock(Named[AsyncHeldLock]):
 
     async def acquire(self) -> AsyncHeldLock:
         """Own it, or raise AlreadyRunning (StillRunning after the wait). Whoever acquires has to release."""
-        return await self._acquired([])
+        return await self._acquired()
 
-    async def _acquired(self, entered: list[AsyncHeldLock]) -> AsyncHeldLock:
+    async def _acquired(self, *, in_block: bool = False) -> AsyncHeldLock:
         """A signal may raise wherever a function begins, so the lock stands there before it is asked for."""
         job = self._job if isinstance(self._job, Job) else await self._engine.world.think(self._job)
         held = untaken(self._engine, job)
         lock = AsyncHeldLock(held)
         try:
-            entered.append(lock)
+            if in_block:
+                self._enter(lock)
             await take(held)
             return lock
         except BaseException as error:
-            if lock in entered:
-                entered.remove(lock)
+            self._end(lock)
             await refused(held, error)
             raise
 
     async def __aenter__(self) -> AsyncHeldLock:
-        return await self._acquired(self._entered)
+        return await self._acquired(in_block=True)
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         lock = None

@@ -193,7 +193,8 @@ class Tick:
         return Job(self._schedule.key(slot), self._schedule.policy, self._codec)
 
     def _begun(self, run: runs.Run, held: Held) -> None:
-        self._run, self._use.held = run, held
+        self._run = run
+        self._use.hold(held)
 
     async def _enter(self) -> tuple[Held, runs.Run]:
         await runs.enter(self._engine, self._schedule, self._slot, self._job, self._begun, rerun=self._rerun)

@@ -13,13 +13,17 @@ import pytest
 
 import onceward
 from onceward import Once
+from onceward.forsaken import lapse
 from onceward.ports import Store
+from tests.collector import resting
 from tests.faces import Place
 
 HOME = Path(onceward.__file__).parent
 OURS = {str(path) for folder in ("core", "worlds") for path in (HOME / folder).glob("*.py")} | {
     str(HOME / "function.py")
 }
+LAST = ("__del__", lapse.__name__)
+"""What Python calls when an object is gone. What is raised there gets no further."""
 
 
 class Alarm(BaseException):
@@ -31,17 +35,26 @@ class AlarmError(Exception):
 
 
 def interrupted_at(
-    step: int, call: Callable[[], Any], alarm: type[BaseException], behind: str = "", ours: Collection[str] = OURS
+    step: int,
+    call: Callable[[], Any],
+    alarm: type[BaseException],
+    behind: str = "",
+    ours: Collection[str] = OURS,
+    *,
+    ends: bool = False,
 ) -> bool:
     """Call it, and raise at that step of our own code, as a signal handler would; tells whether it got that far.
 
-    `behind`: count the steps from the first line of that function on.
+    `behind`: count the steps from the first line of that function on. `ends`: also in what is called when an object is
+    gone, of which nothing gets out. The collector rests meanwhile: what it finds was left behind by others.
     """
     steps = -1 if behind else 0
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal steps
-        if frame.f_code.co_filename not in ours or frame.f_code.co_name == "__del__":  # nothing gets out of there
+        if frame.f_code.co_filename not in ours or frame.f_code.co_name in LAST:
+            return None
+        if event == "call" and not ends and is_last(frame):
             return None
         if event == "line" and steps < 0:
             steps += frame.f_code.co_name == behind
@@ -52,14 +65,22 @@ def interrupted_at(
         return trace
 
     before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    except alarm:
-        return True
-    finally:
-        sys.settrace(before)
+    with resting():
+        sys.settrace(trace)
+        try:
+            call()
+        except alarm:
+            return True
+        finally:
+            sys.settrace(before)
     return steps >= step
+
+
+def is_last(frame: FrameType | None) -> bool:
+    """Whether it is called because an object is gone."""
+    while frame is not None and frame.f_code.co_name not in LAST:
+        frame = frame.f_back
+    return frame is not None
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from onceward.model.record import State
 from onceward.observe.counting import MOST_SCOPES, OTHERS, Book, Totals
 from onceward.observe.events import LEVELS
 from onceward.worlds.counters import Counters
+from tests.collector import resting
 
 ME = b"me"
 
@@ -230,11 +231,12 @@ def steps(call: Any) -> int:
         counted += event == "opcode"
         return trace
 
-    sys.settrace(trace)
-    try:
-        call()
-    finally:
-        sys.settrace(None)
+    with resting():
+        sys.settrace(trace)
+        try:
+            call()
+        finally:
+            sys.settrace(None)
     return counted
 
 

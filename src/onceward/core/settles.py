@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from msgspec.structs import replace
 
@@ -22,6 +22,11 @@ PASSES = (StoreUnavailable, StoreFull)
 """Trouble that passes by itself; any other does not."""
 
 OK, COMPLETED = Verdict.OK, State.COMPLETED
+
+
+def trouble_of(error: BaseException) -> Any:
+    """What the store raised; also where the caller was cancelled meanwhile."""
+    return error if isinstance(error, Exception) else error.__cause__
 
 
 class Settles(Lease):
@@ -53,7 +58,9 @@ class Settles(Lease):
                 try:
                     answers, cancelled = await engine.finish(sent, self.hurry)
                     answer = answers[0]
-                except BaseException as error:  # noqa: BLE001 (raised there)
+                except BaseException as error:
+                    if not isinstance(trouble_of(error), PASSES):
+                        raise
                     answer, cancelled = await self._in_trouble(settlement, error, since)
             self.settled_as(answer, state)
         except BaseException as error:
@@ -72,9 +79,7 @@ class Settles(Lease):
         self, settlement: AnySettlement, error: BaseException, since: float
     ) -> tuple[Answer, BaseException | None]:
         """The first try came to nothing. Trouble that passes is waited for, also for a caller who was cancelled."""
-        trouble = error if isinstance(error, Exception) else error.__cause__
-        if not isinstance(trouble, PASSES):
-            raise error
+        trouble = trouble_of(error)
         cancelled = None if error is trouble else error
         try:
             answer, later = await self.engine.finish(self.settle_again(settlement, trouble, since), self.hurry)

@@ -1,0 +1,155 @@
+"""What nobody holds any more ends in the middle of other calls: it is no step of theirs, and its own end is kept."""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import gc
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from onceward import MemoryStore, Once, State
+from onceward.model.lock import OPERATION
+from onceward.ports import Store
+from onceward.worlds.finishing import landed
+from onceward.worlds.landing import Landing
+from tests.collector import resting
+from tests.integration.interrupts import HOME, OURS, WAYS, Alarm, interrupted_at, store, unheard
+
+__all__ = ["store", "unheard"]  # fixtures, told here so that pytest finds them
+
+NO_LOOP: Any = None
+
+
+def forsaken_claim(once: Once, key: str) -> object:
+    block = once.claim(key)
+    contextvars.Context().run(block.__enter__)
+    return block
+
+
+def forsaken_lock(once: Once, key: str) -> object:
+    lock = once.lock(key)
+    contextvars.Context().run(lock.__enter__)
+    return lock
+
+
+@pytest.fixture
+def collector_waits() -> Iterator[None]:
+    """Nothing is collected until a test says so."""
+    before = gc.get_threshold()
+    gc.collect()
+    gc.set_threshold(0)
+    yield
+    gc.set_threshold(*before)
+
+
+def waiting(_once: Once, _key: str) -> object:
+    """A coroutine that is closed where it waits."""
+    call = landed(Landing[None](NO_LOOP), None)
+    call.send(None)
+    return call
+
+
+@pytest.mark.usefixtures("collector_waits")
+@pytest.mark.parametrize("left_behind", [forsaken_claim, waiting])
+def test_what_others_left_behind_is_no_step_of_a_call(left_behind: Callable[[Once, str], object]) -> None:
+    """Else an interrupt that is meant for the call strikes the end of somebody else's claim, and is lost there."""
+
+    def call() -> None:
+        gc.set_threshold(1, 1, 1)  # from here on the collector is as eager as it gets
+        for _ in range(100):
+            [[]].append([])
+
+    with Once(MemoryStore(), lease="1h") as once:
+        ring: list[object] = [left_behind(once, "theirs")]
+        ring.append(ring)
+        del ring
+        assert not interrupted_at(1, call, Alarm)
+        call()
+        gc.collect()
+        assert not once.keeper._holds, "its turn came afterwards"
+
+
+@pytest.mark.fault("F27")
+@pytest.mark.usefixtures("unheard")
+@pytest.mark.parametrize("forsaken", [forsaken_claim, forsaken_lock])
+def test_an_interrupt_at_any_step_while_a_forsaken_block_ends_keeps_no_lease(
+    store: Store, forsaken: Callable[[Once, str], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python lets no exception out of there, and calls it once: who stops half-way has the lease renewed for ever."""
+    lost: list[object] = []
+    monkeypatch.setattr("sys.unraisablehook", lambda unraisable: lost.append(unraisable.exc_type))
+    once = Once(store, lease="1h", fingerprint="none")
+    once.run("first", int)
+    step = 1
+
+    def call(key: str) -> None:
+        forsaken(once, key)
+
+    ours = OURS | {str(HOME / "locks.py")}
+    while interrupted_at(step, functools.partial(call, f"order {step}"), Alarm, ours=ours, ends=True):
+        assert not once.keeper._holds, f"step {step}"
+        step += 1
+    assert lost.count(Alarm) > 3
+    entry = once.read(f"order {step}", name=OPERATION if forsaken is forsaken_lock else None)
+    assert entry is not None
+    assert entry.state is State.PENDING, "as after a crash: whether it was done, nobody can tell"
+    once.close()
+
+
+def left_claim(once: Once) -> object:
+    block = once.claim("k")
+    with block:
+        return block
+
+
+def left_lock(once: Once) -> object:
+    lock = once.lock("k")
+    with lock:
+        return lock
+
+
+@pytest.mark.fault("F27")
+@pytest.mark.parametrize("left", [left_claim, left_lock])
+def test_a_block_that_was_left_goes_without_a_step_of_ours(left: Callable[[Once], object]) -> None:
+    """A signal that comes just then raises in the first step that Python takes: in there it would be swallowed."""
+    called: list[str] = []
+
+    def trace(frame: FrameType, _event: str, _: object) -> None:
+        called.append(frame.f_code.co_qualname)
+
+    with Once(MemoryStore()) as once:
+        block = left(once)
+        before = sys.gettrace()
+        with resting():
+            sys.settrace(trace)
+            del block
+            sys.settrace(before)
+    assert called == []
+
+
+def nothing() -> None: ...
+
+
+@pytest.mark.fault("F27")
+@pytest.mark.usefixtures("unheard")
+@pytest.mark.parametrize("way", WAYS)
+def test_a_call_that_is_interrupted_leaves_nothing_to_the_collector(store: Store, way: str) -> None:
+    """Else its arguments live on, and a coroutine that was never awaited says so in the middle of another call."""
+    once = Once(store, lease="1h", fingerprint="none")
+    once.run("first", int)
+    gc.collect()
+    with resting(), warnings.catch_warnings(record=True) as said:
+        step = 1
+        while interrupted_at(step, functools.partial(WAYS[way], once, f"order {step}", nothing), Alarm):
+            step += 1
+        said.clear()  # at once, which is as it should be
+        warnings.simplefilter("always")
+        gc.collect()
+        assert [str(one.message) for one in said] == []
+    once.close()
