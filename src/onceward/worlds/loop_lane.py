@@ -233,7 +233,7 @@ class Runway:
         if self._alarm is None or one.deadline < self._rings_for:
             self._silence()
             self._rings_for = one.deadline
-            self._alarm = one._loop.call_later(remaining(one), self._ring)
+            self._alarm = asyncio.get_running_loop().call_later(remaining(one), self._ring)
 
     def _ring(self) -> None:
         self._alarm = None
