@@ -241,6 +241,8 @@ async def _nothing() -> None:
 
 def _completed(request: Complete, of: Record, now: int) -> Answer:
     """Of a record that was as its owner has it: what the state table makes of it is what was written."""
+    if request.briefly:  # it was PENDING, or it would have been shown
+        return Answer(OK, None, now)
     record, verdict = transitions.settle(of, request, now)
     return Answer(verdict, record, now)
 
