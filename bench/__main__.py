@@ -21,6 +21,7 @@ from bench import (
     http,
     identity,
     imports,
+    instructions,
     loop,
     newest,
     newest_postgres,
@@ -56,6 +57,7 @@ ALONE = {
     "files": files.main,
     "statements": statements.main,
     "steps": steps.main,
+    "instructions": instructions.main,
 }
 """What is compared with nothing: run by its name only."""
 
