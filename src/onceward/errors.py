@@ -59,6 +59,14 @@ class OncewardError(Exception):
             parts.append(f"→ {hint}")
         super().__init__(" ".join(parts))
 
+    def of(self, key: str) -> Self:
+        """The same, with the key that it concerns: whoever raised it may have known no more than bytes."""
+        if self.key is None:
+            self.key = key
+            hint = f" → {self.hint}" if self.hint else ""
+            self.args = (f"{str(self).removesuffix(hint)} [key {key}]{hint}",)
+        return self
+
 
 class ConfigurationError(OncewardError):
     """A declared choice cannot work."""
@@ -226,14 +234,6 @@ class ResultError(OncewardError):
     """About a stored result."""
 
     code = "result_error"
-
-    def of(self, key: str) -> Self:
-        """The same, with the key that it concerns: whoever decodes knows only bytes."""
-        if self.key is None:
-            self.key = key
-            hint = f" → {self.hint}" if self.hint else ""
-            self.args = (f"{str(self).removesuffix(hint)} [key {key}]{hint}",)
-        return self
 
 
 class ResultNotStored(ResultError):

@@ -184,10 +184,6 @@ def test_a_key_without_a_record_is_said_to_have_none(key: str) -> None:
     assert "no record for" in line(result)
 
 
-def test_an_id_that_is_none_is_a_usage_error() -> None:
-    assert call("show", "id:xyz").exit_code == Exit.USAGE
-
-
 @pytest.mark.parametrize(
     ("key", "sentences"),
     [
@@ -336,6 +332,10 @@ def test_resolve_applied_makes_deliveries_replay_the_result() -> None:
         outcome: Any = once.using(fingerprint="none").outcome("parked", str)
     assert (outcome.replayed, outcome.value) == (True, {"paid": 7})
     assert read("parked").note == {}, "notes are those of the work"
+
+
+def test_resolve_applied_says_that_there_is_no_result_if_none_was_given() -> None:
+    assert "deliveries get null" in call("resolve", "parked", "--applied", "--yes").stderr
 
 
 def test_resolve_applied_drops_the_input_that_was_kept() -> None:

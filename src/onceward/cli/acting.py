@@ -203,7 +203,13 @@ def resolve(
                 raise Refusal(f"the result cannot be stored: {encoded.reason}", Exit.USAGE)
             request = replace(request, result=encoded.data, digest=encoded.digest, note=done_with(record.note))
         settle(store, record, request, signed)
+    _tell_of_null(finding, result)
     say(f"resolved as {finding.replace('_', ' ')}", [record])
+
+
+def _tell_of_null(finding: str, result: str | None) -> None:
+    if finding == "applied" and result is None:
+        click.echo("No --result was given: deliveries get null for one.", err=True)
 
 
 def _ruling(record: Record, resolution: Resolution, value: Any) -> Ruling:

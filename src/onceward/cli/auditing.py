@@ -61,7 +61,7 @@ def search(store: Store, key: str | None, wanted: AuditFilter, limit: int) -> li
     wanted = AuditFilter(id=pattern.id, key=pattern.key, scope=wanted.scope, within=wanted.within)
     most = limit if pattern.is_exact else MOST
     found = run(store.audit(wanted, limit=most, timeout=SEARCH))
-    return [one for one in found if pattern.fits(one.id, one.key)][:limit]
+    return [one for one in found if pattern.fits(one.id, one.key, one.scope)][:limit]
 
 
 def trail_of(store: Store, record: Record) -> list[AuditEntry]:

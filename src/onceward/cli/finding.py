@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from onceward.bridge import run
+from onceward.model.key import make_key, scope_of
 from onceward.model.readable import MAX_TEXT, escape
 from onceward.model.record import Record, State
 from onceward.ports import PLACES, Filter, Order, Page, Sorts, Store
@@ -63,8 +64,13 @@ def _tell_of_unreadable(page: Page) -> None:
 
 
 class Pattern(NamedTuple):
-    """What a person typed, as far as a store can search for it, and the rest."""
+    """What a person typed, as far as a store can search for it, and the rest.
 
+    A key of over 200 characters is shown cut, and several may be cut to the same begin: it is meant only if its hash
+    says so. What looks like an id may be a key as well.
+    """
+
+    typed: str
     id: bytes | None
     key: str | None
     start: str
@@ -75,19 +81,41 @@ class Pattern(NamedTuple):
         hexadecimal = _ID.fullmatch(typed)
         if hexadecimal:
             digits = hexadecimal[1].lower()
-            return cls(bytes.fromhex(digits) if len(digits) == _WHOLE_ID else None, None, digits, of_id=True)
-        if typed.startswith("id:"):
-            raise Refusal("an id is written id: and 4 to 64 hexadecimal digits, as `onceward ls` shows it", Exit.USAGE)
+            return cls(typed, bytes.fromhex(digits) if len(digits) == _WHOLE_ID else None, None, digits, of_id=True)
         text = escape(typed)
-        return cls(None, None if len(text) > MAX_TEXT else text, text[: MAX_TEXT - _MARK_AND_DOTS], of_id=False)
+        return cls(typed, None, None if len(text) > MAX_TEXT else text, text[: MAX_TEXT - _MARK_AND_DOTS], of_id=False)
 
     @property
     def is_exact(self) -> bool:
         """Whether the store finds just what is meant."""
         return self.id is not None or self.key is not None
 
-    def fits(self, id: bytes, key: str) -> bool:
-        return (id.hex() if self.of_id else key).startswith(self.start)
+    def fits(self, id: bytes, key: str, scope: str) -> bool:
+        if self.of_id:
+            return id.hex().startswith(self.start) or key == self.typed
+        if self.key is not None:
+            return key == self.key
+        return self.is_like(key) and id == _id_of(self.typed, scope)
+
+    def is_like(self, key: str) -> bool:
+        """Whether it is shown as what was typed would be, as far as that was not cut."""
+        return self.key is None and not self.of_id and key.startswith(self.start)
+
+    def why_not(self, store: Store, scope: str | None) -> str:
+        """What else may help whoever meant a record that was not found."""
+        if self.typed.startswith("id:") and not self.of_id:
+            return "; an id is written id: and 4 to 64 hexadecimal digits"
+        if self.key is not None or self.of_id:
+            return ""
+        like = [record for record, _ in each(store, Filter(states=WORK, scope=scope)) if self.is_like(record.key)]
+        listed = ", ".join(f"id:{record.id.hex()[:12]}" for record in like[:MOST_MATCHES])
+        return f"; keys of over {MAX_TEXT} characters are shown cut: if {listed} is meant, give that" if like else ""
+
+
+def _id_of(key: str, scope: str) -> bytes | None:
+    """The id of a key that was given as this text, in this scope."""
+    known = scope_of(scope)
+    return None if known is None else make_key(known, key).id
 
 
 def find(store: Store, key: str, scope: str | None) -> list[tuple[Record, int]]:
@@ -100,7 +128,7 @@ def find(store: Store, key: str, scope: str | None) -> list[tuple[Record, int]]:
         return [(record, answer.now)] if record is not None and fits else []
     found = []
     for record, now in each(store, Filter(states=WORK, scope=scope, key=pattern.key)):
-        if pattern.fits(record.id, record.key):
+        if pattern.fits(record.id, record.key, record.scope):
             found.append((record, now))
             if len(found) > MOST_MATCHES:
                 break
@@ -112,7 +140,8 @@ def the_one(store: Store, key: str, scope: str | None) -> tuple[Record, int]:
     found = find(store, key, scope)
     if not found:
         where = f" in scope {scope}" if scope else ""
-        raise Refusal(f"no record for {cut(key, 80)!r}{where} in {store.name}; see onceward ls", Exit.ABSENT)
+        why = Pattern.of(key).why_not(store, scope)
+        raise Refusal(f"no record for {cut(key, 80)!r}{where} in {store.name}{why}; see onceward ls", Exit.ABSENT)
     if len(found) > 1:
         listed = "; ".join(f"id:{record.id.hex()[:12]} in {record.scope}" for record, _ in found[:MOST_MATCHES])
         more = " and more" if len(found) > MOST_MATCHES else ""

@@ -112,7 +112,7 @@ async def ask_again(held: Held, request: ClaimRequest, error: StoreError) -> Ans
         except StoreError as still:
             error = still
     try:
-        raise error
+        raise error.of(held.key.text)
     finally:
         del error  # its traceback leads here: from here none may lead back to it
 

@@ -165,7 +165,11 @@ def claimed(held: Held) -> Coroutine[Any, Any, Held | Outcome[Any]]:
 
 async def opened(held: Held) -> Held | Outcome[Any]:
     """The same, of a store that has to be opened first."""
-    await held.engine.ready()
+    try:
+        await held.engine.ready()
+    except StoreError as error:
+        error.of(held.key.text)
+        raise
     return await acquire(held)
 
 

@@ -25,6 +25,7 @@ Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
 _DERIVED_BYTES: Final = 20  # 160 bits: no collision in practice, and 35 characters, which every remote accepts
 _MARK: Final = 8  # hex digits of the id behind a text that was cut
 _separators = re.compile("[%/@]")
+_quoted = re.compile("%(25|2F|40)")
 _SIZED: Final = (str, bytes, bytearray, memoryview, tuple, list, dict, set, frozenset)
 
 
@@ -129,6 +130,23 @@ def _check_part(field: str, part: object) -> None:
         raise MissingKey(f"the {field} of a scope is empty", hint="None means that there is no tenant")
     if not part.isascii():
         canonical(part, root=field)  # refuses lone surrogates
+
+
+def scope_of(text: str) -> Scope | None:
+    """The scope that is written so; None where that cannot be told any more, because it was cut or escaped."""
+    app, slash, rest = text.partition("/")
+    operation, at, tenant = rest.partition("@")
+    if not slash:
+        return None
+    try:
+        scope = Scope(_unquote(app), _unquote(operation), _unquote(tenant) if at else None)
+    except (InvalidKey, MissingKey):
+        return None
+    return scope if scope.text == text else None
+
+
+def _unquote(part: str) -> str:
+    return _quoted.sub(lambda found: chr(int(found[1], 16)), part)
 
 
 def _quote(part: str) -> str:

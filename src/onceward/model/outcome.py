@@ -48,12 +48,13 @@ class Executed(Common[T], frozen=True, kw_only=True):
 
     kind: ClassVar[str] = "executed"
     executed: ClassVar[bool] = True
+    value: T = None  # type: ignore[assignment]  # what the work returned, and T is that
     reason: str = "executed"
     applied: bool = True
     conflict: bool = False
 
     def unwrap(self) -> T:
-        return self.value  # type: ignore[return-value]  # T may itself be None
+        return self.value
 
 
 class Replayed(Common[T], frozen=True, kw_only=True):

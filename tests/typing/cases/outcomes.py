@@ -38,7 +38,7 @@ async def send(order: str) -> Receipt:
 def tell(outcome: Outcome[Receipt]) -> str:
     if isinstance(outcome, Executed):
         assert_type(outcome, Executed[Receipt])
-        assert_type(outcome.value, Receipt | None)
+        assert_type(outcome.value, Receipt)
         assert_type(outcome.unwrap(), Receipt)
         return f"executed at attempt {outcome.attempt}"
     if isinstance(outcome, Replayed):

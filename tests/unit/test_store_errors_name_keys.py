@@ -1,0 +1,39 @@
+"""A store that cannot be reached, and whom it kept from what: the key is in the message, on either face."""
+
+from __future__ import annotations
+
+import pytest
+
+from onceward import AsyncOnce, MemoryStore, Once, StoreUnavailable
+from onceward.model.record import Answer
+from onceward.ports import World
+
+
+class Unreachable(MemoryStore):
+    """Cannot be opened, or is open and answers no claim."""
+
+    def __init__(self, *, opens: bool) -> None:
+        super().__init__()
+        self._opens = opens
+        self.answer = None  # type: ignore[assignment, method-assign]  # as a store that has to be waited for
+
+    async def open(self, world: World) -> None:
+        if not self._opens:
+            raise StoreUnavailable("it is down", hint="start it")
+        await super().open(world)
+
+    async def claim(self, *_requests: object, **_how: object) -> list[Answer]:
+        raise StoreUnavailable("it is down", hint="start it")
+
+
+@pytest.mark.parametrize("opens", [True, False])
+async def test_of_a_claim(opens: bool) -> None:  # noqa: FBT001 (a parameter of the test)
+    with pytest.raises(StoreUnavailable, match=r"it is down \[key order:77\] → start it") as raised:
+        await AsyncOnce(Unreachable(opens=opens)).run("order:77", int)
+    assert raised.value.key == "order:77"
+
+
+@pytest.mark.parametrize("opens", [True, False])
+def test_of_a_blocking_claim(opens: bool) -> None:  # noqa: FBT001 (as above)
+    with pytest.raises(StoreUnavailable, match=r"\[key order:77\]"):
+        Once(Unreachable(opens=opens)).run("order:77", int)
