@@ -121,6 +121,30 @@ def test_another_payload_is_told() -> None:
     assert stage.only("mismatch").key == "order 7"
 
 
+def test_a_mismatch_names_what_differs_and_what_to_do_but_no_value(caplog: pytest.LogCaptureFixture) -> None:
+    stage = Stage()
+    stage.once.run("order 7", work, 1999)
+    with pytest.raises(PayloadMismatch):
+        stage.once.run("order 7", work, 2999)
+    told = stage.only("mismatch")
+    assert told.reason == "mismatch"
+    assert "differs in: amount; nothing was run → use a new key" in told.error
+    logged = caplog.records[-1].getMessage()
+    assert told.error in logged
+    assert f"earlier owner {told.owner}" in logged  # who had the key first is not to blame
+    assert "999" not in told.error
+
+
+def test_a_mismatch_of_very_many_arguments_names_some() -> None:
+    stage = Stage()
+    with stage.once.claim("order 7", payload={f"field{number}": 1 for number in range(50)}):
+        pass
+    with pytest.raises(PayloadMismatch), stage.once.claim("order 7", payload={"field0": 1}):
+        pass
+    assert "field10 and more;" in stage.only("mismatch").error
+    assert "field11" not in stage.only("mismatch").error
+
+
 def test_a_result_that_is_not_stored_is_told_with_the_reason() -> None:
     stage = Stage(max_result_bytes=20)
     stage.once.run("order 7", str, "x" * 100)

@@ -42,7 +42,7 @@ class Check(NamedTuple):
     "declared",
     multiple=True,
     metavar="SCOPE=DURATION",
-    help="For how long a sender redelivers; may be repeated. Better kept in a file: see below.",
+    help="For how long a sender redelivers; may be repeated. Better kept in a file: see above.",
 )
 @common
 def doctor(declared: tuple[str, ...]) -> int:

@@ -17,6 +17,7 @@ from onceward.errors import OncewardError
 
 from .codes import Exit, code_of, table
 from .display import as_json, safe
+from .kindly import Kindly
 from .settings import Setting, effective, masked
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -75,6 +76,8 @@ class Refusal(click.ClickException):
 
 class Program(click.Group):
     """Turns errors of the library into one line on stderr and the exit code of the table."""
+
+    command_class = Kindly
 
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
         prepare_streams()

@@ -18,19 +18,27 @@ from onceward.model.transitions import Row, row_of
 from onceward.model.unstored import why
 from onceward.ports import Filter, Order
 
-from . import auditing, charts, display
+from . import auditing, charts, display, values
 from .finding import WORK, first, the_one
+from .kindly import about_scope
 from .place import SEARCH, opened
-from .program import APP, HOW_MANY, SCOPE, TENANT, chosen, common, program, scope, store_url, wants_json
+from .program import APP, HOW_MANY, SCOPE, TENANT, chosen, common, complain, program, scope, store_url, wants_json
 from .sentences import sentences
 from .settings import declared, masked, retry_spans
 from .spans import unversioned
 
-STATES = click.Choice([state.value for state in State], case_sensitive=False)
 ORDERS = click.Choice([order.value for order in Order])
 KEY = click.argument("key", metavar="KEY")
 SHORT_ID = 12
 _PLAIN_ROWS = {Row.LAPSED: "PENDING lapsed", Row.HANDED_BACK: "PENDING back", Row.REFUSED: "FAILED final"}
+
+
+def state_named(word: str) -> State:
+    """In any case, as click's own choice would take it; but told as everywhere else, in capitals."""
+    try:
+        return State(word.upper())
+    except ValueError:
+        raise click.BadParameter(f"{word!r} is not one of {', '.join(State)}.") from None
 
 
 def standing(record: Record, now: int) -> str:
@@ -84,14 +92,22 @@ def _row(record: Record, now: int) -> list[str]:
 
 
 @program.command()
-@click.option("--state", "states", type=STATES, multiple=True, help="Only this state; may be repeated.")
+@click.option(
+    "--state",
+    "states",
+    type=state_named,
+    multiple=True,
+    metavar=f"[{'|'.join(State)}]",
+    shell_complete=lambda _context, _parameter, begun: [one for one in State if one.startswith(begun.upper())],
+    help="Only this state; may be repeated.",
+)
 @SCOPE
 @click.option("--older-than", metavar="DURATION", help="Not touched for so long, such as 1h or 7d.")
 @click.option("--claimed-before", metavar="DURATION", help="Claimed longer ago than this, renewed since or not.")
 @click.option("--sort", "order", type=ORDERS, default="updated", show_default=True, help="Newest first, or by key.")
 @click.option("--limit", type=HOW_MANY, default=50, show_default=True, help="At most so many.")
 @common
-def ls(states: tuple[str, ...], older_than: str | None, claimed_before: str | None, order: str, limit: int) -> None:
+def ls(states: tuple[State, ...], older_than: str | None, claimed_before: str | None, order: str, limit: int) -> None:
     """List records; those last touched first. FREE ones only on demand.
 
     \b
@@ -106,11 +122,10 @@ def ls(states: tuple[str, ...], older_than: str | None, claimed_before: str | No
         if older_than is not None:
             age = microseconds(older_than, "--older-than")
             before = run(store.scan(Filter(), cursor=None, limit=1, timeout=SEARCH)).now - age
-        wanted = Filter(
-            states=tuple(State(one.upper()) for one in states) or WORK, scope=scope(), updated_before=before
-        )
+        wanted = Filter(states=states or WORK, scope=scope(), updated_before=before)
         ago = None if claimed_before is None else microseconds(claimed_before, "--claimed-before")
         found = first(store, wanted, Order(order), limit + 1, claimed_ago=ago)
+        unknown = about_scope(store, wanted.scope) if wanted.scope and not found else ""
     more, found = len(found) > limit, found[:limit]
     if wants_json():
         display.print_json([brief(*one) for one in found])
@@ -119,8 +134,8 @@ def ls(states: tuple[str, ...], older_than: str | None, claimed_before: str | No
         display.table(titles, [_row(*one) for one in found], elastic=(1, 2, 5))
     else:
         click.echo("No records.", err=True)
-    if not found and wanted.scope:
-        _hint_at_scopes(wanted.scope)
+    if unknown:
+        complain(unknown)
     if more:
         click.echo(f"There are more than these {limit}; --limit shows more.", err=True)
 
@@ -133,7 +148,7 @@ def ls(states: tuple[str, ...], older_than: str | None, claimed_before: str | No
 def show(*, key: str, value: bool) -> None:
     """Show every field of one record.
 
-    KEY is the readable key, or id:<hex> as `onceward ls` shows it.
+    KEY is the readable key, or id:<hex> as `onceward ls` shows it. In JSON, bytes of a value are {"bytes": "<base64>"}.
 
     \b
     Examples:
@@ -147,20 +162,13 @@ def show(*, key: str, value: bool) -> None:
     if value:
         document["value"] = _value(record)
     if wants_json():
+        if value:
+            document["value"] = values.as_json(document["value"])
         display.print_json({**document, "audit": [auditing.as_json(entry) for entry in trail]})
         return
     display.facts({name: _plain(fact) for name, fact in document.items() if fact not in (None, "", {})})
     for entry in trail:
         click.echo(display.cut(f"by hand  {auditing.line(entry)}", display.LONGEST_FACT))
-
-
-def _hint_at_scopes(scope: str) -> None:
-    """A scope is app/operation: whoever names the operation alone is told where it is."""
-    with opened(store_url()) as store:
-        scopes = sorted({known for known, _ in run(store.counts(timeout=SEARCH))})
-    meant = [known for known in scopes if scope in (operation_of(known), known.partition("@")[0])]
-    if meant and scope not in meant:
-        click.echo(f"No scope is called {display.cut(scope, 80)!r}; there is: {', '.join(meant[:5])}", err=True)
 
 
 def _value(record: Record) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from onceward.face import FUNCTION
 from onceward.model.aside import BODY, MESSAGE, QUEUE, is_set_aside
 from onceward.model.cells import used_up
 from onceward.model.lock import is_lock
@@ -31,12 +32,17 @@ def sentences(record: Record, now: int, reasons: Reasons = OWN) -> list[str]:
     word = reasons.chosen().get(_OUTCOMES.get(row, ""))
     if word is not None:
         story.append(f"Its callers are told {word!r}.")
-    if record.fingerprint and row not in (Row.NEWER, *_OVER):
+    if _is_compared(record) and row not in (Row.NEWER, *_OVER):
         story.append("A delivery with the same key but another payload is refused as a mismatch.")
     noted = own_words(record.note)
     if noted:
         story.append("Noted: " + ", ".join(f"{name} = {value}" for name, value in sorted(noted.items())) + ".")
     return story
+
+
+def _is_compared(record: Record) -> bool:
+    """Whether the call had anything beyond its key. Which function `run` was given is no payload to a person."""
+    return bool(record.fingerprint) and any(name != FUNCTION for name in record.arguments)
 
 
 def _owner(record: Record) -> str:

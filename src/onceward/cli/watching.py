@@ -26,7 +26,7 @@ from onceward.ports import Store
 from . import display
 from .codes import Exit
 from .place import opened
-from .program import APP, chosen, common, complain, program, store_url, wants_json
+from .program import chosen, common, complain, flag, program, store_url, wants_json
 from .settings import thresholds
 
 NEEDS_NONE = tuple(rule.name for rule in RULES if not rule.by_counters)
@@ -40,7 +40,7 @@ LONGEST_ALERT = 60.0  # seconds; then it counts as failed, and the next check tr
 
 @program.command("check")
 @click.option("--alert", "command", metavar="COMMAND", help="Run it for each broken rule, which comes on its stdin.")
-@APP
+@flag("--app", metavar="APP", help="With --alert: the app that remembers which alerts were sent.  [default: default]")
 @common
 def check_rules(command: str | None) -> int:
     """Look whether the rules hold. Exit code 1: at least one is broken; what to do is printed with it.
@@ -124,12 +124,17 @@ def _scopes(names: Sequence[str]) -> str:
     return f"{len(names)} scope" if len(names) == 1 else f"{len(names)} scopes"
 
 
+def where_to_read(one: Broken) -> str:
+    """Whoever installed by pip has no such file: it is said whose it is."""
+    return f"Step by step: {one.runbook} in the source of Onceward, which pip does not install"
+
+
 def _tell(found: Sequence[Broken], reach: Reach) -> None:
     """For people: a paragraph a rule, in full, for it says what to do."""
     for one in found:
         where = f" in {one.scope}" if one.scope else ""
         click.secho(display.cut(f"{one.rule}{where}", display.LONGEST_FACT), bold=True, color=display.colours())
-        for sentence in (f"{one.said}.", one.todo, f"See {one.runbook}"):
+        for sentence in (f"{one.said}.", one.todo, where_to_read(one)):
             click.echo(f"  {display.cut(sentence, display.LONGEST_FACT)}")
     if found:
         broken = len({one.rule for one in found})
@@ -148,7 +153,7 @@ def _alert(command: str, found: Sequence[Broken], limits: Thresholds) -> None:
     def send(broken: Broken) -> None:
         facts = {"RULE": broken.rule, "SCOPE": broken.scope, "FIGURE": f"{broken.figure:g}"}
         variables = {**os.environ, **{f"ONCEWARD_{name}": value for name, value in facts.items()}}
-        text = f"{broken}\nSee {broken.runbook}\n"
+        text = f"{broken}\n{where_to_read(broken)}\n"
         subprocess.run(  # noqa: S603 (it is what was asked for)
             words, input=text.encode(), stdout=STDERR, env=variables, timeout=LONGEST_ALERT, check=True
         )

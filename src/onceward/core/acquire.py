@@ -29,6 +29,7 @@ from .job import Job
 TRIES_LEFT = (2, 1, 0)  # a lost reply is repeated with the same nonce; a store that is down must still fail quickly
 FIRST_PAUSE = 0.005
 ACQUIRED, SETTLED = Verdict.ACQUIRED, Verdict.SETTLED
+MOST_NAMED = 10  # arguments in one line of a log
 LONGEST_PAUSE = 0.5  # a thousand waiters then ask two thousand times a second at most
 
 
@@ -215,12 +216,23 @@ def refuse_reentry(engine: Engine, job: Job) -> None:
 async def outcome_of(engine: Engine, job: Job, answer: Answer, *, waited: bool = False) -> Outcome[object]:
     """What a claim that was not granted means to the caller. Every skip is told, so that it can be explained later."""
     outcome = await _outcome(engine, job, answer, waited=waited)
-    engine.tell(
-        "mismatch" if isinstance(outcome, Mismatch) else "skipped", job.key, answer.record, reason=outcome.reason
-    )
+    if isinstance(outcome, Mismatch):
+        engine.tell("mismatch", job.key, answer.record, reason=outcome.reason, error=_what_differs(outcome))
+    else:
+        engine.tell("skipped", job.key, answer.record, reason=outcome.reason)
     if waited and job.policy.wait and isinstance(outcome, Running) and not engine.stopping:
         engine.tell("claim_failed", job.key, answer.record, reason="wait limit")
     return outcome
+
+
+def _what_differs(outcome: Mismatch[object]) -> str:
+    """For whoever reads the log: names of arguments, never their values, and what to do."""
+    names = ", ".join(outcome.arguments[:MOST_NAMED]) + (" and more" if len(outcome.arguments) > MOST_NAMED else "")
+    which = f", which differs in: {names}" if names else ""
+    return (
+        f"the key was used before with another payload{which}; nothing was run → use a new key for new work, "
+        "or declare which arguments belong to the fingerprint"
+    )
 
 
 async def _outcome(engine: Engine, job: Job, answer: Answer, *, waited: bool) -> Outcome[object]:

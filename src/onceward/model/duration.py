@@ -13,6 +13,9 @@ _UNITS = {"ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d":
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)\s*")
 _LARGEST = 10_000 * 365 * 86_400_000_000  # beyond the calendar's end nothing can be computed any more
 
+_HINTS = ('write "24h", "1h30m", "500ms", a timedelta, or seconds', 'write "24h", "1h30m", "90s" or "500ms"')
+"""What to write; the second for whoever wrote a text, in a shell perhaps, where nothing else is possible."""
+
 
 def microseconds(duration: Duration, what: str = "duration") -> int:
     """The duration in whole microseconds; `what` names the setting in the error."""
@@ -31,9 +34,7 @@ def _parse(duration: Duration, what: str) -> int:
             return sum(_rounded(float(number) * _UNITS[unit]) for number, unit in parts)
     elif isinstance(duration, int | float) and not isinstance(duration, bool) and not _is_nan(duration):
         return _rounded(duration * _UNITS["s"])
-    raise ConfigurationError(
-        f"{what} is not a duration: {duration!r}", hint='write "24h", "1h30m", "500ms", a timedelta, or seconds'
-    )
+    raise ConfigurationError(f"{what} is not a duration: {duration!r}", hint=_HINTS[isinstance(duration, str)])
 
 
 def _rounded(value: float) -> int:

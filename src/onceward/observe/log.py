@@ -24,7 +24,7 @@ def log(event: Event) -> None:
         for name, value in (
             ("reason", event.reason),
             ("attempt", event.attempt),
-            ("owner", event.owner),
+            ("earlier owner" if event.name == "mismatch" else "owner", event.owner),
             ("error", event.error),
         )
         if value

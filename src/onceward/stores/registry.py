@@ -37,7 +37,7 @@ def open_store(url: str | None = None) -> Store:
     scheme = scheme_of(url)
     if not scheme:
         raise ConfigurationError(
-            f"{url!r} is not a store URL", hint="write for example sqlite:///onceward.db or memory://"
+            f"{url!r} is not a store URL", hint="write for example sqlite:///onceward.db or postgresql://user@host/shop"
         )
     return _factory(scheme)(url)
 
