@@ -26,14 +26,17 @@ class Unreachable(MemoryStore):
         raise StoreUnavailable("it is down", hint="start it")
 
 
+async def work() -> None: ...
+
+
 @pytest.mark.parametrize("opens", [True, False])
-async def test_of_a_claim(opens: bool) -> None:  # noqa: FBT001 (a parameter of the test)
+async def test_of_a_claim(opens: bool) -> None:
     with pytest.raises(StoreUnavailable, match=r"it is down \[key order:77\] → start it") as raised:
-        await AsyncOnce(Unreachable(opens=opens)).run("order:77", int)
+        await AsyncOnce(Unreachable(opens=opens)).run("order:77", work)
     assert raised.value.key == "order:77"
 
 
 @pytest.mark.parametrize("opens", [True, False])
-def test_of_a_blocking_claim(opens: bool) -> None:  # noqa: FBT001 (as above)
+def test_of_a_blocking_claim(opens: bool) -> None:
     with pytest.raises(StoreUnavailable, match=r"\[key order:77\]"):
         Once(Unreachable(opens=opens)).run("order:77", int)
