@@ -11,7 +11,8 @@ from uuid import uuid4
 import pytest
 
 from onceward import AsyncOnce, StoreUnavailable
-from onceward.stores.redis.loop_link import Line
+from onceward.stores.redis.loop_link import Line, Pending
+from onceward.stores.redis.resp import Reply
 from tests.moved_time import TOO_LONG
 from tests.servers.redis import shared
 
@@ -112,3 +113,34 @@ async def test_a_program_that_ends_itself_in_a_woken_task_gets_nobody_elses_repl
     assert [type(error) for error in raised] == [SystemExit]
     assert isinstance(ending.exception(), SystemExit)
     assert effects == Counter([*KEYS, "the last one"])
+
+
+@pytest.mark.fault("F27", "F53")
+async def test_a_signal_that_strikes_where_a_reply_is_handed_over_keeps_nobody_waiting(
+    once: AsyncOnce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    effects: Counter[str] = Counter()
+    settle, struck = Pending.settle, [10, 20]
+
+    def strike(one: Pending, reply: Reply) -> None:
+        struck[:] = [number - 1 for number in struck]
+        if 0 in struck:
+            raise TimeoutError("raised by a signal's handler")
+        settle(one, reply)
+
+    @once(key="{key}")
+    async def work(key: str) -> str:
+        effects[key] += 1
+        return f"result of {key}"
+
+    assert await work("first") == "result of first"
+    monkeypatch.setattr(Pending, "settle", strike)
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
+
+    async def several(number: int) -> None:
+        for again in range(10):
+            assert await work(f"{number}-{again}") == f"result of {number}-{again}"
+
+    await asyncio.wait_for(asyncio.gather(*[several(number) for number in range(8)]), TOO_LONG)
+    assert max(struck) < 0
+    assert set(effects.values()) == {1}

@@ -157,6 +157,31 @@ async def test_each_call_has_a_deadline_of_its_own_while_others_are_repeated() -
         assert lane is not slow_lane
 
 
+async def test_the_deadlines_of_those_who_are_repeated_are_minded_also_after_the_alarm_has_rung() -> None:
+    """The alarm was set for one who came before, and has rung while these were in the air together."""
+    gate, fails = asyncio.Event(), asyncio.Event()
+
+    async def slow(requests: Any, _timeout: float) -> list[Answer]:
+        if len(requests) > 1:
+            await fails.wait()
+            raise StoreUnavailable("not together")
+        await gate.wait()
+        return [answer_to(one) for one in requests]
+
+    lane = LoopLane(slow)
+    brief = asyncio.ensure_future(ask(lane, request("brief"), 0.02))
+    patient = asyncio.ensure_future(ask(lane, request("patient")))
+    [hurried] = await start(lane, request("hurried"), timeout=0.2)
+    await asyncio.sleep(0.1)
+    brief.cancel()
+    fails.set()
+    with pytest.raises(StoreUnavailable, match="busy for too long"):
+        await asyncio.wait_for(hurried, TOO_LONG / 10)
+    assert not patient.done()
+    gate.set()
+    assert await patient == answer_to(request("patient"))
+
+
 async def test_a_call_is_as_short_as_the_most_hurried_of_its_requests_wants_it() -> None:
     async with under_way() as (lane, send):
         others = await start(lane, request("patient")) + await start(lane, request("hurried"), timeout=5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 from asyncio import AbstractEventLoop, Task
 from collections.abc import Callable, Sequence
@@ -13,13 +14,21 @@ import pytest
 
 from onceward.model.record import Answer
 from onceward.ports import AnyRequest
+from onceward.worlds.landing import wake
 from onceward.worlds.loop_lane import LoopLane, Runway
+from onceward.worlds.steps import Steps
 from tests.moved_time import TOO_LONG
 from tests.unit.lane_calls import answer_to, request
 from tests.unit.loop_lane_calls import ask
 
+STALLED = 0.2  # seconds after which what was lost is looked for
 NAMES = ("a", "b", "c", "d")
-STRUCK = {function.__code__ for function in (Runway._fly, Runway._fill, Runway._seats, Runway._chosen, Runway._serve)}
+FLYING = (Runway._fly, Runway._fill, Runway._seats, Runway._chosen, Runway._serve, Runway._carry, Runway._land)
+STRUCK = {function.__code__ for function in (*FLYING, Steps.step, wake)}
+
+
+class Alarm(Exception):
+    """What a handler of SIGALRM may raise. The loop tells of it and goes on."""
 
 
 async def send(requests: Sequence[AnyRequest], _timeout: float) -> list[Answer]:
@@ -27,7 +36,7 @@ async def send(requests: Sequence[AnyRequest], _timeout: float) -> list[Answer]:
     return [answer_to(one) for one in requests]
 
 
-def striking(step: int) -> tuple[Callable[..., Any], list[int]]:
+def striking(step: int, raised: type[BaseException]) -> tuple[Callable[..., Any], list[int]]:
     """Raises once, at that line of the lane's own; and what it has counted."""
     lines = [0]
 
@@ -37,7 +46,7 @@ def striking(step: int) -> tuple[Callable[..., Any], list[int]]:
         if event == "line":
             lines[0] += 1
             if lines[0] == step:
-                raise KeyboardInterrupt
+                raise raised
         return trace
 
     return trace, lines
@@ -45,32 +54,43 @@ def striking(step: int) -> tuple[Callable[..., Any], list[int]]:
 
 def run(loop: AbstractEventLoop, tasks: list[Task[Answer]]) -> list[Answer | None]:
     """None where it was struck itself, in the call with which it came."""
-    _, late = loop.run_until_complete(asyncio.wait(tasks, timeout=TOO_LONG))
+    try:
+        _, late = loop.run_until_complete(asyncio.wait(tasks, timeout=TOO_LONG))
+    except KeyboardInterrupt:  # handed over to the loop
+        _, late = loop.run_until_complete(asyncio.wait(tasks, timeout=TOO_LONG))
     assert not late
-    return [None if isinstance(one.exception(), KeyboardInterrupt) else one.result() for one in tasks]
+    return [None if isinstance(one.exception(), KeyboardInterrupt | Alarm) else one.result() for one in tasks]
 
 
 @pytest.mark.fault("F27")
+@pytest.mark.filterwarnings("ignore:coroutine .*_fly.* was never awaited:RuntimeWarning")
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, Alarm])
 @pytest.mark.parametrize(("flights", "crowd", "names"), [(1, 1, NAMES), (3, 1, NAMES), (2, 2, NAMES), (1, 1, "aabb")])
-def test_whoever_waits_is_answered_wherever_a_signal_strikes(flights: int, crowd: int, names: Sequence[str]) -> None:
+def test_whoever_waits_is_answered_wherever_a_signal_strikes_and_so_is_who_comes_after(
+    flights: int, crowd: int, names: Sequence[str], raised: type[BaseException]
+) -> None:
     step = 0
     while True:
         step += 1
         lane, loop = LoopLane(send, flights, crowd), asyncio.new_event_loop()
-        trace, lines = striking(step)
+        loop.set_exception_handler(lambda _loop, _context: None)
+        trace, lines = striking(step, raised)
         tasks = [loop.create_task(ask(lane, request(name))) for name in names]
         before = sys.gettrace()
         sys.settrace(trace)
         try:
-            loop.run_until_complete(asyncio.wait(tasks, timeout=TOO_LONG))
-        except KeyboardInterrupt:
+            loop.run_until_complete(asyncio.wait(tasks, timeout=STALLED))
+        except (KeyboardInterrupt, Alarm):
             assert lines[0] == step
         finally:
             sys.settrace(before)
+        gc.collect()  # where the call of a step was lost, the flight is garbage
         answers = run(loop, tasks)
         assert answers.count(None) <= 1, f"step {step}"
         for name, answer in zip(names, answers, strict=True):
             assert answer in (None, answer_to(request(name))), f"step {step}"
+        later = [loop.create_task(ask(lane, request(name))) for name in ("y", "z")]
+        assert run(loop, later) == [answer_to(request("y")), answer_to(request("z"))], f"step {step}"
         loop.close()
         if lines[0] < step:
             break

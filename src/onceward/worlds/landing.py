@@ -105,6 +105,16 @@ class Landing(Generic[T]):
         for call, context in calls or ():
             self._loop.call_soon(call, self, context=context)
 
+    def call_soon(self, call: Callable[..., object], *arguments: object) -> None:
+        """In its loop, from wherever the collector runs. RuntimeError: that is closed."""
+        self._loop.call_soon_threadsafe(call, *arguments)
+
+    def wake_surely(self) -> None:
+        """After a signal, which may have struck just before it was woken, or just after."""
+        task = getattr(self._waker, "__self__", None)
+        if self.is_done and (not isinstance(task, asyncio.Task) or task._fut_waiter is self):  # type: ignore[attr-defined]  # noqa: SLF001 (of tasks)
+            self._wake_soon()
+
     def _make_cancelled_error(self) -> BaseException:
         """How `asyncio.gather` asks for it."""
         return self._error or CancelledError()
@@ -125,6 +135,7 @@ def wake(landed: Iterable[Landing[Any]], *, now: bool = True) -> None:
     nothing to do with them, and others that it brought are still to be handed over.
     """
     waiting = iter(landed)
+    one: Landing[Any] | None = None
     try:
         if now and asyncio.current_task() is None:
             # A task asks what it is woken with for a result, for which one of asyncio's own is quicker to answer; then
@@ -134,11 +145,13 @@ def wake(landed: Iterable[Landing[Any]], *, now: bool = True) -> None:
             for one in waiting:
                 waker, context = one._waker, one._context  # noqa: SLF001 (ours)
                 if type(waker) is BuiltinMethodType and context is not None and one._calls is None:  # noqa: SLF001 (ours)
-                    one._waker = None  # noqa: SLF001 (ours)
                     context.run(waker, over)
+                    one._waker = None  # noqa: SLF001 (ours; not before: a signal may strike in between)
                 else:
                     one._wake_soon()  # noqa: SLF001 (ours)
     except (KeyboardInterrupt, SystemExit) as error:
+        if one is not None:  # a task has raised it, or a signal handler, here
+            one.wake_surely()
         asyncio.get_running_loop().call_soon(_raise, error)
     finally:
         for one in waiting:

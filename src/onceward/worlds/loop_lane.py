@@ -15,6 +15,7 @@ import weakref
 from asyncio import AbstractEventLoop, TimerHandle, get_running_loop
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from time import monotonic
 
 from onceward.errors import StoreUnavailable
@@ -23,7 +24,7 @@ from onceward.ports import AnyRequest, Send
 
 from .landing import Landing, wake
 from .lane import MOST, MOST_BYTES, OVERHEAD, remaining, size_of
-from .steps import Steps
+from .steps import Count, Steps
 
 SEATS = 32  # of a flight that is not alone: enough to share the cost of a call, few enough to overlap
 AMPLE = MOST_BYTES - MOST * OVERHEAD  # bytes of results that go together whatever else they go with
@@ -113,7 +114,7 @@ class Runway:
                 self._take_off()
             raise
 
-    async def _fly(self, steps: Steps) -> None:
+    async def _fly(self, steps: Count) -> None:
         aboard: list[Passenger] = []
         try:
             self._aboard.append(aboard)
@@ -126,17 +127,26 @@ class Runway:
                 # While others fly, those who have just landed may come along.
                 if self._crowd > 1 and len(self._aboard) + self._boarding > 1:
                     break
-        except GeneratorExit:  # the loop is gone, and with it everybody aboard
-            raise
-        except BaseException:  # Ctrl-C, or whoever ends all tasks has ended one of the store's: those aboard go again
-            self._grounded.difference_update(aboard)
-            self._waiting[:0] = [one for one in aboard if not (one.is_done or one in self._waiting)]
             self._land(aboard)
-            if self._waiting and not self._boarding:
+            if aboard and self._waiting and self._has_room():  # else all wait for keys in the air
                 self._take_off()
+        except GeneratorExit:  # struck where it was to go on; or the loop is gone, and with it all aboard
+            with suppress(RuntimeError):
+                if aboard:
+                    aboard[0].call_soon(self._crash, aboard)
             raise
+        except BaseException:  # Ctrl-C, or whoever ends all tasks has ended one of the store's
+            self._crash(aboard)
+            raise
+
+    def _crash(self, aboard: list[Passenger]) -> None:
+        """Those aboard go again; who has an answer, and was perhaps not told, is."""
+        self._grounded.difference_update(aboard)
+        self._waiting[:0] = [one for one in aboard if not (one.is_done or one in self._waiting)]
         self._land(aboard)
-        if aboard and self._waiting and self._has_room():  # else all wait for keys in the air
+        for one in aboard:
+            one.wake_surely()
+        if self._waiting and not self._boarding:
             self._take_off()
 
     def _land(self, aboard: list[Passenger]) -> None:
@@ -199,18 +209,19 @@ class Runway:
 
     # ── one call ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _serve(self, batch: list[Passenger], until: float, steps: Steps) -> None:
+    async def _serve(self, batch: list[Passenger], until: float, steps: Count) -> None:
         if await self._carry(batch, until, steps):
             return
         self._grounded.update(batch)
+        self._mind(min(batch, key=lambda one: one.deadline))
         for one in batch:
             self._grounded.discard(one)
             if not one.is_done:
                 await self._carry([one], one.deadline, steps)
 
-    async def _carry(self, batch: list[Passenger], until: float, steps: Steps) -> bool:
+    async def _carry(self, batch: list[Passenger], until: float, steps: Count) -> bool:
         """One call; False if it failed for several, and has to be repeated for each."""
-        before, landed = steps.count, False
+        before, landed = steps.steps, False
         try:
             answers = await self._send([one.request for one in batch], max(0.0, until - monotonic()))
             landed = True
@@ -224,7 +235,7 @@ class Runway:
                 batch[0].set_exception(error)
         finally:
             if landed:  # who was answered without a wait may come back at once, and for ever: the loop has other work
-                wake([one for one in batch if one.is_done], now=steps.count > before)
+                wake([one for one in batch if one.is_done], now=steps.steps > before)
         return True
 
     # ── one alarm for all who wait: most have the same patience, so the first of them sets it ───────────────────

@@ -11,27 +11,47 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 
+class Count:
+    """Of steps."""
+
+    __slots__ = ("steps",)
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+
 class Steps:
-    """The steps of one coroutine, from one wait to the next. It is given these steps, and may `count` them."""
+    """The steps of one coroutine, from one wait to the next. It is given their count, and does not know us.
 
-    __slots__ = ("_work", "count")
+    If a signal strikes in a step, the coroutine is closed: there it learns that it will not go on. If it strikes where
+    the next step was to be called, nobody knows us any more, and Python closes it.
+    """
 
-    def __init__(self, work: Callable[[Steps], Coroutine[Any, Any, None]]) -> None:
-        self.count = 0
-        self._work = work(self)
+    __slots__ = ("_count", "_over", "_work")
+
+    def __init__(self, work: Callable[[Count], Coroutine[Any, Any, None]]) -> None:
+        self._count, self._over = Count(), False
+        self._work = work(self._count)
 
     def step(self, _: object = None) -> None:
-        self.count += 1
         try:
-            wanted = self._work.send(None)
-        except (StopIteration, asyncio.CancelledError):
-            return
-        if wanted is None:  # only a turn for others
-            asyncio.get_running_loop().call_soon(self.step)
-            return
-        wanted._asyncio_future_blocking = False  # noqa: SLF001 (as tasks do: it was waited for in the right way)
-        promptly = getattr(wanted, "promptly", None)
-        if promptly is None:
-            wanted.add_done_callback(self.step)
-        else:
-            promptly(self.step)
+            self._count.steps += 1
+            try:
+                wanted = self._work.send(None)
+            except (StopIteration, asyncio.CancelledError):
+                return
+            if wanted is None:  # only a turn for others
+                asyncio.get_running_loop().call_soon(self.step)
+                return
+            wanted._asyncio_future_blocking = False  # noqa: SLF001 (as tasks do: it was waited for in the right way)
+            promptly = getattr(wanted, "promptly", None)
+            if promptly is None:
+                wanted.add_done_callback(self.step)
+            else:
+                promptly(self.step)
+        except BaseException:
+            if self._over:  # closed below, and yet called once more
+                return
+            self._over = True
+            self._work.close()
+            raise

@@ -42,14 +42,18 @@ class Pending(Future[Reply]):
     def settle(self, reply: Reply) -> None:
         if not self.done():
             self.set_result(reply)
-            if self._then is not None:
-                self._then()
+            self._go_on()
 
     def fail(self, error: BaseException) -> None:
         if not self.done():
             self.set_exception(error)
-            if self._then is not None:
-                self._then()
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """If a signal strikes here, nobody may know whom we were to call: so it is gone at once, and notices."""
+        then, self._then = self._then, None
+        if then is not None:
+            then()
 
 
 class Line(asyncio.Protocol):
@@ -128,7 +132,10 @@ class Line(asyncio.Protocol):
         elif mark != self._waiting[0].mark:
             self.close("the reply to another call came: something was lost on the way")
         else:
-            self._waiting.popleft().settle(reply)
+            first = self._waiting[0]
+            first.settle(reply)  # before it leaves: a signal may strike here, and then all who wait are told
+            if self._waiting and self._waiting[0] is first:
+                self._waiting.popleft()
 
     def eof_received(self) -> None:
         self.close("the server closed it")
