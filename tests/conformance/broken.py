@@ -200,6 +200,14 @@ class TrustsTheCarriedRecord(Altered):
         return super().on_settle(record, request, now)
 
 
+class WritesNothingWhenBrief(Altered):
+    """Says OK to an owner who wants to hear no more, and leaves it at that."""
+
+    def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
+        after, verdict = super().on_settle(record, request, now)
+        return (record if isinstance(request, Complete) and request.briefly else after), verdict
+
+
 class KeepsAnotherEnd(Altered):
     """Its windows are no longer than 285 years, and it answers as if they were."""
 
