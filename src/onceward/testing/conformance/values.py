@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from onceward.model.record import Complete, State, Validity, Verdict
+from typing import Any
+
+from onceward.model import transitions
+from onceward.model.record import AfterCrash, Complete, State, Validity, Verdict
 
 from .factory import StoreFactory, check
 from .stage import DAY, SECOND, TIMEOUT, Stage, assert_equal, assert_same, expect, id_of, wanting
@@ -41,6 +44,20 @@ END_OF_9999 = 253_402_300_799_999_999
 """Beyond 2**53: a store that keeps times as floating point gives back another one."""
 
 
+UNLIKE: list[dict[str, Any]] = [
+    {}, {"lease": 2 * DAY}, {"lease": None}, {"after_crash": AfterCrash.PARK}, {"max_attempts": 7}, {"owner": "another"},
+    {"scope": "another"}, {"arguments": {"cents": "12"}}, {"note": {"step": "one"}}, {"fingerprint": b"f" * 32}, {},
+]  # fmt: skip
+"""Claims of one batch, each with something of its own."""
+
+ENDS: list[dict[str, Any]] = [
+    {}, {"validity": Validity(until=END_OF_9999)}, {"stored": False}, {"result": b"some"}, {"digest": b"another"},
+    {"validity": Validity(lasting=DAY)}, {"validity": Validity(lasting=2 * DAY)},
+    {"validity": Validity(lasting=DAY, slide=DAY)}, {"validity": Validity(lasting=DAY)}, {"result": b""}, {},
+]  # fmt: skip
+"""And their completions."""
+
+
 class ValueChecks(StoreFactory):
     """What is stored is what is read."""
 
@@ -64,6 +81,28 @@ class ValueChecks(StoreFactory):
         done = expect(await caller.complete(held), Verdict.OK)
         assert_equal(done.note, {"step": "two"}, "a note that was written by a call whose answer never came")
         assert_same(done, await caller.record(), "a completion by somebody who has an older record")
+
+    @check()
+    async def test_each_of_a_batch_is_judged_by_its_own_request(self, stage: Stage) -> None:
+        """What most of them have in common a store may send or make once; where one differs, that counts."""
+        caller = await stage.caller()
+        before = [await caller.acquire(f"before {number}", max_attempts=number) for number in (1, 2)]
+        claims = [wanting(f"key {number}", **how) for number, how in enumerate(UNLIKE)]
+        held = []
+        for claim, answer in zip(claims, await caller.store.claim(claims, timeout=TIMEOUT), strict=True):
+            held.append(expect(answer, Verdict.ACQUIRED))
+            assert_same(transitions.claim(None, claim, answer.now)[0], answer.record, f"the claim of {claim.key}")
+        owned = [*held, *before]
+        completions = [
+            Complete(one.id, one.token, one.nonce, of=one, **{"digest": b"d", **how})
+            for one, how in zip(owned, [*ENDS, {}, {}], strict=True)
+        ]
+        for one, completion, answer in zip(
+            owned, completions, await caller.store.settle(completions, timeout=TIMEOUT), strict=True
+        ):
+            done = expect(answer, Verdict.OK)
+            assert_same(transitions.settle(one, completion, answer.now)[0], done, f"the completion of {one.key}")
+            assert_same(done, await caller.record(one.key, id=one.id), f"what is left of {one.key}")
 
     @check()
     async def test_a_completion_answers_with_the_end_that_is_kept(self, stage: Stage) -> None:
