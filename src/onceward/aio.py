@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Literal, Self, Unpack, overload
 
 from .alerts import AsyncAlert, alert_jobs, send_all
-from .async_function import AsyncDecorator, AsyncFunction, SkippingAsyncDecorator, answer
+from .async_function import AsyncDecorator, AsyncFunction, SkippingAsyncDecorator
 from .blocks import AsyncClaimBlock
 from .bridge import run
 from .core import inspect as records
@@ -20,7 +20,7 @@ from .core.engine import Engine
 from .core.execute import execute
 from .core.recover import Tell
 from .core.schedule import Watcher, keep
-from .decorator import Item, P, T, refuse_task
+from .decorator import Item, P, T, answer_of, refuse_task
 from .errors import ConfigurationError
 from .face import Face, by_text
 from .locks import AsyncHeldLock, AsyncLock, lock_job, tried_async
@@ -184,7 +184,7 @@ class AsyncOnce(Face):
         """Await fn(*args) once under this key; the value, or the exception that says why there is none."""
         quick = is_quick_call(key, fn, args, kwargs)
         job = self.job(key, fn, args, kwargs) if quick else await job_under(self, key, fn, args, kwargs)
-        value: T = await answer(self.engine, job)
+        value: T = answer_of(await execute(self.engine, job), job.policy)
         return value
 
     async def outcome(

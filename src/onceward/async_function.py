@@ -8,39 +8,14 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, Protocol, overload
 
 from .core import inspect as records
-from .core.engine import Engine
 from .core.execute import at_once, execute, onward, torn
 from .core.glance import done_before
 from .core.held import Held
-from .core.job import Job
 from .decorator import Guarded, P, Rest, T, answer_of, value_before
 from .model.outcome import Outcome
 from .model.policy import Finding, applied
 from .model.view import Entry
 from .prepare import job_of, key_of
-
-
-async def answer(engine: Engine, job: Job) -> Any:
-    """What the plain call returns or raises."""
-    seen = done_before(engine, job)
-    if seen is not None:
-        return value_before(job, *seen)
-    held = Held(engine, job)
-    try:  # as `unseen`, without a coroutine more on every call's way
-        done = None if engine.answer is None else at_once(held)
-        found = await onward(held) if done is None else done
-    except BaseException as error:
-        unclaimed = await torn(held, error)
-        if unclaimed is None:
-            raise
-        found = unclaimed
-        del unclaimed
-    if isinstance(found, Held):
-        return found.result
-    try:
-        return answer_of(found, job.policy)
-    finally:
-        del found  # what failed has a traceback that leads here: from here none may lead back to it
 
 
 class AsyncFunction(Guarded[P, T]):
@@ -55,10 +30,28 @@ class AsyncFunction(Guarded[P, T]):
             mark(self)
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        operation = self.operation
-        job = self.job(args, kwargs) if operation.is_quick(args, kwargs) else await job_of(self, args, kwargs)
-        value: T = await answer(self.engine, job)
-        return value
+        engine = self.engine
+        quick = self.operation.is_quick(args, kwargs)
+        job = self.job(args, kwargs) if quick else await job_of(self, args, kwargs)
+        seen = done_before(engine, job)
+        if seen is not None:
+            replayed: T = value_before(job, *seen)
+            return replayed
+        held = Held(engine, job)
+        try:  # as `unseen`, without a coroutine more on every call's way
+            done = None if engine.answer is None else at_once(held)
+            found = await onward(held) if done is None else done
+        except BaseException as error:
+            unclaimed = await torn(held, error)
+            if unclaimed is None:
+                raise
+            found = unclaimed
+            del unclaimed
+        try:
+            value: T = found.result if isinstance(found, Held) else answer_of(found, job.policy)
+            return value
+        finally:
+            del found  # what failed has a traceback that leads here: from here none may lead back to it
 
     async def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
         """Call it and get the `Outcome` instead of the value: what happened, under which key, in which attempt."""

@@ -109,11 +109,28 @@ class Lane(Protocol):
         ...
 
 
+class Steady(Protocol):
+    """A request under way, whose answer a flow may await as it is: no cancellation reaches the request."""
+
+    @property
+    def future(self) -> Awaitable[Answer]: ...
+
+    async def despite(
+        self, error: BaseException, hurry: Callable[[], None] | None = None
+    ) -> tuple[list[Answer], BaseException]:
+        """What the future raised: a cancellation comes back beside the answer, anything else is raised again."""
+        ...
+
+
 class World(Protocol):
     """What differs between threads and an event loop."""
 
     cancels: bool
     """Whether calls are tasks, which can be cancelled while they wait. Elsewhere only a signal interrupts a call."""
+
+    @property
+    def steady(self) -> type[Steady] | None:
+        """What lanes of this world answer with, if it is that: then `finish` is one coroutine more than is needed."""
 
     def check(self) -> None:
         """Raise WrongWorld if this call stands in the other world."""

@@ -55,7 +55,8 @@ SLIPS = {
         "hot", "now < unpack_('<I8', s, 61)", "true", "of_many_who_take_over_a_lapsed_lease_exactly_one_wins",
     ),
     "the short script replays what is over": Slip(
-        "hot", "in_window = now < until_", "in_window = true or now < until_", "a_sliding_window_moves_with_its_replays",
+        "hot", "in_window = now < until_", "in_window = true or now < until_",
+        "a_sliding_window_moves_with_its_replays",
     ),
     "the short script does not compare the payload": Slip(
         "hot", "local is_same = given == 0", "local is_same = true or given == 0",

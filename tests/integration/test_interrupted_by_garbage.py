@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import functools
 import gc
@@ -9,21 +10,18 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any
 
 import pytest
 
 from onceward import MemoryStore, Once, State
 from onceward.model.lock import OPERATION
 from onceward.ports import Store
-from onceward.worlds.finishing import landed
-from onceward.worlds.landing import Landing
+from onceward.worlds.landing import Passenger
 from tests.collector import resting
 from tests.integration.interrupts import HOME, OURS, WAYS, Alarm, interrupted_at, store, unheard
+from tests.unit.lane_calls import request
 
 __all__ = ["store", "unheard"]  # fixtures, told here so that pytest finds them
-
-NO_LOOP: Any = None
 
 
 def forsaken_claim(once: Once, key: str) -> object:
@@ -50,9 +48,19 @@ def collector_waits() -> Iterator[None]:
 
 def waiting(_once: Once, _key: str) -> object:
     """A coroutine that is closed where it waits."""
-    call = landed(Landing[None](NO_LOOP), None)
+    loop = asyncio.new_event_loop()
+    call = waited_for(Passenger(request("theirs"), 0.0, loop.create_future()))
     call.send(None)
+    loop.close()
     return call
+
+
+async def waited_for(one: Passenger) -> None:
+    """As the flows do it."""
+    try:
+        await one.future
+    except BaseException as error:
+        await one.despite(error)
 
 
 @pytest.mark.usefixtures("collector_waits")

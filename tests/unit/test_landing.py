@@ -1,58 +1,90 @@
-"""A future that wakes its task in the turn in which its answer comes, and is one like any other in all else."""
+"""A request whose task is woken in the turn in which its answer comes, and that no cancellation takes back."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any
 
 import pytest
 
 from onceward.errors import StoreUnavailable
-from onceward.worlds.landing import Landing, wake
+from onceward.model.record import Answer, Verdict
+from onceward.worlds.aio import EventLoop
+from onceward.worlds.landing import Passenger, hand_over
 from tests.moved_time import TOO_LONG
+from tests.unit.lane_calls import request
+
+THERE = Answer(Verdict.OK, None, 1)
 
 whose: ContextVar[str] = ContextVar("whose", default="nobody's")
 
 
-def landing() -> Landing[str]:
-    return Landing(asyncio.get_running_loop())
+def passenger() -> Passenger:
+    return Passenger(request("a"), TOO_LONG, asyncio.get_running_loop().create_future())
 
 
 async def until_it_waits() -> None:
     await asyncio.sleep(0)
 
 
-def from_a_callback(landed: list[Landing[str]]) -> None:
+def from_a_callback(landed: Sequence[Passenger]) -> None:
     """As a flight lands: in no task."""
-    for one in landed:
-        one.arrive("there")
-    asyncio.get_running_loop().call_soon(wake, landed)
+    asyncio.get_running_loop().call_soon(hand_over, landed, [THERE] * len(landed))
 
 
-async def test_those_who_arrive_together_go_on_in_the_same_turn() -> None:
-    three, order = [landing(), landing(), landing()], []
+async def plainly(one: Passenger) -> Answer:
+    [answer] = await one
+    return answer
 
-    async def passenger(number: int) -> None:
-        order.append(f"{number} {await three[number]}")
 
-    tasks = [asyncio.ensure_future(passenger(number)) for number in range(3)]
+async def staying(one: Passenger) -> Answer:
+    """As the flows do it."""
+    try:
+        return await one.future
+    except BaseException as error:
+        [answer], cancelled = await one.despite(error)
+        raise cancelled from RuntimeError(answer.verdict)
+
+
+async def finishing(one: Passenger) -> Answer:
+    """As every other call does it."""
+    [answer], cancelled = await EventLoop().finish(one)
+    if cancelled is not None:
+        raise cancelled from RuntimeError(answer.verdict)
+    return answer
+
+
+stays = pytest.mark.parametrize("wait", [staying, finishing])
+waits = pytest.mark.parametrize("wait", [plainly, staying, finishing])
+Wait = Callable[[Passenger], Any]
+
+
+@waits
+async def test_those_who_land_together_go_on_in_the_same_turn(wait: Wait) -> None:
+    three, order = [passenger(), passenger(), passenger()], []
+
+    async def call(number: int) -> None:
+        order.append((number, await wait(three[number])))
+
+    tasks = [asyncio.ensure_future(call(number)) for number in range(3)]
     await until_it_waits()
     from_a_callback(three)
-    asyncio.get_running_loop().call_soon(order.append, "what came after")
+    asyncio.get_running_loop().call_soon(order.append, (3, THERE))
     await asyncio.gather(*tasks)
-    assert order == ["0 there", "1 there", "2 there", "what came after"]
+    assert order == [(number, THERE) for number in range(4)]
 
 
 async def test_each_goes_on_in_its_own_context() -> None:
-    two, seen = [landing(), landing()], []
+    two, seen = [passenger(), passenger()], []
 
-    async def passenger(number: int) -> None:
+    async def call(number: int) -> None:
         whose.set(f"of {number}")
-        await two[number]
+        await two[number].future
         seen.append(whose.get())
 
-    tasks = [asyncio.ensure_future(passenger(number)) for number in range(2)]
+    tasks = [asyncio.ensure_future(call(number)) for number in range(2)]
     await until_it_waits()
     from_a_callback(two)
     await asyncio.gather(*tasks)
@@ -62,17 +94,22 @@ async def test_each_goes_on_in_its_own_context() -> None:
 
 async def test_inside_of_a_task_they_are_woken_soon() -> None:
     """A task cannot step into another: what fails at once is told by the task that has just boarded."""
-    one = landing()
-
-    async def passenger() -> str:
-        return await one
-
-    task = asyncio.ensure_future(passenger())
+    one = passenger()
+    task = asyncio.ensure_future(staying(one))
     await until_it_waits()
-    one.arrive("there")
-    wake([one])
+    hand_over([one], [THERE])
     assert not task.done()
-    assert await task == "there"
+    assert await task is THERE
+
+
+async def test_who_does_not_wait_yet_finds_the_answer_there() -> None:
+    early, left = passenger(), passenger()
+    left.future.cancel()
+    left.stays = False
+    from_a_callback([early, left])
+    await until_it_waits()
+    assert await staying(early) is THERE
+    assert left.is_done()
 
 
 @pytest.mark.fault("F51")
@@ -80,18 +117,16 @@ def test_ctrl_c_in_one_of_them_leaves_nobody_asleep() -> None:
     loop = asyncio.new_event_loop()
     done: list[int] = []
 
-    async def passenger(number: int, one: Landing[str]) -> None:
-        await one
+    async def call(number: int, one: Passenger) -> None:
+        await one.future
         if number == 1:
             raise KeyboardInterrupt
         done.append(number)
 
-    three = [Landing[str](loop) for _ in range(3)]
-    tasks = [loop.create_task(passenger(number, one)) for number, one in enumerate(three)]
+    three = [Passenger(request("a"), TOO_LONG, loop.create_future()) for _ in range(3)]
+    tasks = [loop.create_task(call(number, one)) for number, one in enumerate(three)]
     loop.run_until_complete(asyncio.sleep(0))
-    for one in three:
-        one.arrive("there")
-    loop.call_soon(wake, three)
+    loop.call_soon(hand_over, three, [THERE] * 3)
     with pytest.raises(KeyboardInterrupt):
         loop.run_until_complete(asyncio.sleep(TOO_LONG))
     loop.run_until_complete(asyncio.wait_for(tasks[2], TOO_LONG))
@@ -103,58 +138,91 @@ def test_ctrl_c_in_one_of_them_leaves_nobody_asleep() -> None:
     loop.close()
 
 
-async def test_whatever_takes_futures_takes_it() -> None:
-    three_landings: list[Any] = [landing(), landing(), landing()]
-    one, two, three = three_landings
-    assert asyncio.isfuture(one)
-    together = asyncio.gather(one, asyncio.shield(two), return_exceptions=True)
-    limited = asyncio.ensure_future(asyncio.wait_for(one, TOO_LONG))
-    waited = asyncio.ensure_future(asyncio.wait([three]))
+@pytest.mark.fault("F28")
+@stays
+async def test_a_cancelled_task_gets_its_answer_and_the_cancellation_with_it(wait: Wait) -> None:
+    one = passenger()
+    task = asyncio.ensure_future(wait(one))
     await until_it_waits()
-    one.set_result("there")
-    two.set_exception(StoreUnavailable("no answer"))
-    three.set_result("there, too")
-    first, second = await together
-    assert (first, type(second)) == ("there", StoreUnavailable)
-    assert await limited == "there"
-    assert await waited == ({three}, set())
-    assert isinstance(two.exception(), StoreUnavailable)
+    for _ in range(3):
+        task.cancel()
+        await until_it_waits()
+        assert not task.done(), "its request is under way"
+    assert not one.is_done()
+    from_a_callback([one])
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await asyncio.wait_for(task, TOO_LONG)
+    assert str(caught.value.__cause__) == Verdict.OK
 
 
-async def test_before_it_is_done_it_has_no_answer() -> None:
-    one, told = landing(), list[object]()
-    for ask in (one.result, one.exception):
-        with pytest.raises(asyncio.InvalidStateError):
-            ask()
-    one.add_done_callback(told.append)
-    one.add_done_callback(print)
-    one.add_done_callback(print)
-    assert one.remove_done_callback(print) == 2
-    one.set_result("there")
+@pytest.mark.fault("F28")
+@stays
+@pytest.mark.parametrize("turns", [0, 1, 2])
+async def test_a_task_that_is_cancelled_just_as_its_answer_comes_gets_both(wait: Wait, turns: int) -> None:
+    one = passenger()
+    task = asyncio.ensure_future(wait(one))
     await until_it_waits()
-    assert told == [one]
-    one.add_done_callback(told.append)
+    task.cancel()
+    for _ in range(turns):
+        await until_it_waits()
+    hand_over([one], [THERE])  # in this task, so that the other is woken soon
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await asyncio.wait_for(task, TOO_LONG)
+    assert str(caught.value.__cause__) == Verdict.OK
+
+
+@pytest.mark.fault("F28")
+@stays
+async def test_a_task_that_is_cancelled_when_its_answer_is_there_gets_both(wait: Wait) -> None:
+    one = passenger()
+    task = asyncio.ensure_future(wait(one))
     await until_it_waits()
-    assert told == [one, one]
+    hand_over([one], [THERE])
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await asyncio.wait_for(task, TOO_LONG)
+    assert str(caught.value.__cause__) == Verdict.OK
 
 
-async def test_it_can_be_cancelled_unless_it_is_to_stay() -> None:
-    one, staying = landing(), landing()
-    staying.stays = True
-    assert not staying.cancel()
-    assert one.cancel("enough")
-    assert one.cancelled()
-    assert not one.cancel()
+@waits
+async def test_what_fails_is_told_to_whoever_waits(wait: Wait) -> None:
+    one = passenger()
+    task = asyncio.ensure_future(wait(one))
+    await until_it_waits()
+    one.fail(StoreUnavailable("no answer"))
+    with pytest.raises(StoreUnavailable):
+        await asyncio.wait_for(task, TOO_LONG)
+
+
+@pytest.mark.fault("F28")
+@stays
+@pytest.mark.parametrize("turns", [0, 1])
+async def test_a_cancelled_task_whose_request_fails_is_cancelled_for_that_reason(wait: Wait, turns: int) -> None:
+    one = passenger()
+    task = asyncio.ensure_future(wait(one))
+    await until_it_waits()
+    task.cancel()
+    for _ in range(turns):
+        await until_it_waits()
+    one.fail(StoreUnavailable("no answer"))
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await asyncio.wait_for(task, TOO_LONG)
+    assert isinstance(caught.value.__cause__, StoreUnavailable)
+
+
+async def test_who_waits_in_any_other_way_leaves_when_it_is_cancelled() -> None:
+    one = passenger()
+    task = asyncio.ensure_future(plainly(one))
+    await until_it_waits()
+    task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        one.exception()
-    with pytest.raises(asyncio.CancelledError):
-        await one
+        await task
+    assert one.is_done()
+    one.bring(THERE)
+    one.fail(StoreUnavailable("nobody hears it"))
 
 
-async def test_a_gathering_of_them_can_be_cancelled() -> None:
-    two: list[Any] = [landing(), landing()]
-    together = asyncio.gather(*two)
+async def test_what_nobody_waits_for_may_fail_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    passenger().fail(StoreUnavailable("no answer"))
     await until_it_waits()
-    together.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(together, TOO_LONG)
+    assert not caplog.records

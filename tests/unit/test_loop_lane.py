@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from onceward.errors import StoreUnavailable
+from onceward.errors import StoreBroken, StoreUnavailable
 from onceward.model.record import Answer
 from onceward.ports import AnyRequest
 from onceward.worlds.loop_lane import LoopLane
@@ -217,7 +217,7 @@ async def test_a_store_that_answers_too_little_keeps_nobody_waiting() -> None:
     send = LoopSend()
     send.answers = lambda requests: []  # type: ignore[method-assign]
     for one in await start(LoopLane(send), request("a"), request("b")):
-        with pytest.raises(ValueError, match="zip"):
+        with pytest.raises(StoreBroken, match="0 answers"):
             await asyncio.wait_for(one, TOO_LONG)
     assert send.sizes() == [2, 1, 1]
 

@@ -14,7 +14,7 @@ import pytest
 
 from onceward.model.record import Answer
 from onceward.ports import AnyRequest
-from onceward.worlds.landing import wake
+from onceward.worlds.landing import hand_over
 from onceward.worlds.loop_lane import LoopLane, Runway
 from onceward.worlds.steps import Steps
 from tests.moved_time import TOO_LONG
@@ -24,7 +24,7 @@ from tests.unit.loop_lane_calls import ask
 STALLED = 0.2  # seconds after which what was lost is looked for
 NAMES = ("a", "b", "c", "d")
 FLYING = (Runway._fly, Runway._fill, Runway._seats, Runway._chosen, Runway._serve, Runway._carry, Runway._land)
-STRUCK = {function.__code__ for function in (*FLYING, Steps.step, wake)}
+STRUCK = {function.__code__ for function in (*FLYING, Steps.step, hand_over)}
 
 
 class Alarm(Exception):

@@ -6,8 +6,9 @@ early where the store can; the same question also takes over when that owner fai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -39,18 +40,49 @@ async def acquire(held: Held) -> Held | Outcome[object]:
     if engine.answer is not None:
         refused = acquire_at_once(held, engine.answer)
         return held if refused is None else await otherwise(held, refused)
+    return await received(held, engine.finish(send(held)))
+
+
+def send(held: Held) -> Any:
+    """Ask the store, once: what is to be awaited."""
+    engine = held.engine
     if current() is not None:
         refuse_reentry(engine, held.job)
-    monotonic, request = engine.world.monotonic, held.request()
-    since = monotonic()
-    try:  # as `ask`, without a coroutine more on every call's way
-        answers, cancelled = await engine.finish(engine.store.claim([request], timeout=held.job.policy.call_timeout))
+    request = held.request()
+    held.since = engine.world.monotonic()
+    return engine.store.claim([request], timeout=held.job.policy.call_timeout)
+
+
+def granted(held: Held, answer: Answer) -> Held | None:
+    """The claim, if this says so and nothing else has to be thought of."""
+    if answer.verdict is not ACQUIRED or answer.record is None:
+        return None
+    held.record, held.granted = answer.record, True  # as `answered` does
+    return take(held, held.since)
+
+
+async def received(
+    held: Held, brought: Awaitable[tuple[Sequence[Answer], BaseException | None]]
+) -> Held | Outcome[object]:
+    """What comes of a claim that was sent."""
+    try:
+        answers, cancelled = await brought
         answer = heard(held, answers[0], cancelled)
     except StoreError as error:
-        answer = await ask_again(held, request, error)
+        answer = await ask_again(held, held.request(held.nonce), error)
     if answer is None:
         answer = await ask(held)
-    return take(held, since) if answer.verdict is ACQUIRED else await otherwise(held, answer)
+    return take(held, held.since) if answer.verdict is ACQUIRED else await otherwise(held, answer)
+
+
+async def refused(held: Held, answer: Answer) -> Held | Outcome[object]:
+    """As `received`, where the answer is known: it is not ours."""
+    found = heard(held, answer, None)
+    if found is None:
+        found = await ask(held)
+        if found.verdict is ACQUIRED:
+            return take(held, held.since)
+    return await otherwise(held, found)
 
 
 def acquire_at_once(held: Held, answer_to: Callable[[AnyRequest], Answer]) -> Answer | None:

@@ -83,6 +83,7 @@ class Engine:
         # One step less on every call's way; and called by a local name, not as methods of ours, which they are not.
         self.wants: Callable[[str], bool] = bus.wants
         self.nonce: Callable[[], bytes] = world.nonce
+        self.steady = None if self.answer is not None else world.steady
         self.finish: Finish = _undisturbed if store.inline else world.finish
         self.emit: Emit = self._emit
         self.count_by_scope()

@@ -30,7 +30,8 @@ from onceward.model.policy import applied, inconclusive, not_applied
 from onceward.model.weight import is_light
 
 from . import switch
-from .acquire import acquire, acquire_at_once, otherwise
+from .acquire import acquire, acquire_at_once, granted, otherwise, received, refused
+from .acquire import send as send_claim
 from .ending import (
     COMPLETED,
     OK,
@@ -111,10 +112,23 @@ def at_once(held: Held) -> Held | Outcome[Any] | None:
     return done
 
 
-async def onward(held: Held) -> Held | Outcome[Any]:  # noqa: C901 (every call pays for a coroutine more)
+async def onward(held: Held) -> Held | Outcome[Any]:  # noqa: C901, PLR0912, PLR0915 (a coroutine more is felt in every call)
     """From where the claim stands to its end: it is not asked for yet, or refused, or ours, or its handler was run."""
+    engine, job = held.engine, held.job
     if not held.granted:
-        found = await claimed(held)
+        if engine.steady is None or not engine.opened or held.refusal is not None or job.key is NO_KEY or switch.off:
+            found = await claimed(held)
+        else:
+            sent = send_claim(held)
+            if type(sent) is not engine.steady:
+                found = await received(held, engine.finish(sent))
+            else:
+                try:
+                    answer = await sent.future
+                except BaseException as error:  # noqa: BLE001 (raised again, unless it is a cancellation or the store's)
+                    found = await received(held, sent.despite(error))
+                else:
+                    found = granted(held, answer) or await refused(held, answer)
         if found is not held:
             return found
     if not held.begun:
@@ -124,21 +138,36 @@ async def onward(held: Held) -> Held | Outcome[Any]:  # noqa: C901 (every call p
             settled = await ask_first(held) if held.record.ask_first else None
             if settled is not None:
                 return settled
-            held.begin()
+            if job.policy.on_lost == "cancel":
+                held.begin()
             value = called(held)
-            if held.job.awaits:
+            if job.awaits:
                 try:
                     if type(value) is CoroutineType or hasattr(value, "__await__"):
                         value = await value
                 except BaseException as error:  # noqa: BLE001 (as in `called`)
                     held.raised = error
-            done = record_at_once(held, value) if held.raised is None else None
-            if done is not None:
-                return done
+            if held.raised is None:
+                done = record_at_once(held, value) if engine.answer is not None else None
+                if done is not None:
+                    return done
+                held.result = value
         if held.raised is not None or not (held.straight and is_light(held.result)):
             return await unusual_end(held)
         try:
-            answer = await held.settle(held.lightly(held.result), COMPLETED)
+            completion = held.settlement(job.codec.encode(held.result, held.key.id))
+            if engine.steady is None:
+                answer = await held.settle(completion, COMPLETED)
+            else:
+                sent = held.send(completion)
+                if type(sent) is not engine.steady:
+                    answer = await held.settle(completion, COMPLETED, engine.finish(sent, held.hurry))
+                else:
+                    try:
+                        answer = await sent.future
+                        held.settled_as(answer, COMPLETED)
+                    except BaseException as error:  # noqa: BLE001 (as above)
+                        answer = await held.settle(completion, COMPLETED, sent.despite(error, held.hurry))
         except StoreError as error:
             return unconfirmed(held, held.result, error)
         return held if answer.verdict is OK else recorded(held, held.result, answer)

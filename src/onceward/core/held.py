@@ -61,7 +61,7 @@ class Held(Settles):
     """One claim, from the question to its settlement. Whatever interrupts it, nothing is kept that nobody uses."""
 
     granted = False  # the store has said so: `record` is ours
-    refusal: Answer | None = None  # the store has said no
+    refusal: Answer | None  # the store has said no
     joined: JoinedStore | None = None  # the caller's transaction that the result was written in
     unconfirmed = False  # the effect is done, but the store did not answer
     begun = False  # before that nothing can have happened, and the key may be given back
@@ -79,16 +79,16 @@ class Held(Settles):
         self.lease = job.policy.lease
         # Looked at in every call: what stands in the object itself is found at once, a default of the class is not.
         self.straight = True
-        self.raised = None
+        self.raised = self.refusal = None
         self.at_end = job.at_end
 
     # ── the question ──
 
-    def request(self) -> ClaimRequest:
-        """The nonce stays empty unless a grant may be ours."""
+    def request(self, nonce: bytes = b"") -> ClaimRequest:
+        """The nonce stays empty unless a grant may be ours. The same again, if its nonce is given."""
         engine, job, key = self.engine, self.job, self.key
         policy, new_nonce = job.policy, engine.nonce
-        self.nonce = nonce = new_nonce()
+        self.nonce = nonce = nonce or new_nonce()
         return ClaimRequest(
             key.id,
             key.scope.text,
@@ -366,9 +366,9 @@ def _name_attributes() -> None:
     """
     one: Any = Held.__new__(Held)
     for name in (
-        *("engine", "job", "key", "lease", "nonce", "record", "granted", "renew_at", "ends"),
+        *("engine", "job", "key", "lease", "nonce", "since", "record", "granted", "renew_at", "ends"),
         *("outer", "_variable", "begun", "result", "settling", "settled", "over"),
-        *("straight", "raised", "at_end"),
+        *("straight", "raised", "refusal", "at_end"),
     ):
         setattr(one, name, None)
 

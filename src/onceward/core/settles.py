@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -37,31 +38,43 @@ class Settles(Lease):
     key: Key
     settled: State | None = None
     over = False  # the store had the last word, or the lease has to lapse: nothing is left to be done
+    since = 0.0  # when the store was asked last, on our own clock
     patience = math.inf  # until when, on our own clock, a settlement is repeated
 
-    async def settle(self, settlement: AnySettlement, state: State) -> Answer:
+    def send(self, settlement: AnySettlement) -> Any:
+        """Tell the store, once: what is to be awaited."""
+        if not self.straight and self.inherited:
+            self.refuse_inherited()
+        engine = self.engine
+        self.settling, self.since = True, engine.world.monotonic()
+        return engine.store.settle([settlement], timeout=self.job.policy.call_timeout)
+
+    async def settle(
+        self,
+        settlement: AnySettlement,
+        state: State,
+        sent: Awaitable[tuple[Sequence[Answer], BaseException | None]] | None = None,
+    ) -> Answer:
         """Repeat until the store answers or `settle_timeout` is over; a reply that was lost is no failure.
 
         Runs to its end even if the caller is cancelled; the cancellation is raised afterwards. What a signal raises
-        here is raised afterwards too: the same settlement is sent once more before.
+        here is raised afterwards too: the same settlement is sent once more before. `sent`: what is awaited of a first
+        try that was made before.
         """
-        if self.inherited:
+        if not self.straight and self.inherited:
             self.refuse_inherited()
         engine, cancelled = self.engine, None
         try:
-            self.settling = True
             if engine.answer is not None:
+                self.settling = True
                 answer = engine.answer(settlement)
             else:
-                since = engine.world.monotonic()
-                sent = engine.store.settle([settlement], timeout=self.job.policy.call_timeout)
                 try:
-                    answers, cancelled = await engine.finish(sent, self.hurry)
-                    answer = answers[0]
+                    [answer], cancelled = await (sent or engine.finish(self.send(settlement), self.hurry))
                 except BaseException as error:
                     if not isinstance(trouble_of(error), PASSES):
                         raise
-                    answer, cancelled = await self._in_trouble(settlement, error, since)
+                    answer, cancelled = await self._in_trouble(settlement, error, self.since)
             self.settled_as(answer, state)
         except BaseException as error:
             self.settling = False

@@ -38,7 +38,7 @@ class Unclaimed(Held):
     async def complete_in(self, connection: Any, value: Any) -> None:  # noqa: ARG002 (nobody keeps it)
         self._settled(State.COMPLETED)
 
-    async def settle(self, settlement: AnySettlement, state: State) -> Answer:  # noqa: ARG002 (nobody keeps it)
+    async def settle(self, settlement: AnySettlement, state: State, sent: object = None) -> Answer:  # noqa: ARG002 (none is)  # noqa: ARG002 (nobody keeps it)
         return self._settled(state)
 
     async def lapse(self) -> None:

@@ -10,15 +10,17 @@ import time
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from threading import get_ident
 from types import CoroutineType
 from typing import Any, TypeVar
 
 from onceward.errors import WrongWorld
 from onceward.model.pace import share
+from onceward.model.record import Answer
 from onceward.ports import Send
 
-from .finishing import Finishing, landed
-from .landing import Landing
+from .finishing import Finishing
+from .landing import Passenger
 from .loop_lane import LoopLane
 from .nonce import nonce
 from .threads import GLANCE
@@ -79,14 +81,21 @@ class EventLoop:
     """The World of `AsyncOnce`. Blocking calls of one store go to one thread of its own, in order."""
 
     cancels = True
+    steady = Passenger
 
     def __init__(self) -> None:
         self._thread: ThreadPoolExecutor | None = None
+        self._seen: Callable[[], asyncio.AbstractEventLoop | None] | None = None  # the loop that ran here last
         _worlds.add(self)
 
     def check(self) -> None:
+        seen = self._seen
+        loop: Any = None if seen is None else seen()
+        if loop is not None and loop._thread_id == get_ident():  # noqa: SLF001 (as in LoopLane)
+            return
         try:
-            asyncio.get_running_loop()
+            loop = asyncio.get_running_loop()
+            self._seen = weakref.ref(loop) if hasattr(loop, "_thread_id") else None
         except RuntimeError:
             raise WrongWorld(
                 "AsyncOnce was used outside of an event loop", hint="await it in a coroutine, or use Once"
@@ -141,9 +150,18 @@ class EventLoop:
     def finish(
         self, work: Awaitable[T], hurry: Callable[[], None] | None = None
     ) -> Awaitable[tuple[T, BaseException | None]]:
-        if isinstance(work, Landing):
-            return landed(work, hurry)
+        asked: Any = work
+        if type(asked) is Passenger:
+            return self._stay(asked, hurry)  # type: ignore[return-value]  # what it gives is what it is awaited for
         return Finishing(work, hurry) if type(work) is CoroutineType else self._finish(work, hurry)
+
+    async def _stay(
+        self, passenger: Passenger, hurry: Callable[[], None] | None
+    ) -> tuple[list[Answer], BaseException | None]:
+        try:
+            return [await passenger.future], None
+        except BaseException as error:  # noqa: BLE001 (raised again, unless it is a cancellation)
+            return await passenger.despite(error, hurry)
 
     async def _finish(self, work: Awaitable[T], hurry: Callable[[], None] | None) -> tuple[T, BaseException | None]:
         task = asyncio.ensure_future(work)
@@ -163,8 +181,8 @@ class EventLoop:
                 raise
 
     def forget_thread(self) -> None:
-        """After a fork: the parent's thread does not exist here."""
-        self._thread = None
+        """After a fork: the parent's thread does not exist here, and its loop does not run."""
+        self._thread = self._seen = None
 
     def close(self) -> None:
         """End the store's thread once it has nothing left to do."""

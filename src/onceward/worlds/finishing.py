@@ -3,39 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import types
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar
 
-from .landing import Landing
-
 T = TypeVar("T")
-
-
-@types.coroutine
-def landed(
-    landing: Landing[T], hurry: Callable[[], None] | None
-) -> Generator[Any, None, tuple[T, BaseException | None]]:
-    """A landing waited for by the task itself. Gives what `Finishing` gives: a cancellation comes when it is done."""
-    cancelled = None
-    if not landing.is_done:
-        landing.stays = True
-        landing._asyncio_future_blocking = True  # noqa: SLF001 (as `Future.__await__` does)
-        try:
-            yield landing
-        except asyncio.CancelledError as error:
-            cancelled = error
-            if hurry is not None:
-                hurry()
-        except Exception:  # its own, which is asked for below
-            if not landing.is_done:
-                raise
-    try:
-        return landing.result(), cancelled
-    except Exception as error:
-        if cancelled is not None:
-            raise cancelled from error
-        raise
 
 
 class Finishing(Generic[T]):
@@ -58,15 +29,6 @@ class Finishing(Generic[T]):
                 wanted = self._work.send(None)
                 if wanted is None:
                     yield from self._turn()
-                elif isinstance(wanted, Landing):  # waited for by the task itself, which cannot cancel it
-                    wanted.stays = True
-                    try:
-                        yield wanted
-                    except asyncio.CancelledError as error:
-                        self._note(error)
-                    except Exception:  # its own, which the coroutine finds when it asks
-                        if not wanted.done():
-                            raise
                 else:
                     yield from self._wait(wanted)
         except StopIteration as done:

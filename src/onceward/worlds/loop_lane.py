@@ -11,38 +11,28 @@ with the same nonce: one bad item fails alone. Whose time is over leaves the que
 from __future__ import annotations
 
 import asyncio
+import math
+import os
 import weakref
-from asyncio import AbstractEventLoop, TimerHandle, get_running_loop
+from asyncio import AbstractEventLoop, Future, TimerHandle, get_running_loop
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
+from threading import get_ident
 from time import monotonic
+from typing import Any
 
-from onceward.errors import StoreUnavailable
-from onceward.model.record import Answer, Complete
+from onceward.errors import StoreBroken
+from onceward.model.record import Complete
 from onceward.ports import AnyRequest, Send
 
-from .landing import Landing, wake
+from .landing import Passenger, hand_over
 from .lane import MOST, MOST_BYTES, OVERHEAD, remaining, size_of
 from .steps import Count, Steps
 
 SEATS = 32  # of a flight that is not alone: enough to share the cost of a call, few enough to overlap
 AMPLE = MOST_BYTES - MOST * OVERHEAD  # bytes of results that go together whatever else they go with
 NOTHING: AbstractSet[bytes] = frozenset()
-
-
-class Passenger(Landing[list[Answer]]):
-    """A request, and the future of its answer."""
-
-    __slots__ = ("deadline", "request")
-
-    request: AnyRequest
-    deadline: float  # on our own clock
-
-    def leave(self) -> None:
-        """Its time is over, and it was not sent."""
-        if not self.is_done:
-            self.set_exception(StoreUnavailable("other calls of this process kept the store busy for too long"))
 
 
 class LoopLane:
@@ -52,23 +42,48 @@ class LoopLane:
         self._send = send
         self._flights = flights
         self._crowd = crowd
+        self.reset()
+        _lanes.add(self)
+
+    def reset(self) -> None:
+        """In the child of a fork no loop of its parent runs."""
         self._runways: weakref.WeakKeyDictionary[AbstractEventLoop, Runway] = weakref.WeakKeyDictionary()
-        self._latest: tuple[Callable[[], AbstractEventLoop | None], Runway] | None = None
+        self._latest: tuple[Callable[[], Any], Runway] | None = None
 
     def ask(self, request: AnyRequest, timeout: float) -> Passenger:
-        loop, latest = get_running_loop(), self._latest
-        runway = latest[1] if latest is not None and latest[0]() is loop else self._of(loop)
-        one = Passenger(loop)
-        one.request, one.deadline = request, monotonic() + timeout
+        latest = self._latest
+        loop: Any = None if latest is None else latest[0]()
+        if loop is None or loop._thread_id != get_ident():  # noqa: SLF001 (see `_of`)
+            loop = get_running_loop()
+            runway = self._of(loop)
+        else:
+            runway = latest[1]  # type: ignore[index]  # it is the one of that loop
+        one = Passenger(request, monotonic() + timeout, Future(loop=loop))
         runway.board(one)
         return one
 
     def _of(self, loop: AbstractEventLoop) -> Runway:
+        """Before Python 3.12, asyncio asks the kernel for our process whenever it is asked for the loop that runs.
+
+        A loop of its own knows in which thread it runs, as long as it does.
+        """
         runway = self._runways.get(loop)
         if runway is None:
             runway = self._runways[loop] = Runway(self._send, self._flights, self._crowd)
-        self._latest = weakref.ref(loop), runway
+        self._latest = (weakref.ref(loop), runway) if hasattr(loop, "_thread_id") else None
         return runway
+
+
+_lanes: weakref.WeakSet[LoopLane] = weakref.WeakSet()
+
+
+def _reset() -> None:
+    for lane in tuple(_lanes):
+        lane.reset()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_reset)
 
 
 class Runway:
@@ -78,21 +93,25 @@ class Runway:
         self._send = send
         self._most = most
         self._crowd = crowd
+        self._is_lonely = most > crowd == 1  # whoever finds nobody in the air has nobody to wait for
         self._waiting: list[Passenger] = []
         self._aboard: list[list[Passenger]] = []
         self._grounded: set[Passenger] = set()  # their flight failed, and each waits for one of its own
         self._boarding = False  # a flight was called, and has not begun yet
         self._alarm: TimerHandle | None = None
-        self._rings_for = 0.0  # the deadline
+        self._rings_for = math.inf  # the deadline; nobody's, if there is no alarm
 
     def board(self, one: Passenger) -> None:
         self._waiting.append(one)
-        if not self._aboard and self._most > self._crowd == 1 and not self._boarding:
-            self._depart()  # who is alone has nobody to wait for
-            return
-        if self._has_room():
-            self._take_off()
-        if self._alarm is None or one.deadline < self._rings_for:
+        if not self._boarding:
+            if not self._aboard:
+                if self._is_lonely:
+                    self._depart()
+                    return
+                self._take_off()
+            elif self._has_room():
+                self._take_off()
+        if one.deadline < self._rings_for:
             self._mind(one)
 
     def _has_room(self) -> bool:
@@ -133,19 +152,17 @@ class Runway:
         except GeneratorExit:  # struck where it was to go on; or the loop is gone, and with it all aboard
             with suppress(RuntimeError):
                 if aboard:
-                    aboard[0].call_soon(self._crash, aboard)
+                    aboard[0].future.get_loop().call_soon_threadsafe(self._crash, aboard)
             raise
         except BaseException:  # Ctrl-C, or whoever ends all tasks has ended one of the store's
             self._crash(aboard)
             raise
 
     def _crash(self, aboard: list[Passenger]) -> None:
-        """Those aboard go again; who has an answer, and was perhaps not told, is."""
+        """Those aboard go again, unless they have an answer."""
         self._grounded.difference_update(aboard)
-        self._waiting[:0] = [one for one in aboard if not (one.is_done or one in self._waiting)]
+        self._waiting[:0] = [one for one in aboard if not (one.is_done() or one in self._waiting)]
         self._land(aboard)
-        for one in aboard:
-            one.wake_surely()
         if self._waiting and not self._boarding:
             self._take_off()
 
@@ -169,7 +186,7 @@ class Runway:
         if (
             len(ids) == len(first)
             and until > monotonic()
-            and not [one for one in first if one.is_done]
+            and True not in [one.future.done() for one in first]
             and ids.isdisjoint(flying)
             and sum([len(one.result or b"") for one in requests if type(one) is Complete]) <= AMPLE
         ):
@@ -178,7 +195,7 @@ class Runway:
             return until
         chosen = self._chosen(seats, flying)
         aboard[:] = chosen
-        self._waiting = [one for one in self._waiting if not (one.is_done or one in chosen)]
+        self._waiting = [one for one in self._waiting if not (one.is_done() or one in chosen)]
         return min([one.deadline for one in chosen], default=until)
 
     def _seats(self, landed: list[Passenger]) -> tuple[int, AbstractSet[bytes]]:
@@ -198,7 +215,7 @@ class Runway:
         for one in self._waiting:
             if one.deadline <= now:
                 one.leave()
-            if one.is_done or one.request.id in ids:
+            if one.is_done() or one.request.id in ids:
                 continue
             size += size_of(one.request)
             if chosen and (size > MOST_BYTES or len(chosen) == seats):
@@ -216,40 +233,37 @@ class Runway:
         self._mind(min(batch, key=lambda one: one.deadline))
         for one in batch:
             self._grounded.discard(one)
-            if not one.is_done:
+            if not one.is_done():
                 await self._carry([one], one.deadline, steps)
 
     async def _carry(self, batch: list[Passenger], until: float, steps: Count) -> bool:
         """One call; False if it failed for several, and has to be repeated for each."""
-        before, landed = steps.steps, False
+        before = steps.steps
         try:
             answers = await self._send([one.request for one in batch], max(0.0, until - monotonic()))
-            landed = True
-            for one, answer in zip(batch, answers, strict=True):
-                if not one.is_done:
-                    one.arrive([answer])
+            if len(answers) != len(batch):
+                raise StoreBroken(f"{len(batch)} requests, but {len(answers)} answers")  # noqa: TRY301 (as any other)
         except Exception as error:  # noqa: BLE001 (raised where it is waited for)
             if len(batch) > 1:
                 return False
-            if not batch[0].is_done:
-                batch[0].set_exception(error)
-        finally:
-            if landed:  # who was answered without a wait may come back at once, and for ever: the loop has other work
-                wake([one for one in batch if one.is_done], now=steps.steps > before)
+            batch[0].fail(error)
+            return True
+        # Who was answered without a wait may come back at once, and for ever: the loop has other work.
+        hand_over(batch, answers, now=steps.steps > before)
         return True
 
     # ── one alarm for all who wait: most have the same patience, so the first of them sets it ───────────────────
 
     def _mind(self, one: Passenger) -> None:
-        if self._alarm is None or one.deadline < self._rings_for:
+        if one.deadline < self._rings_for:
             self._silence()
             self._rings_for = one.deadline
             self._alarm = asyncio.get_running_loop().call_later(remaining(one), self._ring)
 
     def _ring(self) -> None:
-        self._alarm = None
+        self._alarm, self._rings_for = None, math.inf
         self._boarding = False  # if a signal struck just as a flight was to begin, nobody else will call one
-        for one in [one for one in (*self._grounded, *self._waiting) if not one.is_done]:
+        for one in [one for one in (*self._grounded, *self._waiting) if not one.is_done()]:
             if remaining(one):
                 self._mind(one)
             else:
@@ -261,4 +275,4 @@ class Runway:
         """A runway that is not used keeps nothing of its loop."""
         if self._alarm is not None:
             self._alarm.cancel()
-            self._alarm = None
+            self._alarm, self._rings_for = None, math.inf

@@ -39,6 +39,7 @@ class Threads:
     """The World of `Once`."""
 
     cancels = False
+    steady = None
     _running: Callable[[], object] | None = None
 
     def check(self) -> None:

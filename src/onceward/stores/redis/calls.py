@@ -122,8 +122,8 @@ class Calls(Grouping, Watchers):
         else:
             data = await self._sent_to(self._hot, ids, encoded, timeout, again=again)
         answers, _ = records.answers(ids, requests, data)
-        rare = [place for place, answer in enumerate(answers) if answer is None]
-        if rare:
+        if None in answers:
+            rare = [place for place, answer in enumerate(answers) if answer is None]
             left = timeout - (time.monotonic() - began)
             some = [ids[place] for place in rare], [requests[place] for place in rare]
             others = await self._applied(*some, [encoded[place] for place in rare], left, again=again)

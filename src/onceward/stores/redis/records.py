@@ -55,6 +55,7 @@ GRANTED: Final = Struct("<6xQ")  # an item whose payload is the token
 GRANT, DONE = b"AD"
 SMALL, LARGER = ITEM.size, GRANTED.size
 TIME: Final = Struct("<Q")
+TOKEN: Final = TIME.pack
 
 EXACT: Final = 2**53 - 1
 """Lua counts in floating point: beyond this it rounds. In µs that is the year 2255, and as a duration 285 years."""
@@ -159,22 +160,27 @@ def _renew(one: Renewal) -> bytes:
 
 def _complete(one: Complete) -> bytes:
     """As `_asking` does it, in fewer steps: every execution has one."""
-    window, value, slide = _window(one.validity)
-    note = mapping(one.note) if one.note else b""
     nonce, digest, result, token, of = one.nonce, one.digest, one.result, one.token, one.of
-    flags = STORED if one.stored else 0
-    if result is None:
-        result = b""
-    else:
-        flags += RESULT
-    if of is not None and of.nonce == nonce and (not window or 0 < value < CERTAIN):
-        flags += HELD
+    note = mapping(one.note) if one.note else b""
     if not 0 <= token <= EXACT:
         token = 0  # that nobody has
-    head = COMPLETING.pack(
-        COMPLETE, flags, window, token, value, slide, len(nonce), len(digest), len(note), len(result)
+    before, after = _completing(
+        (one.validity, one.stored, result is None, of is not None and of.nonce == nonce),
+        (len(nonce), len(digest), len(note), 0 if result is None else len(result)),
     )
-    return b"".join((head, nonce, digest, note, result))
+    return b"".join((before, TOKEN(token), after, nonce, digest, note, result or b""))
+
+
+@lru_cache(4096)
+def _completing(common: tuple[Validity, bool, bool, bool], sizes: tuple[int, int, int, int]) -> tuple[bytes, bytes]:
+    """What completions of one function have in common, if their results are of one size: all but the token."""
+    validity, stored, is_none, is_held = common
+    window, value, slide = _window(validity)
+    flags = STORED * stored + RESULT * (not is_none)
+    if is_held and (not window or 0 < value < CERTAIN):
+        flags += HELD
+    head = COMPLETING.pack(COMPLETE, flags, window, 0, value, slide, *sizes)
+    return head[:5], head[5 + TIME.size :]
 
 
 def _fail(one: Fail) -> bytes:
@@ -317,7 +323,7 @@ def granted(one: ClaimRequest, token: int, now: int) -> Record:
     """A new claim as it was asked for: what `cells.acquire_afresh` makes."""
     lease, attempts = one.lease, one.max_attempts
     scope, key, owner = one.scope, one.key, one.owner
-    if not (key.isascii() and scope.isascii() and owner.isascii()):
+    if not f"{key}{scope}{owner}".isascii():
         scope, key, owner = _kept(scope), _kept(key), _kept(owner)
     return Record(
         one.id, scope, key, PENDING, token, one.nonce, token, 1, now, now, now, now,
@@ -350,14 +356,15 @@ def answers(ids: Sequence[bytes], requests: Sequence[Any], data: bytes) -> tuple
     [now] = TIME.unpack_from(data)
     at, wrong, done = TIME.size, "", Answer(OK, None, now)
     found: list[Answer | None] = []
+    add, token_at = found.append, GRANTED.unpack_from
     for id, one in zip(ids, requests, strict=True):
         kind = data[at + 1]
         if kind == GRANT:  # these two are most of all answers
-            found.append(Answer(ACQUIRED, granted(one, GRANTED.unpack_from(data, at)[0], now), now))
+            add(Answer(ACQUIRED, granted(one, token_at(data, at)[0], now), now))
             at += LARGER
             continue
         if kind == DONE:
-            found.append(done if one.briefly else Answer(OK, completed(one.of, one, now)[0], now))
+            add(done if one.briefly else Answer(OK, completed(one.of, one, now)[0], now))
             at += SMALL
             continue
         verdict, form, size = ITEM.unpack_from(data, at)

@@ -45,8 +45,9 @@ END_OF_9999 = 253_402_300_799_999_999
 
 
 UNLIKE: list[dict[str, Any]] = [
-    {}, {"lease": 2 * DAY}, {"lease": None}, {"after_crash": AfterCrash.PARK}, {"max_attempts": 7}, {"owner": "another"},
-    {"scope": "another"}, {"arguments": {"cents": "12"}}, {"note": {"step": "one"}}, {"fingerprint": b"f" * 32}, {},
+    {}, {"lease": 2 * DAY}, {"lease": None}, {"after_crash": AfterCrash.PARK}, {"max_attempts": 7},
+    {"owner": "another"}, {"scope": "another"}, {"arguments": {"cents": "12"}}, {"note": {"step": "one"}},
+    {"fingerprint": b"f" * 32}, {},
 ]  # fmt: skip
 """Claims of one batch, each with something of its own."""
 
