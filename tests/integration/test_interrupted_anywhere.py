@@ -133,7 +133,7 @@ def test_work_that_returned_before_the_interrupt_is_not_done_again(store: Store)
     once = Once(store, lease="1h")
     once.run("first", int)
     step = 1
-    while interrupted_at(step, functools.partial(once.run, f"order {step}", str), Alarm, behind="record_at_once"):
+    while interrupted_at(step, functools.partial(once.run, f"order {step}", str), Alarm, behind="settlement"):
         entry = once.read(f"order {step}")
         assert entry is not None
         assert entry.state is State.COMPLETED, f"step {step}"
