@@ -9,7 +9,7 @@ What lost such a race asks again, with the record as it is by then.
 from __future__ import annotations
 
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from operator import attrgetter
 from struct import Struct
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from onceward.model.record import Answer, ClaimRequest, Complete, Record, Renewa
 from onceward.ports import AnyRequest
 from onceward.stores.sql import record_of
 
-from .batches import FITS, claim_values, complete_values, fits, renew_values, sorted_by_kind
+from .batches import FITS, claim_values, complete_values, is_plain, renew_values, sorted_by_kind
 from .reading import Rows
 from .rows import columns_of, text_of
 from .statements import Statements
@@ -125,8 +125,8 @@ class Table:
         """The answer, if a statement of the plainest kind can give it: most calls are such ones."""
         if type(request) is ClaimRequest and (request.lease is None or request.lease < FITS):
             return self._claim_alone(wire, request, now, deadline)
-        if type(request) is Complete and request.of is not None and not request.note and fits(request.validity):
-            return self._complete_alone(wire, request, request.of, now, deadline)
+        if type(request) is Complete and is_plain(request):
+            return self._complete_alone(wire, request, now, deadline)
         return _nothing()
 
     async def _claim_alone(self, wire: Wire, request: ClaimRequest, now: int | None, deadline: float) -> Answer | None:
@@ -149,16 +149,14 @@ class Table:
         wire.met += 1
         return Answer(verdict, record, time_there)
 
-    async def _complete_alone(
-        self, wire: Wire, request: Complete, of: Record, now: int | None, deadline: float
-    ) -> Answer | None:
-        validity = request.validity
+    async def _complete_alone(self, wire: Wire, request: Complete, now: int | None, deadline: float) -> Answer | None:
+        validity, of = request.validity, None if request.briefly else request.of
         rows = await wire.rows(
             deadline, self.statements.complete_one, now, request.id, request.token, request.nonce, request.result,
-            request.digest, request.stored, validity.lasting, validity.until, validity.slide, of.updated_at,
-            text_of(of.note),
+            request.digest, request.stored, validity.lasting, validity.until, validity.slide,
+            None if of is None else of.updated_at, None if of is None else text_of(of.note),
         )  # fmt: skip
-        return _completed(request, of, rows[0][0]) if rows else None
+        return _completed(request, rows[0][0]) if rows else None
 
     # ── one statement for each kind ─────────────────────────────────────────────────────────────────────────────
 
@@ -184,7 +182,7 @@ class Table:
         if completions:
             _read_completions(completions, next(replies), answers, sights)
         if renewals:
-            _read_owners({}, next(replies), answers, sights)
+            _read_renewals(next(replies), answers, sights)
         if others:
             sights.update(seen(next(replies)))
         return sights
@@ -239,11 +237,11 @@ async def _nothing() -> None:
     """No statement of that kind."""
 
 
-def _completed(request: Complete, of: Record, now: int) -> Answer:
+def _completed(request: Complete, now: int) -> Answer:
     """Of a record that was as its owner has it: what the state table makes of it is what was written."""
-    if request.briefly:  # it was PENDING, or it would have been shown
+    if request.briefly:
         return Answer(OK, None, now)
-    record, verdict = transitions.settle(of, request, now)
+    record, verdict = transitions.settle(request.of, request, now)
     return Answer(verdict, record, now)
 
 
@@ -274,23 +272,22 @@ def _read_claims(claims: Sequence[ClaimRequest], rows: Rows, answers: Answers, s
 
 
 def _read_completions(completions: Sequence[Complete], rows: Rows, answers: Answers, sights: Sights) -> None:
-    now = rows[0][0]
-    shown = {row[1] for row in rows}
+    now, first = rows[0][:2]
+    shown = {} if first is None else seen(rows)
+    sights.update(shown)
     for request in completions:
-        if request.id not in shown and request.of is not None:
-            answers[request.id] = _completed(request, request.of, now)
-    if shown != {None}:
-        _read_owners({request.id: request.result for request in completions}, rows, answers, sights)
+        if request.id not in shown:
+            answers[request.id] = _completed(request, now)
 
 
-def _read_owners(results: Mapping[bytes, bytes | None], rows: Rows, answers: Answers, sights: Sights) -> None:
-    """Those that are shown. `results` are what they have just written, which is not sent back."""
+def _read_renewals(rows: Rows, answers: Answers, sights: Sights) -> None:
     for row in rows:
         now, id, done, version = row[:4]
+        record = None if version is None else record_of(row[4:])
         if done:
-            answers[id] = Answer(OK, record_of(row[4:], results.get(id)), now)
-        elif id is not None:
-            sights[id] = Sight(None if version is None else record_of(row[4:]), version, now)
+            answers[id] = Answer(OK, record, now)
+        else:
+            sights[id] = Sight(record, version, now)
 
 
 def seen(rows: Rows) -> Sights:
