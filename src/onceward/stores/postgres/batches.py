@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import astuple
@@ -25,7 +25,7 @@ def sorted_by_kind(
     renewals: list[Renewal] = []
     others: list[AnyRequest] = []
     for request in requests:
-        if type(request) is ClaimRequest and (request.lease is None or request.lease < FITS):
+        if type(request) is ClaimRequest and ((lease := request.lease) is None or lease < FITS):
             claims.append(request)
         elif type(request) is Complete and is_plain(request):
             completions.append(request)
@@ -42,7 +42,9 @@ def is_plain(request: Complete) -> bool:
     return not request.note and (lasting is None or lasting < FITS) and (request.briefly or request.of is not None)
 
 
-def claim_values(claims: Sequence[ClaimRequest], now: int | None, locks: Sequence[int]) -> list[Any]:
+def claim_values(
+    claims: Sequence[ClaimRequest], now: int | None, locks_of: Callable[[Sequence[bytes]], list[int]]
+) -> list[Any]:
     ids, scopes, keys, nonces, leases, fingerprints, arguments, after_crash, max_attempts, owners, notes = zip(
         *map(astuple, claims), strict=True
     )
@@ -59,7 +61,7 @@ def claim_values(claims: Sequence[ClaimRequest], now: int | None, locks: Sequenc
         max_attempts,
         owners,
         _texts(notes),
-        locks,
+        locks_of(ids),
     ]
 
 

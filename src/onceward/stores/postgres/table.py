@@ -67,8 +67,11 @@ class Table:
 
     def lock_of(self, id: bytes) -> int:
         """The advisory lock that a claim inside somebody's transaction holds. Another schema has other locks."""
-        first: int = _FIRST(id)[0]
-        return first ^ self._salt
+        return self._locks_of([id])[0]
+
+    def _locks_of(self, ids: Sequence[bytes]) -> list[int]:
+        salt = self._salt
+        return [first ^ salt for (first,) in map(_FIRST, ids)]
 
     async def apply(self, wire: Wire, requests: Sequence[AnyRequest], now: int | None, deadline: float) -> list[Answer]:
         """Claims, renewals and settlements, each for another key."""
@@ -81,15 +84,15 @@ class Table:
             answer = await self._alone(wire, requests[0], now, deadline)
             if answer is not None:
                 return [answer]
-        left = sorted([request for request in requests if request.id not in answers], key=_by_id)
+        left = sorted([one for one in requests if one.id not in answers] if answers else requests, key=_by_id)
         pause = FIRST_PAUSE
         while True:
             sights = await self._look(wire, left, answers, now, deadline)
             if sights:
                 await self._decide(wire, left, sights, answers, deadline)
-            left = [request for request in left if request.id not in answers]
-            if not left:
+            if len(answers) == len(requests):
                 return [answers[request.id] for request in requests]
+            left = [request for request in left if request.id not in answers]
             if time.monotonic() + pause >= deadline:
                 raise StoreUnavailable(f"{wire.name}: somebody else was faster, again and again", hint="try again")
             await wire.world.sleep(pause * (0.5 + wire.world.jitter() / 2))
@@ -167,7 +170,7 @@ class Table:
         claims, completions, renewals, others = sorted_by_kind(requests)
         calls: list[Call] = []
         if claims:
-            calls.append((self.statements.claim, claim_values(claims, now, [self.lock_of(one.id) for one in claims])))
+            calls.append((self.statements.claim, claim_values(claims, now, self._locks_of)))
         if completions:
             calls.append((self.statements.complete, complete_values(completions, now)))
         if renewals:
@@ -224,7 +227,7 @@ class Table:
         columns = columns_of(records)
         results = columns[_RESULT]
         columns[_RESULT] = [None if same else result for same, result in zip(same_result, results, strict=True)]
-        versions, locks = [one.version for one in before], [self.lock_of(record.id) for record in records]
+        versions, locks = [one.version for one in before], self._locks_of([record.id for record in records])
         rows = await wire.rows(deadline, self.statements.write, *columns, versions, same_result, locks)
         return {id for id, done, _ in rows if done}, {id for id, _, free in rows if not free}
 
@@ -238,7 +241,7 @@ async def _nothing() -> None:
 
 
 def _completed(request: Complete, now: int) -> Answer:
-    """Of a record that was as its owner has it: what the state table makes of it is what was written."""
+    """What the state table makes of a record that was as its owner has it is what was written."""
     if request.briefly:
         return Answer(OK, None, now)
     record, verdict = transitions.settle(request.of, request, now)
@@ -275,9 +278,10 @@ def _read_completions(completions: Sequence[Complete], rows: Rows, answers: Answ
     now, first = rows[0][:2]
     shown = {} if first is None else seen(rows)
     sights.update(shown)
+    done = Answer(OK, None, now)
     for request in completions:
         if request.id not in shown:
-            answers[request.id] = _completed(request, now)
+            answers[request.id] = done if request.briefly else _completed(request, now)
 
 
 def _read_renewals(rows: Rows, answers: Answers, sights: Sights) -> None:
