@@ -208,6 +208,15 @@ class WritesNothingWhenBrief(Altered):
         return (record if isinstance(request, Complete) and request.briefly else after), verdict
 
 
+class CompletesAgainWhenBrief(Altered):
+    """Takes the owner who wants to hear no more for one who has not settled yet."""
+
+    def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
+        if isinstance(request, Complete) and request.briefly and record is not None:
+            record = replace(record, state=State.PENDING, released=False)
+        return super().on_settle(record, request, now)
+
+
 class KeepsAnotherEnd(Altered):
     """Its windows are no longer than 285 years, and it answers as if they were."""
 

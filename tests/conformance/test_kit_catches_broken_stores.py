@@ -62,6 +62,7 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
     broken.ReplaysExtendNothing: ("a_sliding_window_moves_with_its_replays",),
     broken.CompletesWhatItsOwnerHas: ("a_completion_answers_with_what_is_there_not_with_what_its_owner_has",),
     broken.WritesNothingWhenBrief: ("a_completion_that_is_answered_briefly_is_one_all_the_same",),
+    broken.CompletesAgainWhenBrief: ("who_is_answered_briefly_is_judged_like_anybody_else",),
     broken.TrustsTheCarriedRecord: ("the_record_that_a_completion_carries_is_no_proof_of_ownership",),
     broken.KeepsAnotherEnd: ("a_completion_answers_with_the_end_that_is_kept",),
     broken.ReplaysWrite: ("what_changes_nothing_writes_nothing",),

@@ -27,6 +27,7 @@ UNSEEN: dict[type[MemoryStore], str] = {
     broken.CompletesWhatItsOwnerHas: "the load's completions do not say what their owner has",
     broken.TrustsTheCarriedRecord: "the same",
     broken.WritesNothingWhenBrief: "the load's completions want to hear all",
+    broken.CompletesAgainWhenBrief: "the same",
     broken.ReplaysWrite: "it writes what was there already, and no answer shows that",
     broken.IgnoresNewerVersions: "no request of this version makes a record of a newer one",
     broken_ways.AnswersAtOnceToAnybody: "the load asks by the verbs, never at once",

@@ -6,7 +6,7 @@ import pytest
 
 from onceward import Once
 from onceward.bridge import run
-from onceward.model.record import Complete, Verdict
+from onceward.model.record import Complete, Renewal, Verdict
 from onceward.stores.postgres import PostgresStore
 from onceward.stores.postgres.table import Table
 from onceward.testing.conformance.stage import wanting
@@ -55,6 +55,25 @@ def test_after_many_replays_a_key_is_looked_up_first_which_costs_a_fresh_one_a_r
         before = proxy.exchanges
         assert [once.run(key, lambda: "fresh") for key in ("a", "b")] == ["fresh", "fresh"]
         assert proxy.exchanges - before == 1 + 2 + 2, "one look, two claims, two completions"
+
+
+@pytest.mark.parametrize("number", [1, 3], ids=["alone", "in a batch"])
+def test_also_what_was_renewed_or_taken_over_is_completed_in_one_round_trip(
+    store: PostgresStore, proxy: Proxy, schema: str, number: int
+) -> None:
+    through = opened(f"postgresql://postgres@127.0.0.1:{proxy.port}/postgres", schema=schema)
+    for turn in ("first", "second"):  # its statement is prepared in the first
+        keys = [f"{turn} {one}" for one in range(number)]
+        run(through.claim([wanting(key, lease=1) for key in keys], timeout=5))
+        held = [one.record for one in run(through.claim([wanting(key) for key in keys], timeout=5))]
+        assert [one and one.attempt for one in held] == [2] * number
+        owned = [one for one in held if one is not None]
+        run(through.renew([Renewal(one.id, one.token, one.nonce, 60_000_000) for one in owned], timeout=5))
+        before = proxy.exchanges
+        ends = [Complete(one.id, one.token, one.nonce, b"", b"", of=one, briefly=True) for one in owned]
+        assert [one.verdict for one in run(through.settle(ends, timeout=5))] == [Verdict.OK] * number
+    assert proxy.exchanges - before == 1
+    run(through.close())
 
 
 def written() -> int:

@@ -24,11 +24,8 @@ _mapping = msgspec.json.Decoder(dict[str, str]).decode
 
 
 # fmt: off
-def record_of(row: Row, own_result: bytes | None = None) -> Record:
-    """The record that `SELECT COLUMNS` gave; flags may be numbers. Spelled out, because most calls make one.
-
-    `own_result`: what we have just written need not be sent back to us.
-    """
+def record_of(row: Row) -> Record:
+    """The record that `SELECT COLUMNS` gave; flags may be numbers. Spelled out, because most calls make one."""
     (
         id, scope, key, state, token, nonce, cycle, attempt, created_at, claimed_at, updated_at, renewed_at,
         lease_until, after_crash, max_attempts, fingerprint, arguments, owner, note, ask_first, released,
@@ -39,7 +36,7 @@ def record_of(row: Row, own_result: bytes | None = None) -> Record:
             id, scope, key, _STATES[state], token, nonce, cycle, attempt, created_at, claimed_at, updated_at,
             renewed_at, lease_until, _AFTER_CRASHES[after_crash], max_attempts, fingerprint,
             {} if arguments is None else _mapping(arguments), owner, {} if note is None else _mapping(note),
-            ask_first == 1, released == 1, result if own_result is None else own_result, digest, stored == 1,
+            ask_first == 1, released == 1, result, digest, stored == 1,
             error_type, error, final == 1, retry_at, valid_until, slide, min_reader,
         )
     except (KeyError, msgspec.DecodeError) as error_of_ours:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from onceward.model.record import ClaimRequest, Complete, Renewal, Validity
+from msgspec.structs import astuple
+
+from onceward.model.record import ClaimRequest, Complete, Renewal
 from onceward.ports import AnyRequest
 
 from .rows import text_of
@@ -23,9 +25,9 @@ def sorted_by_kind(
     renewals: list[Renewal] = []
     others: list[AnyRequest] = []
     for request in requests:
-        if type(request) is ClaimRequest and (request.lease is None or request.lease < FITS):
+        if type(request) is ClaimRequest and ((lease := request.lease) is None or lease < FITS):
             claims.append(request)
-        elif type(request) is Complete and not request.note and fits(request.validity):
+        elif type(request) is Complete and is_plain(request):
             completions.append(request)
         elif type(request) is Renewal and not request.note and request.lease < FITS:
             renewals.append(request)
@@ -34,43 +36,59 @@ def sorted_by_kind(
     return claims, completions, renewals, others
 
 
-def fits(validity: Validity) -> bool:
-    return validity.lasting is None or validity.lasting < FITS
+def is_plain(request: Complete) -> bool:
+    """Nothing has to be known of its record but whose it is; or its owner has it, and need not be shown it."""
+    lasting = request.validity.lasting
+    return not request.note and (lasting is None or lasting < FITS) and (request.briefly or request.of is not None)
 
 
-def claim_values(claims: Sequence[ClaimRequest], now: int | None, locks: Sequence[int]) -> list[Any]:
+def claim_values(
+    claims: Sequence[ClaimRequest], now: int | None, locks_of: Callable[[Sequence[bytes]], list[int]]
+) -> list[Any]:
+    ids, scopes, keys, nonces, leases, fingerprints, arguments, after_crash, max_attempts, owners, notes = zip(
+        *map(astuple, claims), strict=True
+    )
     return [
         now,
-        [one.id for one in claims],
-        [one.scope for one in claims],
-        [one.key for one in claims],
-        [one.nonce for one in claims],
-        [one.lease for one in claims],
-        [one.fingerprint for one in claims],
-        [text_of(one.arguments) for one in claims],
-        [one.after_crash._value_ for one in claims],
-        [one.max_attempts for one in claims],
-        [one.owner for one in claims],
-        [text_of(one.note) for one in claims],
-        locks,
+        ids,
+        scopes,
+        keys,
+        nonces,
+        leases,
+        fingerprints,
+        _texts(arguments),
+        [one._value_ for one in after_crash],
+        max_attempts,
+        owners,
+        _texts(notes),
+        locks_of(ids),
     ]
 
 
 def complete_values(completions: Sequence[Complete], now: int | None) -> list[Any]:
+    ids, tokens, nonces, results, digests, stored, validities, _, of, briefly = zip(
+        *map(astuple, completions), strict=True
+    )
+    seen = None if all(briefly) else [None if brief else one.updated_at for one, brief in zip(of, briefly, strict=True)]
     return [
         now,
-        [one.id for one in completions],
-        [one.token for one in completions],
-        [one.nonce for one in completions],
-        [one.result for one in completions],
-        [one.digest for one in completions],
-        [one.stored for one in completions],
-        [one.validity.lasting for one in completions],
-        [one.validity.until for one in completions],
-        [one.validity.slide for one in completions],
-        [None if one.of is None else one.of.updated_at for one in completions],
-        [None if one.of is None else text_of(one.of.note) for one in completions],
+        ids,
+        tokens,
+        nonces,
+        results,
+        digests,
+        stored,
+        [one.lasting for one in validities],
+        [one.until for one in validities],
+        [one.slide for one in validities],
+        seen,
+        None if seen is None else [None if one is None else text_of(one.note) for one in of],
     ]
+
+
+def _texts(mappings: Sequence[dict[str, str]]) -> list[str | None] | None:
+    """No column at all if all of them are empty, as they mostly are."""
+    return [text_of(one) for one in mappings] if any(mappings) else None
 
 
 def renew_values(renewals: Sequence[Renewal], now: int | None) -> list[Any]:

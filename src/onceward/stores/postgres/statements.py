@@ -105,7 +105,6 @@ def _blanks() -> dict[str, str]:
         "now": NOW,
         "reader": str(READER),
         "columns_of_mine": of_mine,
-        "light_of_done": ", ".join("NULL" if name == "result" else f"(done.record).{name}" for name in FIELDS),
         "columns": COLUMNS,
         "every_array": ", ".join(f"${number}::{TYPES[name]}[]" for number, name in enumerate(FIELDS, 1)),
         "every_value": ", ".join(f"${number}::{TYPES[name]}" for number, name in enumerate(FIELDS, 1)),

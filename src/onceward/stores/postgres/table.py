@@ -9,7 +9,7 @@ What lost such a race asks again, with the record as it is by then.
 from __future__ import annotations
 
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from operator import attrgetter
 from struct import Struct
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from onceward.model.record import Answer, ClaimRequest, Complete, Record, Renewa
 from onceward.ports import AnyRequest
 from onceward.stores.sql import record_of
 
-from .batches import FITS, claim_values, complete_values, fits, renew_values, sorted_by_kind
+from .batches import FITS, claim_values, complete_values, is_plain, renew_values, sorted_by_kind
 from .reading import Rows
 from .rows import columns_of, text_of
 from .statements import Statements
@@ -67,8 +67,11 @@ class Table:
 
     def lock_of(self, id: bytes) -> int:
         """The advisory lock that a claim inside somebody's transaction holds. Another schema has other locks."""
-        first: int = _FIRST(id)[0]
-        return first ^ self._salt
+        return self._locks_of([id])[0]
+
+    def _locks_of(self, ids: Sequence[bytes]) -> list[int]:
+        salt = self._salt
+        return [first ^ salt for (first,) in map(_FIRST, ids)]
 
     async def apply(self, wire: Wire, requests: Sequence[AnyRequest], now: int | None, deadline: float) -> list[Answer]:
         """Claims, renewals and settlements, each for another key."""
@@ -81,15 +84,15 @@ class Table:
             answer = await self._alone(wire, requests[0], now, deadline)
             if answer is not None:
                 return [answer]
-        left = sorted([request for request in requests if request.id not in answers], key=_by_id)
+        left = sorted([one for one in requests if one.id not in answers] if answers else requests, key=_by_id)
         pause = FIRST_PAUSE
         while True:
             sights = await self._look(wire, left, answers, now, deadline)
             if sights:
                 await self._decide(wire, left, sights, answers, deadline)
-            left = [request for request in left if request.id not in answers]
-            if not left:
+            if len(answers) == len(requests):
                 return [answers[request.id] for request in requests]
+            left = [request for request in left if request.id not in answers]
             if time.monotonic() + pause >= deadline:
                 raise StoreUnavailable(f"{wire.name}: somebody else was faster, again and again", hint="try again")
             await wire.world.sleep(pause * (0.5 + wire.world.jitter() / 2))
@@ -125,8 +128,8 @@ class Table:
         """The answer, if a statement of the plainest kind can give it: most calls are such ones."""
         if type(request) is ClaimRequest and (request.lease is None or request.lease < FITS):
             return self._claim_alone(wire, request, now, deadline)
-        if type(request) is Complete and request.of is not None and not request.note and fits(request.validity):
-            return self._complete_alone(wire, request, request.of, now, deadline)
+        if type(request) is Complete and is_plain(request):
+            return self._complete_alone(wire, request, now, deadline)
         return _nothing()
 
     async def _claim_alone(self, wire: Wire, request: ClaimRequest, now: int | None, deadline: float) -> Answer | None:
@@ -149,16 +152,14 @@ class Table:
         wire.met += 1
         return Answer(verdict, record, time_there)
 
-    async def _complete_alone(
-        self, wire: Wire, request: Complete, of: Record, now: int | None, deadline: float
-    ) -> Answer | None:
-        validity = request.validity
+    async def _complete_alone(self, wire: Wire, request: Complete, now: int | None, deadline: float) -> Answer | None:
+        validity, of = request.validity, None if request.briefly else request.of
         rows = await wire.rows(
             deadline, self.statements.complete_one, now, request.id, request.token, request.nonce, request.result,
-            request.digest, request.stored, validity.lasting, validity.until, validity.slide, of.updated_at,
-            text_of(of.note),
+            request.digest, request.stored, validity.lasting, validity.until, validity.slide,
+            None if of is None else of.updated_at, None if of is None else text_of(of.note),
         )  # fmt: skip
-        return _completed(request, of, rows[0][0]) if rows else None
+        return _completed(request, rows[0][0]) if rows else None
 
     # ── one statement for each kind ─────────────────────────────────────────────────────────────────────────────
 
@@ -169,7 +170,7 @@ class Table:
         claims, completions, renewals, others = sorted_by_kind(requests)
         calls: list[Call] = []
         if claims:
-            calls.append((self.statements.claim, claim_values(claims, now, [self.lock_of(one.id) for one in claims])))
+            calls.append((self.statements.claim, claim_values(claims, now, self._locks_of)))
         if completions:
             calls.append((self.statements.complete, complete_values(completions, now)))
         if renewals:
@@ -184,7 +185,7 @@ class Table:
         if completions:
             _read_completions(completions, next(replies), answers, sights)
         if renewals:
-            _read_owners({}, next(replies), answers, sights)
+            _read_renewals(next(replies), answers, sights)
         if others:
             sights.update(seen(next(replies)))
         return sights
@@ -226,7 +227,7 @@ class Table:
         columns = columns_of(records)
         results = columns[_RESULT]
         columns[_RESULT] = [None if same else result for same, result in zip(same_result, results, strict=True)]
-        versions, locks = [one.version for one in before], [self.lock_of(record.id) for record in records]
+        versions, locks = [one.version for one in before], self._locks_of([record.id for record in records])
         rows = await wire.rows(deadline, self.statements.write, *columns, versions, same_result, locks)
         return {id for id, done, _ in rows if done}, {id for id, _, free in rows if not free}
 
@@ -239,11 +240,11 @@ async def _nothing() -> None:
     """No statement of that kind."""
 
 
-def _completed(request: Complete, of: Record, now: int) -> Answer:
-    """Of a record that was as its owner has it: what the state table makes of it is what was written."""
-    if request.briefly:  # it was PENDING, or it would have been shown
+def _completed(request: Complete, now: int) -> Answer:
+    """What the state table makes of a record that was as its owner has it is what was written."""
+    if request.briefly:
         return Answer(OK, None, now)
-    record, verdict = transitions.settle(of, request, now)
+    record, verdict = transitions.settle(request.of, request, now)
     return Answer(verdict, record, now)
 
 
@@ -274,23 +275,23 @@ def _read_claims(claims: Sequence[ClaimRequest], rows: Rows, answers: Answers, s
 
 
 def _read_completions(completions: Sequence[Complete], rows: Rows, answers: Answers, sights: Sights) -> None:
-    now = rows[0][0]
-    shown = {row[1] for row in rows}
+    now, first = rows[0][:2]
+    shown = {} if first is None else seen(rows)
+    sights.update(shown)
+    done = Answer(OK, None, now)
     for request in completions:
-        if request.id not in shown and request.of is not None:
-            answers[request.id] = _completed(request, request.of, now)
-    if shown != {None}:
-        _read_owners({request.id: request.result for request in completions}, rows, answers, sights)
+        if request.id not in shown:
+            answers[request.id] = done if request.briefly else _completed(request, now)
 
 
-def _read_owners(results: Mapping[bytes, bytes | None], rows: Rows, answers: Answers, sights: Sights) -> None:
-    """Those that are shown. `results` are what they have just written, which is not sent back."""
+def _read_renewals(rows: Rows, answers: Answers, sights: Sights) -> None:
     for row in rows:
         now, id, done, version = row[:4]
+        record = None if version is None else record_of(row[4:])
         if done:
-            answers[id] = Answer(OK, record_of(row[4:], results.get(id)), now)
-        elif id is not None:
-            sights[id] = Sight(None if version is None else record_of(row[4:]), version, now)
+            answers[id] = Answer(OK, record, now)
+        else:
+            sights[id] = Sight(record, version, now)
 
 
 def seen(rows: Rows) -> Sights:

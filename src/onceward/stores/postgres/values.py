@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import add
 from struct import Struct, error, pack
 from typing import Any, Final
 
@@ -79,7 +80,7 @@ def _byteas(values: Sequence[bytes | None], element: int = OIDS["bytea"]) -> byt
         length = _LENGTH.pack(lengths.pop())
         return header + length + length.join(given)
     before = {length: _LENGTH.pack(length) for length in lengths}
-    return header + b"".join([part for value in given for part in (before[len(value)], value)])
+    return header + b"".join(map(add, map(before.__getitem__, map(len, given)), given))
 
 
 def _texts(values: Sequence[str | None]) -> bytes:

@@ -40,6 +40,28 @@ class FencingChecks(StoreFactory):
             await assert_powerless(stage, caller, nearly)
         expect(await caller.complete(held), Verdict.OK)
 
+    @check(rival=(1,), fault=("F36",))
+    async def test_who_is_answered_briefly_is_judged_like_anybody_else(self, stage: Stage) -> None:
+        """What else happened to the record, its owner need not hear. Whose it is, and how it ended, counts."""
+        caller = await stage.caller()
+
+        async def verdict(held: Record, result: bytes) -> Verdict:
+            return (await caller.complete(held, result, briefly=True)).verdict
+
+        held = await caller.acquire()
+        for nearly in (stranger(held, token=1), stranger(held, token=-1), stranger(held, nonce=b"0" * 16)):
+            assert_equal(await verdict(nearly, b"one"), Verdict.LOST, "nearly the owner")
+        expect(await caller.renew(held, note={"step": "two"}), Verdict.OK)
+        assert_equal(await verdict(held, b"one"), Verdict.OK, "renewed meanwhile")
+        assert_equal(await verdict(held, b"one"), Verdict.OK, "the same again")
+        assert_equal(await verdict(held, b"two"), Verdict.CONFLICT, "another result")
+        assert_equal((await caller.record()).result, b"one", "the result that stays")
+        first = await stage.lapsed(caller, "taken over", after_crash=AfterCrash.VERIFY)
+        second = await caller.acquire("taken over", after_crash=AfterCrash.VERIFY)
+        assert_equal(await verdict(first, b"one"), Verdict.LOST, "replaced")
+        expect(await caller.release(second), Verdict.OK)
+        assert_equal(await verdict(second, b"one"), Verdict.LOST, "handed back unverified")
+
     @check()
     async def test_nobody_owns_a_key_that_was_never_claimed(self, stage: Stage) -> None:
         caller = await stage.caller()

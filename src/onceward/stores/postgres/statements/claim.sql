@@ -2,16 +2,9 @@
 -- there. What is not shown was made; if nothing is left to show, there is one row with the time alone.
 -- A key whose advisory lock is taken is being claimed inside somebody's open transaction: `free` is false.
 -- Shown without a record, and free: another claim was faster. Ask again.
+-- The ids come in order and are tried one after the other, so that two batches never wait for each other crosswise.
 WITH clock AS MATERIALIZED (
     SELECT coalesce($1::bigint, {now}) AS now
-), asked AS MATERIALIZED (
-    SELECT * FROM unnest(
-        $2::bytea[], $3::text[], $4::text[], $5::bytea[], $6::bigint[], $7::bytea[], $8::text[], $9::bigint[],
-        $10::bigint[], $11::text[], $12::text[], $13::bigint[]
-    ) AS one (id, scope, key, nonce, lease, fingerprint, arguments, after_crash, max_attempts, owner, note, lock)
-), absent AS MATERIALIZED (
-    SELECT asked.*, pg_try_advisory_xact_lock_shared(lock) AS free FROM asked
-    WHERE NOT EXISTS (SELECT FROM {schema}onceward_records AS found WHERE found.id = asked.id OFFSET 0)
 ), made AS (
     INSERT INTO {schema}onceward_records AS mine (
         id, scope, key, state, token, nonce, cycle, attempt, created_at, claimed_at, updated_at, renewed_at,
@@ -20,14 +13,28 @@ WITH clock AS MATERIALIZED (
     SELECT
         id, scope, key, 'PENDING', now, nonce, now, 1, now, now, now, now,
         now + lease, after_crash, max_attempts, fingerprint, arguments, owner, note
-    FROM absent CROSS JOIN clock WHERE free ORDER BY id
+    FROM clock CROSS JOIN (
+        SELECT
+            unnest($2::bytea[]) AS id, unnest($3::text[]) AS scope, unnest($4::text[]) AS key,
+            unnest($5::bytea[]) AS nonce, unnest($6::bigint[]) AS lease, unnest($7::bytea[]) AS fingerprint,
+            unnest($8::text[]) AS arguments, unnest($9::bigint[]) AS after_crash, unnest($10::bigint[]) AS max_attempts,
+            unnest($11::text[]) AS owner, unnest($12::text[]) AS note, unnest($13::bigint[]) AS lock
+    ) AS asked
+    WHERE CASE
+        WHEN EXISTS (SELECT FROM {schema}onceward_records AS found WHERE found.id = asked.id OFFSET 0) THEN false
+        ELSE pg_try_advisory_xact_lock_shared(lock)
+    END
     ON CONFLICT (id) DO NOTHING
     RETURNING mine.id, mine.nonce
 ), rest AS MATERIALIZED (
-    SELECT id, NOT EXISTS (SELECT FROM absent WHERE absent.id = asked.id AND NOT absent.free) AS free FROM asked
-    WHERE NOT EXISTS (SELECT FROM made WHERE made.id = asked.id AND made.nonce = asked.nonce)
+    SELECT id, lock FROM unnest($2::bytea[], $5::bytea[], $13::bigint[]) AS asked (id, nonce, lock)
+    WHERE (SELECT count(*) FROM made) < cardinality($2::bytea[])
+        AND NOT EXISTS (SELECT FROM made WHERE made.id = asked.id AND made.nonce = asked.nonce)
 )
-SELECT clock.now, rest.id, rest.free, record.*
+SELECT
+    clock.now, rest.id,
+    CASE WHEN record.version IS NULL AND rest.id IS NOT NULL THEN pg_try_advisory_xact_lock_shared(rest.lock) END AS free,
+    record.*
 FROM clock LEFT JOIN rest ON true LEFT JOIN LATERAL (
     SELECT xmin AS version, {columns} FROM {schema}onceward_records WHERE id = rest.id LIMIT 1
 ) AS record ON true

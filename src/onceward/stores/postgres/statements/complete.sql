@@ -1,38 +1,45 @@
 -- complete: COMPLETED, for those who still own their key; shows the record of the others, and writes nothing there.
--- What is not shown was done, and is otherwise as its owner has it: written last when they saw it, with the same note.
--- What was done to any other record is shown as it is now. If nothing is left to show, there is one row with the time.
--- A row that somebody's open transaction has locked is not waited for: it is shown like the others.
+-- What is not shown was done: whatever it was if `seen` is missing, else as its owner saw it, with the same note.
+-- If nothing is left to show, there is one row with the time alone.
+--
+-- No open transaction is waited for. A row that nobody has locked since it was written has no xmax; any other is asked
+-- for, and shown if it cannot be had. Who locks a row between that look and its update is most likely one of ours, and
+-- gone in a moment: a renewal, a call that is repeated. Should it be somebody's long transaction, `lock_timeout` ends
+-- the wait, all is asked again, and by then the lock is seen.
+--
+-- It is to be one loop over what is asked, in the order of the ids, each found by the primary key, even if the plan was
+-- made while the table was empty. ANY, and a state that is no constant, leave the planner no other way.
 WITH clock AS MATERIALIZED (
-    SELECT coalesce($1::bigint, {now}) AS now
-), asked AS MATERIALIZED (
-    SELECT * FROM unnest(
-        $2::bytea[], $3::bigint[], $4::bytea[], $5::bytea[], $6::bytea[], $7::boolean[], $8::bigint[], $9::bigint[],
-        $10::bigint[], $11::bigint[], $12::text[]
-    ) AS one (id, token, nonce, result, digest, stored, lasting, until, slide, seen, note)
-), owned AS MATERIALIZED (
-    SELECT asked.*, record.place, record.differs FROM asked CROSS JOIN LATERAL (
-        SELECT
-            ctid AS place,
-            (state = 'PENDING' AND updated_at = asked.seen AND note IS NOT DISTINCT FROM asked.note) IS NOT TRUE AS differs
-        FROM {schema}onceward_records
-        WHERE id = asked.id AND token = asked.token AND nonce = asked.nonce AND min_reader <= {reader}
-            AND (state = 'PENDING' AND NOT released OR state = 'PARKED')
-        FOR NO KEY UPDATE SKIP LOCKED
-    ) AS record
+    SELECT coalesce($1::bigint, {now}) AS now, set_config('lock_timeout', '50ms', true)
 ), done AS (
     UPDATE {schema}onceward_records AS mine SET
         state = 'COMPLETED', updated_at = now, lease_until = NULL, ask_first = false,
-        result = owned.result, digest = owned.digest, stored = owned.stored,
+        result = asked.result, digest = asked.digest, stored = asked.stored,
         error_type = '', error = '', final = false, retry_at = NULL,
-        valid_until = coalesce(owned.until, now + owned.lasting), slide = owned.slide
-    FROM clock, owned WHERE mine.ctid = owned.place
-    RETURNING mine.id, owned.differs, CASE WHEN owned.differs THEN mine END AS record
+        valid_until = coalesce(asked.until, now + asked.lasting), slide = asked.slide
+    FROM clock CROSS JOIN (
+        SELECT
+            'PENDING' AS state, unnest($2::bytea[]) AS id, unnest($3::bigint[]) AS token, unnest($4::bytea[]) AS nonce,
+            unnest($5::bytea[]) AS result, unnest($6::bytea[]) AS digest, unnest($7::boolean[]) AS stored,
+            unnest($8::bigint[]) AS lasting, unnest($9::bigint[]) AS until, unnest($10::bigint[]) AS slide,
+            unnest($11::bigint[]) AS seen, unnest($12::text[]) AS note
+    ) AS asked
+    WHERE mine.id = ANY (ARRAY[asked.id]) AND mine.token = asked.token AND mine.nonce = asked.nonce
+        AND mine.state = asked.state AND NOT mine.released AND mine.min_reader <= {reader}
+        AND (asked.seen IS NULL OR mine.updated_at = asked.seen AND mine.note IS NOT DISTINCT FROM asked.note)
+        AND CASE
+            WHEN mine.xmax = 0 THEN true
+            ELSE EXISTS (
+                SELECT FROM {schema}onceward_records AS same WHERE same.id = asked.id FOR NO KEY UPDATE SKIP LOCKED
+            )
+        END
+    RETURNING mine.id
 ), rest AS MATERIALIZED (
-    SELECT id FROM asked WHERE NOT EXISTS (SELECT FROM done WHERE done.id = asked.id)
+    SELECT id FROM unnest($2::bytea[]) AS asked (id)
+    WHERE (SELECT count(*) FROM done) < cardinality($2::bytea[])
+        AND NOT EXISTS (SELECT FROM done WHERE done.id = asked.id)
 )
-SELECT clock.now, rest.id, false AS done, record.*
+SELECT clock.now, rest.id, record.*
 FROM clock LEFT JOIN rest ON true LEFT JOIN LATERAL (
     SELECT xmin AS version, {columns} FROM {schema}onceward_records WHERE id = rest.id LIMIT 1
 ) AS record ON true
-UNION ALL
-SELECT clock.now, done.id, true, NULL, {light_of_done} FROM clock CROSS JOIN done WHERE done.differs

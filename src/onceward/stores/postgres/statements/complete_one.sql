@@ -1,4 +1,4 @@
--- complete_one: as complete, for one that comes alone. Shows the time, if the record was as its owner has it.
+-- complete_one: as complete, for one that comes alone. Shows the time, if it was done.
 UPDATE {schema}onceward_records AS mine SET
     state = 'COMPLETED', updated_at = clock.now, lease_until = NULL, ask_first = false,
     result = $5::bytea, digest = $6::bytea, stored = $7::boolean,
@@ -8,8 +8,8 @@ FROM (SELECT coalesce($1::bigint, {now}) AS now) AS clock
 WHERE mine.ctid = (
     SELECT ctid FROM {schema}onceward_records
     WHERE id = $2::bytea AND token = $3::bigint AND nonce = $4::bytea AND min_reader <= {reader}
-        AND state = 'PENDING' AND NOT released AND updated_at = $11::bigint
-        AND note IS NOT DISTINCT FROM $12::text
+        AND state = 'PENDING' AND NOT released
+        AND ($11::bigint IS NULL OR updated_at = $11::bigint AND note IS NOT DISTINCT FROM $12::text)
     FOR NO KEY UPDATE SKIP LOCKED
 )
 RETURNING clock.now

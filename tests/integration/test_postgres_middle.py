@@ -1,0 +1,152 @@
+"""What others do to a record while a batch of completions is under way on PostgreSQL.
+
+The statement is stopped where it has found the first of its records, and has not written to it yet.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+
+from onceward.bridge import run
+from onceward.errors import StoreUnavailable
+from onceward.model.record import Answer, Complete, Record, Renewal, State, Verdict
+from onceward.stores.postgres import PostgresStore
+from onceward.stores.postgres.pool import QUIET
+from onceward.stores.postgres.statements import Statement, Statements
+from onceward.stores.postgres.table import Table
+from onceward.testing.conformance.stage import wanting
+from onceward.worlds.threads import Threads
+from tests.integration.postgres_places import store
+from tests.servers.postgres import URL, execute
+from tests.unit.lane_calls import until
+
+__all__ = ["store"]  # a fixture, told here so that pytest finds it
+
+LONG = 60_000_000  # µs
+GATE, ARRIVED = 4711, 4712  # advisory locks
+PATIENCE = 30.0  # seconds: nothing here may need them
+
+Middle = Callable[[Callable[[], None]], list[Answer]]
+
+
+@pytest.fixture
+def held(store: PostgresStore) -> list[Record]:
+    """By an owner who is late: anybody may take over. In the order in which a batch finds them."""
+    answers = run(store.claim([wanting(key, lease=1) for key in "abc"], timeout=5))
+    return sorted((one.record for one in answers if one.record is not None), key=lambda one: one.id)
+
+
+@pytest.fixture
+def in_the_middle(store: PostgresStore, schema: str, held: list[Record]) -> Iterator[Middle]:
+    """Complete all of them, and do something else after the first was found."""
+    execute(
+        f'CREATE OR REPLACE FUNCTION "{schema}".through_the_gate() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN'
+        f" PERFORM pg_advisory_xact_lock_shared({ARRIVED});"
+        f" WHILE NOT pg_try_advisory_xact_lock_shared({GATE}) LOOP PERFORM pg_sleep(0.001); END LOOP;"
+        " RETURN false; END $$"
+    )
+    halting = Statements(schema)
+    text = halting.complete.text
+    assert "final = false" in text
+    halting.complete = Statement(text.replace("final = false", f'final = "{schema}".through_the_gate()'))
+    store._table = Table(halting, store._table._salt)
+    completions = [Complete(one.id, one.token, one.nonce, b"done", b"done", briefly=True) for one in held]
+    with ThreadPoolExecutor(1) as pool:
+
+        def completed(meanwhile: Callable[[], None]) -> list[Answer]:
+            with closed_gate():
+                answers: Future[list[Answer]] = pool.submit(run, store.settle(completions, timeout=PATIENCE))
+                until(lambda: answers.done() or it_has_arrived())
+                meanwhile()
+            return answers.result(PATIENCE)
+
+        yield completed
+
+
+@contextmanager
+def closed_gate() -> Iterator[None]:
+    with psycopg.connect(os.environ[URL], autocommit=True) as keeper:
+        keeper.execute("SELECT pg_advisory_lock(%s)", (GATE,))
+        yield
+
+
+def it_has_arrived() -> bool:
+    return bool(execute("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objid = %s", ARRIVED))
+
+
+def states(store: PostgresStore, held: list[Record]) -> list[State | None]:
+    answers = run(store.read([one.id for one in held], timeout=5))
+    return [None if one.record is None else one.record.state for one in answers]
+
+
+@pytest.mark.parametrize("which", [0, 2], ids=["the one that was found", "one that comes later"])
+def test_an_open_transaction_that_takes_over_one_of_them_holds_up_no_other(
+    store: PostgresStore, held: list[Record], in_the_middle: Middle, which: int
+) -> None:
+    with psycopg.connect(os.environ[URL]) as theirs:
+
+        def take_over() -> None:
+            joined = store.join(theirs, Threads())
+            [taken] = run(joined.claim([wanting(held[which].key, lease=None)], timeout=5))
+            assert taken.verdict is Verdict.ACQUIRED
+
+        begun = time.monotonic()
+        with pytest.raises(StoreUnavailable, match="somebody's open transaction"):
+            in_the_middle(take_over)
+        assert time.monotonic() - begun < PATIENCE / 2
+        expected = [State.COMPLETED] * 3
+        expected[which] = State.PENDING
+        assert states(store, held) == expected
+
+
+def test_what_is_renewed_is_completed(store: PostgresStore, held: list[Record], in_the_middle: Middle) -> None:
+    first = held[0]
+
+    def renew() -> None:
+        [renewed] = run(store.renew([Renewal(first.id, first.token, first.nonce, LONG, {"step": "two"})], timeout=5))
+        assert renewed.verdict is Verdict.OK
+
+    assert [one.verdict for one in in_the_middle(renew)] == [Verdict.OK] * 3
+    assert states(store, held) == [State.COMPLETED] * 3
+    [kept] = run(store.read([first.id], timeout=5))
+    assert kept.record is not None
+    assert kept.record.note == {"step": "two"}
+    assert kept.record.renewed_at > first.renewed_at
+
+
+def test_what_was_taken_over_stays_with_its_new_owner(
+    store: PostgresStore, held: list[Record], in_the_middle: Middle
+) -> None:
+    first = held[0]
+
+    def take_over() -> None:
+        [taken] = run(store.claim([wanting(first.key, lease=LONG)], timeout=5))
+        assert taken.verdict is Verdict.ACQUIRED
+
+    assert [one.verdict for one in in_the_middle(take_over)] == [Verdict.LOST, Verdict.OK, Verdict.OK]
+    [kept] = run(store.read([first.id], timeout=5))
+    assert kept.record is not None
+    assert (kept.record.state, kept.record.attempt) == (State.PENDING, 2)
+
+
+@pytest.mark.parametrize("name", ["claim", "complete"])
+def test_a_batch_finds_each_record_by_its_key_even_if_its_plan_was_made_for_an_empty_table(
+    store: PostgresStore, schema: str, name: str
+) -> None:
+    """All that is pending may be very much, and so may be what is left of it in an index."""
+    statement: Statement = getattr(store._table.statements, name)
+    with psycopg.connect(os.environ[URL], autocommit=True) as other:
+        other.execute(f'VACUUM ANALYZE "{schema}".onceward_records')
+        other.execute("; ".join(QUIET))
+        other.execute(f"PREPARE batch AS {statement.text}".encode())
+        given = ", ".join("NULL" for _ in statement.encoders)
+        plan = "\n".join(line for (line,) in other.execute(f"EXPLAIN EXECUTE batch ({given})".encode()))
+    assert "onceward_records_pkey" in plan
+    assert not [way for way in ("onceward_unfinished", "Seq Scan", "Hash Join", "Merge Join") if way in plan], plan
