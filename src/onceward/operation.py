@@ -21,7 +21,7 @@ from .model.policy import Policy
 from .model.results import ResultType
 from .model.sources import Call, Content, JsonKey, Payload, Source, source_for
 from .model.template import FirstOf, Template
-from .model.weight import are_light
+from .model.weight import LIGHT_BYTES, are_light
 
 if TYPE_CHECKING:
     from .model.stored_input import InputCodec
@@ -63,6 +63,7 @@ class Operation:
         self._is_plain = self.binding.receiver is None  # no method of anything
         self.source = source_for(key)
         self._check_source()
+        self._reads_files = isinstance(self.source, Content)
         self._tenant = _tenant_source(tenant)
         self._check_tenant()
         self.scope = Scope(app, versioned(self.name, version), fixed_tenant)
@@ -150,7 +151,11 @@ class Operation:
 
     def is_quick(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         """Whether the job of this call is evidently made in no time: little to hash, and no file to read."""
-        return not isinstance(self.source, Content) and are_light(args, kwargs)
+        if self._reads_files:
+            return False
+        if len(args) == 1 and not kwargs and type(args[0]) is str:  # as what most calls are made with
+            return len(args[0]) <= LIGHT_BYTES
+        return are_light(args, kwargs)
 
     def _key(self, arguments: Mapping[str, Any]) -> Key:
         scope = self.scope if self._tenant is None else self._scope_of(self._tenant_in(arguments))

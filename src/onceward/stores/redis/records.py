@@ -88,7 +88,7 @@ def mapping(words: dict[str, str]) -> bytes:
 
 
 def _claim(one: ClaimRequest) -> bytes:
-    key = one.key.encode("utf-8", "backslashreplace")  # as `text`
+    key = one.key.encode() if one.key.isascii() else text(one.key)
     nonce, fingerprint, arguments, note = one.nonce, one.fingerprint, b"", b""
     if one.arguments or one.note:
         arguments, note = mapping(one.arguments), mapping(one.note)
@@ -322,13 +322,14 @@ def _stranger(id: bytes, data: bytes, at: int, broken: Exception) -> Record:
 def granted(one: ClaimRequest, token: int, now: int) -> Record:
     """A new claim as it was asked for: what `cells.acquire_afresh` makes."""
     lease, attempts = one.lease, one.max_attempts
+    if attempts > MOST_ATTEMPTS or (lease is not None and lease > EXACT):
+        attempts, lease = min(MOST_ATTEMPTS, attempts), None if lease is None else min(EXACT, lease)
     scope, key, owner = one.scope, one.key, one.owner
-    if not f"{key}{scope}{owner}".isascii():
+    if not (key.isascii() and scope.isascii() and owner.isascii()):
         scope, key, owner = _kept(scope), _kept(key), _kept(owner)
     return Record(
         one.id, scope, key, PENDING, token, one.nonce, token, 1, now, now, now, now,
-        None if lease is None else now + (min(EXACT, lease)), one.after_crash,
-        min(MOST_ATTEMPTS, attempts), one.fingerprint, one.arguments,
+        None if lease is None else now + lease, one.after_crash, attempts, one.fingerprint, one.arguments,
         owner, one.note,
     )  # fmt: skip
 
