@@ -158,7 +158,7 @@ SLIPS = {
         "apply", "  put(key, r, head .. texts)", "", "what_the_store_says_lies_in_the_database",
     ),
     "the index is forgotten": Slip(
-        "apply", "if not old then redis.call('ZADD', KEYS[1], 0, id_of(key)) end", "",
+        "apply", "if not old then add(key) end", "",
         "pages_of_any_size_show_each_record_once",
     ),
     "nobody signs": Slip(
@@ -182,8 +182,20 @@ SLIPS = {
     "purges without a limit": Slip(
         "purge", "if #going == most then", "if false then", "purge_deletes_all_that_answers_for_nothing_in_batches",
     ),
+    "a scan goes on behind the new place of what came back": Slip(
+        "index", "if place and tonumber(place) == score then", "if place then",
+        "a_scan_goes_on_where_it_was_although_what_it_saw_last_is_gone_or_came_back",
+    ),
+    "a scan begins anew where its last record is gone": Slip(
+        "index", "from = ids_until(score, id)", "from = 0",
+        "a_scan_goes_on_where_it_was_although_what_it_saw_last_is_gone_or_came_back",
+    ),
+    "a scan skips all that was claimed with what is gone": Slip(
+        "index", "low = middle + 1 end", "low = high end",
+        "a_scan_goes_on_where_it_was_although_what_it_saw_last_is_gone_or_came_back",
+    ),
     "pages skip a record": Slip(
-        "walk", "cursor = ids[i - 1]", "cursor = ids[i]", "pages_of_any_size_show_each_record_once",
+        "walk", "cursor = cursors[i - 1]", "cursor = cursors[i]", "pages_of_any_size_show_each_record_once",
     ),
     "age does not matter": Slip(
         "walk", "if before > 0 and r.updated_at >= before then return false end", "",

@@ -17,13 +17,13 @@ from .resp import END, command
 
 PARTS: Final = {
     "hot": ("hot",),
-    "apply": ("record", "cells", "audit", "apply"),
+    "apply": ("record", "index", "cells", "audit", "apply"),
     "look": ("record", "look"),
     "newest": ("record", "newest"),
     "count": ("record", "count"),
     "counted": ("record", "counted"),
-    "walk": ("record", "walk"),
-    "purge": ("record", "audit", "purge"),
+    "walk": ("record", "index", "walk"),
+    "purge": ("record", "index", "audit", "purge"),
     "trail": ("record", "audit", "trail"),
     "trim": ("record", "audit", "trim"),
 }

@@ -1,6 +1,6 @@
 """What is asked about many records at once, and the audit trail. A call looks at few of them, so that claims pass.
 
-All of it walks over the ids in their order. That is quick for thousands and takes seconds for millions.
+All of it walks over the index. That is quick for thousands and takes seconds for millions.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def looked(ids: Sequence[bytes], data: bytes) -> list[Answer]:
 
 
 async def scan(store: Walks, wanted: Filter, cursor: bytes | None, limit: int, timeout: float) -> Page:
-    """Records in the order of their ids, from behind the cursor on."""
+    """Records in the order of the index, from behind the cursor on."""
     patience = Patience(store.name, timeout)
     found: list[Record] = []
     unreadable: list[str] = []

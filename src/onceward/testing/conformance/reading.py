@@ -7,6 +7,7 @@ from collections import Counter
 from unittest import SkipTest
 
 from onceward.model.record import Record, State, Verdict
+from onceward.model.transitions import CLOCK_MARGIN
 from onceward.ports import Filter, Notifies, Order, Sorts
 
 from .factory import StoreFactory, check
@@ -64,6 +65,33 @@ class ReadingChecks(StoreFactory):
         wanted = {f"key {number}" for number in range(12)}
         assert wanted <= seen | {record.key for record in rest}, "the scan skipped records that were there all the time"
         assert not seen & {record.key for record in rest}, "the scan shows records twice"
+
+    @check(needs=("fake_clock",))
+    async def test_a_scan_goes_on_where_it_was_although_what_it_saw_last_is_gone_or_came_back(
+        self, stage: Stage
+    ) -> None:
+        """With keys that were first claimed together, and with such that were claimed one after the other."""
+        caller, other = await stage.callers(2)
+        for together in (True, False):
+            for come_back in (True, False):
+                name = f"{together} {come_back}"
+                keys = [f"{name} {number}" for number in range(12)]
+                for key in keys:
+                    expect(await caller.complete(await caller.acquire(key, scope=name)), Verdict.OK)
+                    stage.turn(0 if together else SECOND)
+                stage.turn(2 * CLOCK_MARGIN)
+                page = await caller.store.scan(Filter(scope=name), cursor=None, limit=5, timeout=TIMEOUT)
+                seen = [record.key for record in page.records]
+                await other.store.forget([page.records[-1].id], force=True, timeout=TIMEOUT)
+                stage.turn(2 * CLOCK_MARGIN)
+                assert_equal(await other.purge(), 1, "what is purged of what was forgotten")
+                if come_back:
+                    await other.acquire(seen[-1], scope=name)
+                rest = [record.key for record in await scan_all(caller, Filter(scope=name), 4, page.cursor)]
+                wanted = sorted({*keys} - {*seen})
+                assert sorted(rest) in (wanted, sorted([*wanted, seen[-1]] if come_back else wanted)), (
+                    f"after {seen} the rest should be {wanted}, and is {rest}"
+                )
 
     @check()
     async def test_filters_choose_by_state_scope_key_and_age(self, stage: Stage) -> None:

@@ -49,7 +49,7 @@ local function acquire_afresh(key, request, q, old)
     attempt = 1, max_attempts = q.max_attempts, created_at = now, claimed_at = now, updated_at = now,
     renewed_at = now, lease_until = q.leased and now + q.duration or nil, slide = ZERO,
   }
-  if not old then redis.call('ZADD', KEYS[1], 0, id_of(key)) end
+  if not old then add(key) end
   put(key, r, write_head(r) .. sub(request, REQUEST_SIZE + 1))
   return VERDICTS.ACQUIRED, 'A', bytes(token)
 end

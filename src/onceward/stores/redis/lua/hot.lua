@@ -27,7 +27,8 @@ end
 local NOW = pack('<I8', now)
 local LEFT, GRANTED, DONE = '\255S\0\0\0\0', '\0A\8\0\0\0' .. NOW, '\7D\0\0\0\0'
 local answer, at = {NOW}, 1
-local new, last = {}, 0                 -- scores and ids for the index, all in one call
+local score = string.format('%.0f', now)
+local new, last = {}, 0                 -- scores and ids for the index (see index.lua), all in one call
 
 -- Writes a record that may go at `expiry`; never, if there is none.
 local function set(key, record, expiry)
@@ -65,7 +66,7 @@ for i = 3, #KEYS do
       end
       if set(key, claimed .. sub(q, 42), claim_expires).ok then
         said = GRANTED
-        new[last + 1], new[last + 2] = '0', sub(key, ID)
+        new[last + 1], new[last + 2] = score, sub(key, ID)
         last = last + 2
       end
     end

@@ -1,7 +1,7 @@
 -- Delete records that answer for nothing any more, and ids whose records have expired.
---   KEYS: ids, audit. ARGV: time, signature, the id to go on after, how many ids to look at, how many may go, the number
+--   KEYS: ids, audit. ARGV: time, signature, the cursor to go on behind, how many ids to look at, how many may go, the number
 --   of the audit entry that counts them (0: none yet).
--- The answer: how many went, the number of the entry, and the id to go on after (empty: that was the end).
+-- The answer: how many went, the number of the entry, and the cursor to go on behind (empty: that was the end).
 
 local SIGNED, after, looks, most = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local number_of_entry = tonumber(ARGV[6])
@@ -12,8 +12,8 @@ local function is_purgeable(r)
   return at ~= nil and now >= at
 end
 
-local ids = redis.call('ZRANGEBYLEX', KEYS[1], after == '' and '-' or '(' .. after, '+', 'LIMIT', 0, looks)
-local cursor, going, stale = #ids < looks and '' or ids[#ids], {}, {}
+local ids, cursors = ids_after(after, looks)
+local cursor, going, stale = #ids < looks and '' or cursors[#ids], {}, {}
 for i = 1, #ids do
   local key = BASE .. 'r:' .. ids[i]
   local s = redis.call('GETRANGE', key, 0, TEXTS - 1)
@@ -21,7 +21,7 @@ for i = 1, #ids do
     stale[#stale + 1] = ids[i]
   elseif #s == TEXTS and is_purgeable(read_head(s)) then
     if #going == most then
-      cursor = ids[i - 1] or after
+      cursor = cursors[i - 1] or after
       break
     end
     going[#going + 1] = ids[i]

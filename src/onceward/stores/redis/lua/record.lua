@@ -2,8 +2,8 @@
 --
 -- Keys. All of a store carry the same hash tag, so that they live in one slot of a cluster, and a call names only these:
 --   {onceward}:r:<id>   a record, under the 32 bytes of its id
---   {onceward}:ids      sorted set of ids, every score 0, in the order of their bytes. For scans, counts and purge. An
---                       id may outlive its record, which expires by itself; a record is never without its id
+--   {onceward}:ids      sorted set of ids, see index.lua. For scans, counts and purge. An id may outlive its record, which
+--                       expires by itself; a record is never without its id
 --   {onceward}:audit    hash: `first` and `last` are numbers, and under each number in between lies an entry
 --   {onceward}:w:<id>   channel, told when somebody settles the record
 --   {onceward}:n:<id>   the newest state of an entity, see newest.lua; what is left of a deleted one expires by itself

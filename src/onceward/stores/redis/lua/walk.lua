@@ -1,8 +1,8 @@
--- Some of the records, in the order of their ids. Writes nothing.
---   KEYS: ids. ARGV: time, the id to go on after, how many ids to look at, how many records are wanted, how many bytes
+-- Some of the records, in the order of the index. Writes nothing.
+--   KEYS: ids. ARGV: time, the cursor to go on behind, how many ids to look at, how many records are wanted, how many bytes
 --   are enough, `full` or `light` (without results), states as digits, `1` and the scope or `0`, the same for the key,
 --   updated before (0: any).
--- The answer: the time, the id to go on after (empty: that was the end), then for each record its id and its bytes.
+-- The answer: the time, the cursor to go on behind (empty: that was the end), then for each record its id and its bytes.
 -- A record that has expired is stepped over; its id goes with the next purge.
 
 local after, looks, most, enough = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -32,14 +32,14 @@ local function is_wanted(s)
   return true
 end
 
-local ids = redis.call('ZRANGEBYLEX', KEYS[1], after == '' and '-' or '(' .. after, '+', 'LIMIT', 0, looks)
-local found, size, cursor = {}, 0, #ids < looks and '' or ids[#ids]
+local ids, cursors = ids_after(after, looks)
+local found, size, cursor = {}, 0, #ids < looks and '' or cursors[#ids]
 for i = 1, #ids do
   local key = BASE .. 'r:' .. ids[i]
   local s = head_of(key)
   if s and is_wanted(s) then
     if #found == most or size >= enough then
-      cursor = ids[i - 1]
+      cursor = cursors[i - 1]
       break
     end
     if not light then s = redis.call('GET', key) end
