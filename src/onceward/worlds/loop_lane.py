@@ -30,7 +30,8 @@ from .landing import Passenger, hand_over
 from .lane import MOST, MOST_BYTES, OVERHEAD, remaining, size_of
 from .steps import Count, Steps
 
-SEATS = 32  # of a flight that is not alone: enough to share the cost of a call, few enough to overlap
+SEATS = 32  # at least, of a flight that has to be paid for: enough to share the cost of a call
+FEW = 8  # the same of one that only follows the others on the wire
 AMPLE = MOST_BYTES - MOST * OVERHEAD  # bytes of results that go together whatever else they go with
 NOTHING: AbstractSet[bytes] = frozenset()
 
@@ -202,8 +203,9 @@ class Runway:
         """How many may fly with the plane that has brought these; and the keys in the air, which are to wait."""
         if self._most == 1:
             return MOST, NOTHING
-        if self._crowd == 1:
-            return SEATS, NOTHING
+        if self._crowd == 1:  # as many flights as there may be, each with its share: one is served while we see to another
+            everybody = len(self._waiting) + sum(map(len, self._aboard)) - len(landed)
+            return min(MOST, max(FEW, -(-everybody // self._most))), NOTHING
         others = [one for flight in self._aboard if flight is not landed for one in flight]
         crowd = len(self._waiting) + len(others) + len(landed)  # those who have landed will soon be back
         return min(MOST, max(SEATS, -(-crowd // self._most))), {one.request.id for one in others}
