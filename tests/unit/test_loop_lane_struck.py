@@ -23,7 +23,7 @@ from tests.unit.loop_lane_calls import ask
 
 STALLED = 0.2  # seconds after which what was lost is looked for
 NAMES = ("a", "b", "c", "d")
-FLYING = (Runway._fly, Runway._fill, Runway._seats, Runway._chosen, Runway._serve, Runway._carry, Runway._land)
+FLYING = (Runway._fly, Runway._fill, Runway._seats, Runway._chosen, Runway._carry_each, Runway._carry, Runway._land)
 STRUCK = {function.__code__ for function in (*FLYING, Steps.step, hand_over)}
 
 

@@ -60,7 +60,11 @@ class LoopLane:
         else:
             runway = latest[1]  # type: ignore[index]  # it is the one of that loop
         one = Passenger(request, monotonic() + timeout, Future(loop=loop))
-        runway.board(one)
+        runway.waiting.append(one)
+        if len(runway.aboard) < runway.most and not runway.boarding:
+            runway.call(one)
+        elif one.deadline < runway.rings_for:
+            runway.mind(one)
         return one
 
     def _of(self, loop: AbstractEventLoop) -> Runway:
@@ -92,63 +96,60 @@ class Runway:
 
     def __init__(self, send: Send, most: int = 1, crowd: int = 1) -> None:
         self._send = send
-        self._most = most
+        self.most = most
         self._crowd = crowd
         self._is_lonely = most > crowd == 1  # whoever finds nobody in the air has nobody to wait for
-        self._waiting: list[Passenger] = []
-        self._aboard: list[list[Passenger]] = []
+        self.waiting: list[Passenger] = []
+        self.aboard: list[list[Passenger]] = []
         self._grounded: set[Passenger] = set()  # their flight failed, and each waits for one of its own
-        self._boarding = False  # a flight was called, and has not begun yet
+        self.boarding = False  # a flight was called, and has not begun yet
         self._alarm: TimerHandle | None = None
-        self._rings_for = math.inf  # the deadline; nobody's, if there is no alarm
+        self.rings_for = math.inf  # the deadline; nobody's, if there is no alarm
 
-    def board(self, one: Passenger) -> None:
-        self._waiting.append(one)
-        if not self._boarding:
-            if not self._aboard:
-                if self._is_lonely:
-                    self._depart()
-                    return
-                self._take_off()
-            elif self._has_room():
-                self._take_off()
-        if one.deadline < self._rings_for:
-            self._mind(one)
+    def call(self, one: Passenger) -> None:
+        """Somebody has come, and there may be one more flight."""
+        if self._is_lonely and not self.aboard:
+            self._depart()
+            return
+        if self._has_room():
+            self._take_off()
+        if one.deadline < self.rings_for:
+            self.mind(one)
 
     def _has_room(self) -> bool:
         """Whether one more flight is to be called for those who wait."""
-        if self._boarding or not self._aboard:
-            return not self._boarding
-        return len(self._aboard) < self._most and len(self._waiting) >= self._crowd
+        if self.boarding or not self.aboard:
+            return not self.boarding
+        return len(self.aboard) < self.most and len(self.waiting) >= self._crowd
 
     def _take_off(self) -> None:
-        self._boarding = True
+        self.boarding = True
         asyncio.get_running_loop().call_soon(self._depart)
 
     def _depart(self) -> None:
-        self._boarding = False
+        self.boarding = False
         try:
             Steps(self._fly).step()
         except BaseException:
-            if self._waiting and not self._aboard and not self._boarding:  # a signal struck before it had begun
+            if self.waiting and not self.aboard and not self.boarding:  # a signal struck before it had begun
                 self._take_off()
             raise
 
     async def _fly(self, steps: Count) -> None:
         aboard: list[Passenger] = []
         try:
-            self._aboard.append(aboard)
-            while self._waiting:
+            self.aboard.append(aboard)
+            while self.waiting:
                 until = self._fill(aboard)
-                if self._waiting and self._has_room():
+                if self.waiting and self._has_room():
                     self._take_off()
-                if aboard:
-                    await self._serve(aboard, until, steps)
+                if aboard and not await self._carry(aboard, until, steps):
+                    await self._carry_each(aboard, steps)
                 # While others fly, those who have just landed may come along.
-                if self._crowd > 1 and len(self._aboard) + self._boarding > 1:
+                if self._crowd > 1 and len(self.aboard) + self.boarding > 1:
                     break
             self._land(aboard)
-            if aboard and self._waiting and self._has_room():  # else all wait for keys in the air
+            if aboard and self.waiting and self._has_room():  # else all wait for keys in the air
                 self._take_off()
         except GeneratorExit:  # struck where it was to go on; or the loop is gone, and with it all aboard
             with suppress(RuntimeError):
@@ -162,14 +163,14 @@ class Runway:
     def _crash(self, aboard: list[Passenger]) -> None:
         """Those aboard go again, unless they have an answer."""
         self._grounded.difference_update(aboard)
-        self._waiting[:0] = [one for one in aboard if not (one.is_done() or one in self._waiting)]
+        self.waiting[:0] = [one for one in aboard if not (one.is_done() or one in self.waiting)]
         self._land(aboard)
-        if self._waiting and not self._boarding:
+        if self.waiting and not self.boarding:
             self._take_off()
 
     def _land(self, aboard: list[Passenger]) -> None:
-        self._aboard = [others for others in self._aboard if others is not aboard]
-        if not (self._aboard or self._waiting):
+        self.aboard = [others for others in self.aboard if others is not aboard]
+        if not (self.aboard or self.waiting):
             self._silence()
 
     # ── who goes aboard ─────────────────────────────────────────────────────────────────────────────────────────
@@ -180,7 +181,7 @@ class Runway:
         Nobody leaves the queue before being aboard: whatever a signal interrupts, nobody is lost.
         """
         seats, flying = self._seats(aboard)
-        first = self._waiting[:seats]
+        first = self.waiting[:seats]
         until = min([one.deadline for one in first])
         requests = [one.request for one in first]
         ids = {one.id for one in requests}
@@ -192,29 +193,31 @@ class Runway:
             and sum([len(one.result or b"") for one in requests if type(one) is Complete]) <= AMPLE
         ):
             aboard[:] = first
-            del self._waiting[: len(first)]
+            del self.waiting[: len(first)]
             return until
         chosen = self._chosen(seats, flying)
         aboard[:] = chosen
-        self._waiting = [one for one in self._waiting if not (one.is_done() or one in chosen)]
+        self.waiting = [one for one in self.waiting if not (one.is_done() or one in chosen)]
         return min([one.deadline for one in chosen], default=until)
 
     def _seats(self, landed: list[Passenger]) -> tuple[int, AbstractSet[bytes]]:
         """How many may fly with the plane that has brought these; and the keys in the air, which are to wait."""
-        if self._most == 1:
+        if self.most == 1:
             return MOST, NOTHING
-        if self._crowd == 1:  # as many flights as there may be, each with its share: one is served while we see to another
-            everybody = len(self._waiting) + sum(map(len, self._aboard)) - len(landed)
-            return min(MOST, max(FEW, -(-everybody // self._most))), NOTHING
-        others = [one for flight in self._aboard if flight is not landed for one in flight]
-        crowd = len(self._waiting) + len(others) + len(landed)  # those who have landed will soon be back
-        return min(MOST, max(SEATS, -(-crowd // self._most))), {one.request.id for one in others}
+        if (
+            self._crowd == 1
+        ):  # as many flights as there may be, each with its share: one is served while we see to another
+            everybody = len(self.waiting) + sum(map(len, self.aboard)) - len(landed)
+            return min(MOST, max(FEW, -(-everybody // self.most))), NOTHING
+        others = [one for flight in self.aboard if flight is not landed for one in flight]
+        crowd = len(self.waiting) + len(others) + len(landed)  # those who have landed will soon be back
+        return min(MOST, max(SEATS, -(-crowd // self.most))), {one.request.id for one in others}
 
     def _chosen(self, seats: int, flying: AbstractSet[bytes]) -> list[Passenger]:
         """One of a key, not too many bytes, and nobody who is late. First come, first served."""
         chosen: list[Passenger] = []
         ids, size, now = set(flying), 0, monotonic()
-        for one in self._waiting:
+        for one in self.waiting:
             if one.deadline <= now:
                 one.leave()
             if one.is_done() or one.request.id in ids:
@@ -228,11 +231,10 @@ class Runway:
 
     # ── one call ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _serve(self, batch: list[Passenger], until: float, steps: Count) -> None:
-        if await self._carry(batch, until, steps):
-            return
+    async def _carry_each(self, batch: list[Passenger], steps: Count) -> None:
+        """Their flight has failed: each gets one of its own."""
         self._grounded.update(batch)
-        self._mind(min(batch, key=lambda one: one.deadline))
+        self.mind(min(batch, key=lambda one: one.deadline))
         for one in batch:
             self._grounded.discard(one)
             if not one.is_done():
@@ -256,25 +258,25 @@ class Runway:
 
     # ── one alarm for all who wait: most have the same patience, so the first of them sets it ───────────────────
 
-    def _mind(self, one: Passenger) -> None:
-        if one.deadline < self._rings_for:
+    def mind(self, one: Passenger) -> None:
+        if one.deadline < self.rings_for:
             self._silence()
-            self._rings_for = one.deadline
+            self.rings_for = one.deadline
             self._alarm = asyncio.get_running_loop().call_later(remaining(one), self._ring)
 
     def _ring(self) -> None:
-        self._alarm, self._rings_for = None, math.inf
-        self._boarding = False  # if a signal struck just as a flight was to begin, nobody else will call one
-        for one in [one for one in (*self._grounded, *self._waiting) if not one.is_done()]:
+        self._alarm, self.rings_for = None, math.inf
+        self.boarding = False  # if a signal struck just as a flight was to begin, nobody else will call one
+        for one in [one for one in (*self._grounded, *self.waiting) if not one.is_done()]:
             if remaining(one):
-                self._mind(one)
+                self.mind(one)
             else:
                 one.leave()
-        if self._waiting and self._has_room():
+        if self.waiting and self._has_room():
             self._take_off()
 
     def _silence(self) -> None:
         """A runway that is not used keeps nothing of its loop."""
         if self._alarm is not None:
             self._alarm.cancel()
-            self._alarm, self._rings_for = None, math.inf
+            self._alarm, self.rings_for = None, math.inf

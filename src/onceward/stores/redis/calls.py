@@ -12,7 +12,7 @@ import msgspec
 from onceward.errors import ConfigurationError, StoreUnavailable
 from onceward.model.audit import Signature
 from onceward.model.record import Answer, ClaimRequest, Complete, Renewal, Resolve
-from onceward.ports import AnyRequest, Clock
+from onceward.ports import Answers, AnyRequest, Clock
 from onceward.stores.grouping import Grouping
 from onceward.stores.watchers import Watchers
 
@@ -56,12 +56,13 @@ class Calls(Grouping, Watchers):
         self._apply: Script = script("apply")
         self._ready = Prepared(self._hot, self._both, self._record)
 
-    async def send(self, requests: Sequence[AnyRequest], timeout: float) -> list[Answer]:
+    def send(self, requests: Sequence[AnyRequest], timeout: float) -> Answers:
         """Claims, renewals and settlements, in one call (or a few, if there are many)."""
         if len(requests) == 1 and records.is_usual(requests[0]) and len(requests[0].id) == ID_SIZE:
-            return [await self._alone(requests[0], timeout)]
-        if len(requests) <= BATCH:
-            return await self._judged(requests, timeout)
+            return self._alone(requests[0], timeout)
+        return self._judged(requests, timeout) if len(requests) <= BATCH else self._in_parts(requests, timeout)
+
+    async def _in_parts(self, requests: Sequence[AnyRequest], timeout: float) -> list[Answer]:
         deadline = time.monotonic() + timeout
         answers = []
         for start in range(0, len(requests), BATCH):
@@ -78,7 +79,7 @@ class Calls(Grouping, Watchers):
     ) -> Any:
         return await self._call(script(name), keys, arguments, seconds, again=again)
 
-    async def _alone(self, one: AnyRequest, timeout: float) -> Answer:
+    async def _alone(self, one: AnyRequest, timeout: float) -> list[Answer]:
         """The usual request of a caller who is alone, by the shortest way. If it is rare after all, asked at length."""
         encoded, now = records.request(one), self._time()
         reply = await self._open_wire(timeout).call(self._ready.call(one.id, now, encoded), timeout, again=True)
@@ -90,7 +91,7 @@ class Calls(Grouping, Watchers):
             [answer] = await self._applied([one.id], [one], [encoded], timeout, again=True)
         if self._waiting and type(one) is Complete:
             self.wake((one.id,))
-        return answer
+        return [answer]
 
     async def _judged(
         self, requests: Sequence[AnyRequest], timeout: float, signed: Signature | None = None
@@ -117,8 +118,12 @@ class Calls(Grouping, Watchers):
     ) -> list[Answer]:
         """By the short script first; what that leaves alone is asked at length."""
         began = time.monotonic()
-        if set(map(len, ids)) == USUAL_SIZE:
-            data = await self._shortly(ids, encoded, timeout, again=again)
+        if set(map(len, ids)) == USUAL_SIZE:  # as `_sent_to`, in fewer steps
+            now = self._time()
+            data = await self._open_wire(timeout).call(self._ready.call_all(ids, now, encoded), timeout, again=again)
+            if isinstance(data, Refusal):
+                keys = [*self._both, *[self._record + id for id in ids]]
+                data = await self._after(data, self._hot, keys, [now, b"", *encoded], timeout, again=again)
         else:
             data = await self._sent_to(self._hot, ids, encoded, timeout, again=again)
         answers, _ = records.answers(ids, requests, data)
@@ -130,16 +135,6 @@ class Calls(Grouping, Watchers):
             for place, answer in zip(rare, others, strict=True):
                 answers[place] = answer
         return answers  # type: ignore[return-value]  # none is missing any more
-
-    async def _shortly(self, ids: list[bytes], encoded: list[bytes], timeout: float, *, again: bool) -> bytes:
-        """As `_sent_to` the short script, in fewer steps."""
-        now = self._time()
-        reply = await self._open_wire(timeout).call(self._ready.call_all(ids, now, encoded), timeout, again=again)
-        if isinstance(reply, Refusal):
-            keys = [*self._both, *[self._record + id for id in ids]]
-            reply = await self._after(reply, self._hot, keys, [now, b"", *encoded], timeout, again=again)
-        data: bytes = reply
-        return data
 
     async def _applied(
         self,

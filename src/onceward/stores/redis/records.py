@@ -88,7 +88,10 @@ def mapping(words: dict[str, str]) -> bytes:
 
 
 def _claim(one: ClaimRequest) -> bytes:
-    key = one.key.encode() if one.key.isascii() else text(one.key)
+    try:
+        key = one.key.encode()
+    except UnicodeEncodeError:
+        key = text(one.key)
     nonce, fingerprint, arguments, note = one.nonce, one.fingerprint, b"", b""
     if one.arguments or one.note:
         arguments, note = mapping(one.arguments), mapping(one.note)
