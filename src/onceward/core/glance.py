@@ -18,6 +18,8 @@ from .job import NO_KEY, Job
 def done_before(engine: Engine, job: Job) -> tuple[Done, Any] | None:
     """A key that is done, and its value; None if it has to be claimed, or if even a look would block a loop."""
     look = engine.glance
+    if look is None and engine.opened and engine.steady is not None and not (engine.closed or engine.stopping):
+        return None  # as below, in fewer steps: in which world it stands, a claim in a lane finds out as well
     if switch.off or job.key is NO_KEY or not engine.is_ready() or look is None:
         return None
     key = job.key

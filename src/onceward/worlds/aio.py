@@ -14,14 +14,13 @@ from threading import get_ident
 from types import CoroutineType
 from typing import Any, TypeVar
 
-from onceward.errors import WrongWorld
 from onceward.model.pace import share
 from onceward.model.record import Answer
 from onceward.ports import Send
 
 from .finishing import Finishing
 from .landing import Passenger
-from .loop_lane import LoopLane
+from .loop_lane import LoopLane, here
 from .nonce import nonce
 from .threads import GLANCE
 
@@ -93,13 +92,8 @@ class EventLoop:
         loop: Any = None if seen is None else seen()
         if loop is not None and loop._thread_id == get_ident():  # noqa: SLF001 (as in LoopLane)
             return
-        try:
-            loop = asyncio.get_running_loop()
-            self._seen = weakref.ref(loop) if hasattr(loop, "_thread_id") else None
-        except RuntimeError:
-            raise WrongWorld(
-                "AsyncOnce was used outside of an event loop", hint="await it in a coroutine, or use Once"
-            ) from None
+        loop = here()
+        self._seen = weakref.ref(loop) if hasattr(loop, "_thread_id") else None
 
     monotonic = staticmethod(time.monotonic)
 

@@ -22,7 +22,7 @@ from threading import get_ident
 from time import monotonic
 from typing import Any
 
-from onceward.errors import StoreBroken
+from onceward.errors import StoreBroken, WrongWorld
 from onceward.model.record import Complete
 from onceward.ports import AnyRequest, Send
 
@@ -34,6 +34,16 @@ SEATS = 32  # at least, of a flight that has to be paid for: enough to share the
 FEW = 8  # the same of one that only follows the others on the wire
 AMPLE = MOST_BYTES - MOST * OVERHEAD  # bytes of results that go together whatever else they go with
 NOTHING: AbstractSet[bytes] = frozenset()
+
+
+def here() -> AbstractEventLoop:
+    """The loop that runs here."""
+    try:
+        return get_running_loop()
+    except RuntimeError:
+        raise WrongWorld(
+            "AsyncOnce was used outside of an event loop", hint="await it in a coroutine, or use Once"
+        ) from None
 
 
 class LoopLane:
@@ -55,7 +65,7 @@ class LoopLane:
         latest = self._latest
         loop: Any = None if latest is None else latest[0]()
         if loop is None or loop._thread_id != get_ident():  # noqa: SLF001 (see `_of`)
-            loop = get_running_loop()
+            loop = here()
             runway = self._of(loop)
         else:
             runway = latest[1]  # type: ignore[index]  # it is the one of that loop
