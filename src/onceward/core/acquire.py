@@ -58,15 +58,7 @@ def granted(held: Held, answer: Answer) -> Held | None:
     if answer.verdict is not ACQUIRED or answer.record is None:
         return None
     held.record, held.granted = answer.record, True  # as `answered` does
-    engine = held.engine
-    try:  # as `take`
-        engine.keeper.take(held, held.since)
-    except RuntimeError as error:
-        raise no_thread(held, error) from error
-    wants = engine.wants
-    if wants("acquired"):
-        tell_acquired(held)
-    return held
+    return take(held, held.since)
 
 
 async def received(
@@ -199,20 +191,14 @@ def take(held: Held, since: float) -> Held:
     try:
         engine.keeper.take(held, since)
     except RuntimeError as error:
-        raise no_thread(held, error) from error
+        raise ClaimError(
+            f"no thread can be had to keep the lease alive ({error}); nothing was begun", key=held.key.text
+        ) from error
     wants = engine.wants
     if wants("acquired"):
-        tell_acquired(held)
+        record = held.record
+        engine.emit("acquired", held.key, record, reason="taken over" if record.attempt > 1 else "")
     return held
-
-
-def no_thread(held: Held, error: RuntimeError) -> ClaimError:
-    return ClaimError(f"no thread can be had to keep the lease alive ({error}); nothing was begun", key=held.key.text)
-
-
-def tell_acquired(held: Held) -> None:
-    record = held.record
-    held.engine.emit("acquired", held.key, record, reason="taken over" if record.attempt > 1 else "")
 
 
 async def give_back(engine: Engine, asked: Sequence[Held]) -> None:

@@ -165,9 +165,10 @@ async def onward(held: Held) -> Held | Outcome[Any]:  # noqa: C901, PLR0912, PLR
                 else:
                     try:
                         answer = await sent.future
-                        held.settled_as(answer, COMPLETED)
                     except BaseException as error:  # noqa: BLE001 (as above)
                         answer = await held.settle(completion, COMPLETED, sent.despite(error, held.hurry))
+                    else:
+                        held.settled_as(answer, COMPLETED)
         except StoreError as error:
             return unconfirmed(held, held.result, error)
         return held if answer.verdict is OK else recorded(held, held.result, answer)
