@@ -45,7 +45,8 @@ class Trouble:
     def gone(self, error: BaseException) -> None:
         if self._known and not self._gone:  # who was never there is not lost: the caller is told anyway
             self._gone = True
-            logger.warning("%s: the connection is lost (%s); connecting anew with the next calls", self._name, error)
+            why = str(error) or type(error).__name__
+            logger.warning("%s: the connection is lost (%s); connecting anew with the next calls", self._name, why)
 
     def back(self) -> None:
         self._known = True
