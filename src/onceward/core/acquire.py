@@ -7,7 +7,6 @@ early where the store can; the same question also takes over when that owner fai
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
 from msgspec.structs import replace
@@ -210,8 +209,17 @@ async def give_back(engine: Engine, asked: Sequence[Held]) -> None:
         engine.keeper.drop(one)
     asked = [one for one in asked if one.nonce]
     if asked:
-        with suppress(StoreError):
+        try:
             await engine.finish(_release(engine, asked))
+        except StoreError:
+            give_back_later(engine, asked)
+
+
+def give_back_later(engine: Engine, asked: Sequence[Held]) -> None:
+    """The store does not answer: the keeper asks again, for those whom we may have been granted."""
+    for one in asked:
+        if one.nonce:
+            engine.keeper.seek(one, one.key.id, one.lease)
 
 
 async def _release(engine: Engine, asked: Sequence[Held]) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from onceward.errors import OncewardError, ResultError, RetryTransaction, StoreError
 from onceward.model.key import Key
 
-from .acquire import give_back
+from .acquire import give_back, give_back_later
 from .ending import after_error
 from .engine import Engine
 from .held import NO_RESULT, Held
@@ -30,7 +30,8 @@ async def recover(engine: Engine, asked: Sequence[Held], error: BaseException) -
     if engine.world.cancels and isinstance(error, GeneratorExit):
         return
     unused = [one for one in asked if not (one.begun or one.over)]
-    if isinstance(error, StoreError | ResultError):  # it is no use to ask about what the store did not answer
+    if isinstance(error, StoreError | ResultError) or isinstance(error.__cause__, StoreError):
+        give_back_later(engine, [one for one in unused if not one.granted])  # now it is no use to ask: no answer came
         unused = [one for one in unused if one.granted]
     await give_back(engine, unused)
     for one in asked:

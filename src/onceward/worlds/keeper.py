@@ -25,6 +25,7 @@ from onceward.model.record import Record, Renewal, State, Verdict
 from onceward.observe.events import Bus, Event
 from onceward.ports import AnySettlement, Store
 
+from .seeker import Seeker
 from .threads import Threads
 
 BATCH = 256
@@ -72,6 +73,7 @@ class Keeper:
     def _reset(self) -> None:
         self._holds: dict[bytes, Lease] = {}
         self._endings: dict[bytes, Ending] = {}
+        self._seeker = Seeker(self._monotonic)
         self._twin: Store | None = None
         self._thread: threading.Thread | None = None
         self._running = False
@@ -103,6 +105,15 @@ class Keeper:
     def end(self, hold: Lease, settlement: AnySettlement) -> None:
         """Settle it as soon as the store takes that: its owner's open transaction is in the way. Else it lapses."""
         self._endings[hold.nonce] = Ending(hold, settlement, self._monotonic())
+        with self._lock:
+            self._bell.notify()
+
+    def seek(self, hold: Granted, id: bytes, lease: int) -> None:
+        """Nobody knows whether this claim was granted, and its caller has left: give it back, if it was."""
+        self._seeker.add(id, hold.nonce, lease * A_MICROSECOND)
+        with suppress(RuntimeError):  # no thread, or closed: then it lapses
+            if not self._running:
+                self._start()
         with self._lock:
             self._bell.notify()
 
@@ -191,7 +202,12 @@ class Keeper:
         shortest = min(map(interval, holds), default=IDLE)
         endings = tuple(self._endings.values())
         self._next_look = min(
-            [now + shortest, *(hold.renew_at for hold in holds), *(ending.try_at for ending in endings)]
+            [
+                now + shortest,
+                self._seeker.next_look(),
+                *(hold.renew_at for hold in holds),
+                *(ending.try_at for ending in endings),
+            ]
         )
 
     def tick(self) -> None:
@@ -201,6 +217,8 @@ class Keeper:
             self._renew(due[start : start + BATCH])
         for ending in tuple(self._endings.values()):
             self._end(ending)
+        for record in self._seeker.look(self._connected):
+            self._tell_of("released", record, reason="its answer came too late")
 
     def _end(self, ending: Ending) -> None:
         now, hold = self._monotonic(), ending.hold
@@ -278,8 +296,10 @@ class Keeper:
     def _tell(self, name: str, hold: Lease, error: str = "", reason: str = "") -> None:
         if name == "renewal_failed":
             self._bus.count(name, hold.record.scope)
+        self._tell_of(name, hold.record, error, reason)
+
+    def _tell_of(self, name: str, record: Record, error: str = "", reason: str = "") -> None:
         if self._bus.wants(name):
-            record = hold.record
             self._bus.emit(
                 Event(
                     name=name,
