@@ -6,7 +6,8 @@ import asyncio
 import gc
 import sys
 from asyncio import AbstractEventLoop, Task
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from types import CodeType, FrameType
 from typing import Any
 
@@ -38,7 +39,7 @@ async def send(requests: Sequence[AnyRequest], _timeout: float) -> list[Answer]:
 
 
 def striking(
-    step: int, raised: type[BaseException], struck: Set[CodeType] = STRUCK
+    step: int, raised: type[BaseException], struck: AbstractSet[CodeType] = STRUCK
 ) -> tuple[Callable[..., Any], list[int]]:
     """Raises once, at that line of the lane's own; and what it has counted."""
     lines = [0]
@@ -107,7 +108,7 @@ def test_whoever_waits_is_answered_wherever_a_signal_strikes_and_so_is_who_comes
 def test_what_was_not_sent_when_a_signal_struck_in_its_call_is_not_sent_behind_its_back(
     flights: int, crowd: int, others: int
 ) -> None:
-    """Whoever asked looks what has come of it, gives that back, and is gone: a claim that flew later would be nobody's."""
+    """Whoever asked sees what came of it, gives that back and is gone: a claim that flew later would be nobody's."""
     sent: list[bytes] = []
 
     async def noted(requests: Sequence[AnyRequest], timeout: float) -> list[Answer]:
