@@ -115,7 +115,7 @@ async def behind_a_writer(once: AsyncOnce, store: Watched, path: Path, effects: 
     await soon(lambda: len(store.begun) > begun)
     others = [asyncio.ensure_future(once.outcome(word, work, word)) for word in WORDS]
     runway = store._lane._runways[asyncio.get_running_loop()]  # type: ignore[union-attr]
-    await soon(lambda: len(runway._waiting) == len(WORDS))
+    await soon(lambda: len(runway.waiting) == len(WORDS))
     return writer, first, others
 
 
