@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 
 from onceward import AsyncOnce, StoreUnavailable
+from onceward.errors import WrongWorld
 from onceward.stores.redis.loop_link import Line, Pending
 from onceward.stores.redis.resp import Reply
 from tests.collector import resting
@@ -147,3 +148,14 @@ async def test_a_signal_that_strikes_where_a_reply_is_handed_over_keeps_nobody_w
         await asyncio.wait_for(asyncio.gather(*[several(number) for number in range(8)]), TOO_LONG)
     assert max(struck) < 0
     assert set(effects.values()) == {1}
+
+
+def test_a_call_outside_of_any_loop_says_so_also_when_the_store_is_open(once: AsyncOnce) -> None:
+    @once(key="{key}")
+    async def work(key: str) -> str:
+        return key
+
+    asyncio.run(work("a"))
+    with pytest.raises(WrongWorld):
+        work("b").send(None)
+    asyncio.run(once.close())

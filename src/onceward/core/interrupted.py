@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onceward.errors import OncewardError, ResultError, RetryTransaction, StoreError
+from onceward.errors import OncewardError, ResultError, RetryTransaction, StoreError, WrongWorld
 from onceward.model.key import Key
 
 from .acquire import give_back
@@ -30,7 +30,7 @@ async def recover(engine: Engine, asked: Sequence[Held], error: BaseException) -
     if engine.world.cancels and isinstance(error, GeneratorExit):
         return
     unused = [one for one in asked if not (one.begun or one.over)]
-    if isinstance(error, StoreError | ResultError):  # it is no use to ask about what the store did not answer
+    if isinstance(error, StoreError | ResultError | WrongWorld):  # it is no use to ask about what was not answered
         unused = [one for one in unused if one.granted]
     await give_back(engine, unused)
     for one in asked:
