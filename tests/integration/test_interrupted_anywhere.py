@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import functools
 import subprocess
@@ -9,11 +10,13 @@ import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 
-from onceward import MemoryStore, Once, State, Step, StepRun
+from onceward import AsyncOnce, MemoryStore, Once, State, Step, StepRun
+from onceward.core.execute import onward
 from onceward.core.held import current
 from onceward.model.lock import OPERATION
 from onceward.ports import Store
@@ -179,6 +182,53 @@ STORM = """
     assert work(10**6) == 10**6
     once.close()
 """
+
+
+@pytest.mark.fault("F27")
+@pytest.mark.usefixtures("unheard")
+def test_async_work_that_returned_before_the_interrupt_is_not_done_again(store: Store) -> None:
+    """Wherever it strikes behind the last line of the work: its result is in our hands by then."""
+    once = AsyncOnce(store, lease="1h")
+
+    async def work() -> str:
+        await asyncio.sleep(0)
+        return "done"
+
+    async def call(step: int) -> bool:
+        lines = -1
+
+        def trace(frame: FrameType, event: str, value: Any) -> Any:
+            nonlocal lines
+            if event == "return" and frame.f_code is work.__code__ and lines < 0:
+                lines = 0 if value == "done" else -1
+            elif event == "line" and frame.f_code is onward.__code__ and lines >= 0:
+                lines += 1
+                if lines == step:
+                    raise Alarm
+            return trace if frame.f_code in (work.__code__, onward.__code__) else None
+
+        await once.read("first")
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            await once.run(f"order {step}", work)
+        except Alarm:
+            sys.settrace(before)
+            entry = await once.read(f"order {step}")
+            assert entry is not None
+            assert entry.state is State.COMPLETED, f"step {step}"
+        finally:
+            sys.settrace(before)
+        return lines >= step
+
+    async def main() -> int:
+        step = 1
+        while await call(step):
+            step += 1
+        await once.close()
+        return step
+
+    assert asyncio.run(main()) > 3
 
 
 @pytest.mark.fault("F27")

@@ -11,8 +11,10 @@ from uuid import uuid4
 import pytest
 
 from onceward import AsyncOnce, StoreUnavailable
+from onceward.errors import WrongWorld
 from onceward.stores.redis.loop_link import Line, Pending
 from onceward.stores.redis.resp import Reply
+from tests.collector import resting
 from tests.moved_time import TOO_LONG
 from tests.servers.redis import shared
 
@@ -116,17 +118,18 @@ async def test_a_program_that_ends_itself_in_a_woken_task_gets_nobody_elses_repl
 
 
 @pytest.mark.fault("F27", "F53")
+@pytest.mark.parametrize("before", ["settle", "_go_on"])
 async def test_a_signal_that_strikes_where_a_reply_is_handed_over_keeps_nobody_waiting(
-    once: AsyncOnce, monkeypatch: pytest.MonkeyPatch
+    once: AsyncOnce, monkeypatch: pytest.MonkeyPatch, before: str
 ) -> None:
     effects: Counter[str] = Counter()
-    settle, struck = Pending.settle, [10, 20]
+    usual, struck = getattr(Pending, before), [10, 20]
 
-    def strike(one: Pending, reply: Reply) -> None:
+    def strike(one: Pending, *reply: Reply) -> None:
         struck[:] = [number - 1 for number in struck]
         if 0 in struck:
             raise TimeoutError("raised by a signal's handler")
-        settle(one, reply)
+        usual(one, *reply)
 
     @once(key="{key}")
     async def work(key: str) -> str:
@@ -134,13 +137,25 @@ async def test_a_signal_that_strikes_where_a_reply_is_handed_over_keeps_nobody_w
         return f"result of {key}"
 
     assert await work("first") == "result of first"
-    monkeypatch.setattr(Pending, "settle", strike)
+    monkeypatch.setattr(Pending, before, strike)
     asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
 
     async def several(number: int) -> None:
         for again in range(10):
             assert await work(f"{number}-{again}") == f"result of {number}-{again}"
 
-    await asyncio.wait_for(asyncio.gather(*[several(number) for number in range(8)]), TOO_LONG)
+    with resting():  # nobody is helped by the collector
+        await asyncio.wait_for(asyncio.gather(*[several(number) for number in range(8)]), TOO_LONG)
     assert max(struck) < 0
     assert set(effects.values()) == {1}
+
+
+def test_a_call_outside_of_any_loop_says_so_also_when_the_store_is_open(once: AsyncOnce) -> None:
+    @once(key="{key}")
+    async def work(key: str) -> str:
+        return key
+
+    asyncio.run(work("a"))
+    with pytest.raises(WrongWorld):
+        work("b").send(None)
+    asyncio.run(once.close())

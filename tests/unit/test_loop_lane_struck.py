@@ -7,7 +7,8 @@ import gc
 import sys
 from asyncio import AbstractEventLoop, Task
 from collections.abc import Callable, Sequence
-from types import FrameType
+from collections.abc import Set as AbstractSet
+from types import CodeType, FrameType
 from typing import Any
 
 import pytest
@@ -24,7 +25,8 @@ from tests.unit.loop_lane_calls import ask
 STALLED = 0.2  # seconds after which what was lost is looked for
 NAMES = ("a", "b", "c", "d")
 FLYING = (Runway._fly, Runway._fill, Runway._seats, Runway._chosen, Runway._carry_each, Runway._carry, Runway._land)
-STRUCK = {function.__code__ for function in (*FLYING, Steps.step, hand_over)}
+STRUCK = {function.__code__ for function in (*FLYING, Runway._take_off, Steps.step, hand_over)}
+ASKING = {function.__code__ for function in (LoopLane.ask, Runway.call, Runway._depart, Runway.mind)}
 
 
 class Alarm(Exception):
@@ -36,12 +38,14 @@ async def send(requests: Sequence[AnyRequest], _timeout: float) -> list[Answer]:
     return [answer_to(one) for one in requests]
 
 
-def striking(step: int, raised: type[BaseException]) -> tuple[Callable[..., Any], list[int]]:
+def striking(
+    step: int, raised: type[BaseException], struck: AbstractSet[CodeType] = STRUCK
+) -> tuple[Callable[..., Any], list[int]]:
     """Raises once, at that line of the lane's own; and what it has counted."""
     lines = [0]
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
-        if event == "call" and frame.f_code not in STRUCK:
+        if event == "call" and frame.f_code not in struck:
             return None
         if event == "line":
             lines[0] += 1
@@ -95,3 +99,46 @@ def test_whoever_waits_is_answered_wherever_a_signal_strikes_and_so_is_who_comes
         if lines[0] < step:
             break
     assert step > 20
+
+
+@pytest.mark.fault("F27")
+@pytest.mark.filterwarnings("ignore:coroutine .*_fly.* was never awaited:RuntimeWarning")
+@pytest.mark.parametrize("others", [0, 1, 4])
+@pytest.mark.parametrize(("flights", "crowd"), [(1, 1), (3, 1), (2, 2)])
+def test_what_was_not_sent_when_a_signal_struck_in_its_call_is_not_sent_behind_its_back(
+    flights: int, crowd: int, others: int
+) -> None:
+    """Whoever asked sees what came of it, gives that back and is gone: a claim that flew later would be nobody's."""
+    sent: list[bytes] = []
+
+    async def noted(requests: Sequence[AnyRequest], timeout: float) -> list[Answer]:
+        sent.extend(one.id for one in requests)
+        return await send(requests, timeout)
+
+    async def struck(lane: LoopLane, trace: Callable[..., Any]) -> bool:
+        waiting = [asyncio.ensure_future(ask(lane, request(name))) for name in NAMES[:others]]
+        await asyncio.sleep(0)
+        mine, before = request("mine"), sys.gettrace()
+        sys.settrace(trace)
+        try:
+            lane.ask(mine, 30.0)
+        except Alarm:
+            sys.settrace(before)
+        else:
+            return False
+        finally:
+            sys.settrace(before)
+        known = sent.count(mine.id)
+        answers = await asyncio.wait_for(asyncio.gather(*waiting, ask(lane, request("z"))), TOO_LONG)
+        assert len(answers) == others + 1
+        assert sent.count(mine.id) == known
+        return True
+
+    async def main() -> int:
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
+        step = 1
+        while await struck(LoopLane(noted, flights, crowd), striking(step, Alarm, ASKING | STRUCK)[0]):
+            step += 1
+        return step
+
+    assert asyncio.run(main()) > 5

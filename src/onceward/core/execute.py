@@ -144,14 +144,14 @@ async def onward(held: Held) -> Held | Outcome[Any]:  # noqa: C901, PLR0912, PLR
             if job.awaits:
                 try:
                     if type(value) is CoroutineType or hasattr(value, "__await__"):
-                        value = await value
+                        value = held.result = await value  # in one step: a signal behind it finds the result
                 except BaseException as error:  # noqa: BLE001 (as in `called`)
                     held.raised = error
             if held.raised is None:
+                held.result = value
                 done = record_at_once(held, value) if engine.answer is not None else None
                 if done is not None:
                     return done
-                held.result = value
         if held.raised is not None or not (held.straight and is_light(held.result)):
             return await unusual_end(held)
         try:

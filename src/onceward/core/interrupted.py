@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onceward.errors import OncewardError, ResultError, RetryTransaction, StoreError
+from onceward.errors import OncewardError, ResultError, RetryTransaction, StoreError, WrongWorld
 from onceward.model.key import Key
 
 from .acquire import give_back, give_back_later
@@ -30,8 +30,9 @@ async def recover(engine: Engine, asked: Sequence[Held], error: BaseException) -
     if engine.world.cancels and isinstance(error, GeneratorExit):
         return
     unused = [one for one in asked if not (one.begun or one.over)]
-    if isinstance(error, StoreError | ResultError) or isinstance(error.__cause__, StoreError):
-        give_back_later(engine, [one for one in unused if not one.granted])  # now it is no use to ask: no answer came
+    if isinstance(error, StoreError | ResultError | WrongWorld) or isinstance(error.__cause__, StoreError):
+        if not isinstance(error, WrongWorld):  # else nothing was asked
+            give_back_later(engine, [one for one in unused if not one.granted])  # now it is no use: no answer came
         unused = [one for one in unused if one.granted]
     await give_back(engine, unused)
     for one in asked:

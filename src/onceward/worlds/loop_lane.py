@@ -70,12 +70,17 @@ class LoopLane:
         else:
             runway = latest[1]  # type: ignore[index]  # it is the one of that loop
         one = Passenger(request, monotonic() + timeout, Future(loop=loop))
-        runway.waiting.append(one)
-        if len(runway.aboard) < runway.most and not runway.boarding:
-            runway.call(one)
-        elif one.deadline < runway.rings_for:
-            runway.mind(one)
-        return one
+        try:
+            runway.waiting.append(one)
+            if len(runway.aboard) < runway.most and not runway.boarding:
+                runway.call(one)
+            elif one.deadline < runway.rings_for:
+                runway.mind(one)
+            return one
+        except BaseException:  # a signal: nobody waits for it, and what was not sent yet is not to be sent any more
+            one.stays = False
+            one.future.cancel()
+            raise
 
     def _of(self, loop: AbstractEventLoop) -> Runway:
         """Before Python 3.12, asyncio asks the kernel for our process whenever it is asked for the loop that runs.
@@ -133,8 +138,8 @@ class Runway:
         return len(self.aboard) < self.most and len(self.waiting) >= self._crowd
 
     def _take_off(self) -> None:
-        self.boarding = True
         asyncio.get_running_loop().call_soon(self._depart)
+        self.boarding = True  # not before: a signal in between, and all would wait for a flight that nobody called
 
     def _depart(self) -> None:
         self.boarding = False

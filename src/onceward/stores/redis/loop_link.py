@@ -47,7 +47,7 @@ class Pending(Future[Reply]):
     def fail(self, error: BaseException) -> None:
         if not self.done():
             self.set_exception(error)
-            self._go_on()
+        self._go_on()  # also who has a reply: a signal may have struck before they were called
 
     def _go_on(self) -> None:
         """If a signal strikes here, nobody may know whom we were to call: so it is gone at once, and notices."""
