@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ import redis
 
 from onceward import AsyncOnce, Executed, Replayed, Running, StoreUnavailable, Unknown
 from onceward.bridge import run
+from onceward.core import acquire, execute
+from onceward.core.held import Held
 from onceward.errors import ConfigurationError, LeaseLost, StoreBroken, StoreFull
 from onceward.model.audit import AuditFilter, signature
 from onceward.model.policy import Policy
@@ -217,6 +220,38 @@ async def test_a_task_that_is_cancelled_while_the_server_stands_still_leaves_no_
             private.send(signal.SIGCONT)
         await asyncio.wait_for(once.run("order 7", work), TOO_LONG)
     assert done == ["work", "work"]
+
+
+@pytest.mark.rival(7)
+@pytest.mark.fault("F27")
+async def test_a_claim_whose_caller_is_struck_by_a_signal_while_it_waits_among_others_is_given_back(
+    tmp_path: Path, private: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It flies when the caller has already looked for it, and has found nothing."""
+    send, done = acquire.send, Counter[str]()
+
+    def struck(held: Held) -> Any:
+        sent = send(held)
+        if held.key.text == "order 7" and not done["order 1"]:
+            raise Alarm
+        return sent
+
+    async def work(key: str) -> None:
+        done[key] += 1
+
+    monkeypatch.setattr(execute, "send_claim", struck)
+    async with AsyncOnce(private.url(), app=tmp_path.name, lease="1h", wait="20s") as once:
+        await once.run("warm", work, "warm")
+        await once.read("warm")  # from here on, a look takes one round trip
+        keys = [f"order {number}" for number in range(12)]
+        outcomes = await asyncio.gather(*(once.run(key, work, key) for key in keys), return_exceptions=True)
+        assert [type(one) for one in outcomes if one is not None] == [Alarm]
+        await asyncio.wait_for(once.run("order 7", work, "order 7"), TOO_LONG)
+    assert done == Counter(["warm", *keys])
+
+
+class Alarm(Exception):
+    """What a handler of SIGALRM may raise."""
 
 
 @pytest.mark.fault("F50")

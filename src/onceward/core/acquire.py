@@ -223,7 +223,10 @@ def give_back_later(engine: Engine, asked: Sequence[Held]) -> None:
 
 
 async def _release(engine: Engine, asked: Sequence[Held]) -> None:
-    """All in one call. Whose answer did not reach us is looked up: the nonce shows whether the grant is ours."""
+    """All in one call. Whose answer did not reach us is looked up: the nonce shows whether the grant is ours.
+
+    What is not there may still come: an interrupt can strike while the claim waits in a lane, or is on its way.
+    """
     timeout = min(one.job.policy.call_timeout for one in asked)
     unsure = [one.job.key.id for one in asked if not one.granted]
     answers = await engine.store.read(unsure, timeout=timeout) if unsure else []
@@ -236,6 +239,9 @@ async def _release(engine: Engine, asked: Sequence[Held]) -> None:
         and record.state is State.PENDING
         and not record.released
     ]
+    if engine.answer is None:
+        known = [one for one, _ in granted]
+        give_back_later(engine, [one for one in asked if not (one.granted or one in known)])
     if granted:
         releases = [Release(record.id, record.token, record.nonce) for _, record in granted]
         await engine.store.settle(releases, timeout=timeout)
