@@ -20,7 +20,7 @@ class Grouping:
     _lane: Lane | None = None
     _grouped_in: World | None = None
 
-    async def send(self, requests: Sequence[AnyRequest], timeout: float) -> list[Answer]:
+    def send(self, requests: Sequence[AnyRequest], timeout: float) -> Answers:
         """Requests of any kind, each for another key, in one call."""
         raise NotImplementedError
 
