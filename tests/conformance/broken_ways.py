@@ -184,6 +184,22 @@ class ScanByOffset(MemoryStore):
         return Page(page, b"%d" % (start + limit) if len(records) > start + limit else None, everything.now)
 
 
+class ScanBeginsAnew(MemoryStore):
+    """Forgets where it was, if the record that it saw last is gone."""
+
+    async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
+        place = cursor if cursor in self._records else None
+        return await super().scan(wanted, cursor=place, limit=limit, timeout=timeout)
+
+
+class TakesOneForAll(MemoryStore):
+    """What the first of a batch asks for counts for all of them."""
+
+    async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
+        alike = [replace(one, max_attempts=requests[0].max_attempts) for one in requests]
+        return await super().claim(alike, timeout=timeout)
+
+
 class ScanIgnoresAge(MemoryStore):
     """Does not look at `updated_before`."""
 

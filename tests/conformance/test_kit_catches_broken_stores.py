@@ -147,6 +147,8 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
     broken_ways.ForgetsTheLiving: ("forget_spares_a_live_owner_and_cuts_it_off_when_forced",),
     broken_ways.ScanSkipsAtPageEnds: ("pages_of_any_size_show_each_record_once",),
     broken_ways.ScanByOffset: ("a_scan_survives_what_others_do_meanwhile",),
+    broken_ways.ScanBeginsAnew: ("a_scan_goes_on_where_it_was_although_what_it_saw_last_is_gone_or_came_back",),
+    broken_ways.TakesOneForAll: ("each_of_a_batch_is_judged_by_its_own_request",),
     broken_ways.ScanIgnoresAge: ("filters_choose_by_state_scope_key_and_age",),
     broken_ways.SortsWhatItFoundFirst: ("the_first_of_an_order_are_found_whatever_their_ids",),
     broken_ways.CountsWithoutScopes: ("counts_are_by_scope_and_state",),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import time
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
@@ -80,7 +82,9 @@ def test_a_file_that_a_replaced_owner_left_behind_is_counted_apart_and_any_other
     with SYSTEM_ITSELF.open(setting) as services:
         setting = replace(setting, services=services)
         assert SYSTEM_ITSELF.worker(setting)(event).said == "rejected", "its file was taken back"
-        (tmp_path / "bucket" / "late.pdf").write_bytes(pdf(event.body))
+        late = tmp_path / "bucket" / "late.pdf"
+        late.write_bytes(pdf(event.body))
+        os.utime(late, (time.time() + 1, time.time() + 1))  # files keep time more coarsely than records
         audit = SYSTEM_ITSELF.audit(setting, [event])
         assert audit.passed, audit
         assert audit.counted["files of owners that had been replaced"] == 1
