@@ -37,6 +37,7 @@ UNSEEN: dict[type[MemoryStore], str] = {
     broken_ways.PurgesNothing: "to delete too little is not wrong, only wasteful",
     broken_ways.ScanSkipsAtPageEnds: "what a page leaves out is not recorded",
     broken_ways.ScanByOffset: "as above",
+    broken_ways.ScanBeginsAnew: "as above",
     broken_ways.SortsWhatItFoundFirst: "as above",
     broken_ways.ScanIgnoresAge: "which records a page should hold is not looked at",
     broken_ways.CountsWithoutScopes: "counts are of many keys, and are not recorded",
