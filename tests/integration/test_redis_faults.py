@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import threading
-import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,20 +12,16 @@ from typing import Any
 import pytest
 import redis
 
-from onceward import AsyncOnce, Executed, Replayed, Running, StoreUnavailable, Unknown
+from onceward import Executed, Replayed, StoreUnavailable, Unknown
 from onceward.bridge import run
-from onceward.core import acquire, execute
-from onceward.core.held import Held
 from onceward.errors import ConfigurationError, LeaseLost, StoreBroken, StoreFull
 from onceward.model.audit import AuditFilter, signature
-from onceward.model.policy import Policy
 from onceward.model.record import Complete, Renewal, State, Verdict
 from onceward.ports import Filter
 from onceward.stores.redis import link
 from onceward.testing.conformance.stage import id_of, wanting
 from tests.faces import AsyncFace, Colour, Face
 from tests.integration.redis_places import TIMEOUT, RedisPlace, acquired, claim, opened, send
-from tests.moved_time import TOO_LONG
 from tests.servers.process import free_port
 from tests.servers.proxy import (
     CUT_REPLY,
@@ -167,91 +160,6 @@ def test_a_server_that_stands_still_is_unavailable_and_works_again_when_it_goes_
             private.send(signal.SIGCONT)
             face.close()
             place.close()
-
-
-@pytest.mark.rival(7)
-@pytest.mark.fault("F52", "F53")
-def test_a_claim_that_a_server_grants_when_its_caller_has_left_is_given_back(
-    tmp_path: Path, private: RedisServer, colour: Colour, work: Work, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It stood still: what it was sent meanwhile it does when it goes on, long after its callers were told."""
-    monkeypatch.setattr(Policy, "call_timeout", 0.3)  # not 5 s, as with such a lease
-    with Proxy("127.0.0.1", private.port) as proxy:
-        place = RedisPlace(tmp_path, private, proxy)
-        settings: dict[str, Any] = {"lease": "1h", "on_running": "raise"}
-        face = Face(place, **settings) if colour == "blocking" else AsyncFace(place, **settings)
-        try:
-            face.run("warm", lambda: None)
-            private.send(signal.SIGSTOP)
-            with pytest.raises(StoreUnavailable):
-                face.run("order 7", work)
-            private.send(signal.SIGCONT)
-            ends = time.monotonic() + TOO_LONG
-            while isinstance(outcome := face.outcome("order 7", work), Running) and time.monotonic() < ends:
-                time.sleep(0.02)
-            assert (type(outcome), work.times) == (Executed, 1)
-        finally:
-            private.send(signal.SIGCONT)
-            face.close()
-            place.close()
-
-
-@pytest.mark.rival(7)
-@pytest.mark.fault("F28", "F52")
-async def test_a_task_that_is_cancelled_while_the_server_stands_still_leaves_no_key_held(
-    private: RedisServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Policy, "call_timeout", 0.3)
-    done: list[str] = []
-
-    async def work() -> None:
-        done.append("work")
-
-    async with AsyncOnce(private.url(), lease="1h", on_running="wait", wait="20s") as once:
-        await once.run("warm", work)
-        private.send(signal.SIGSTOP)
-        try:
-            began = time.monotonic()
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.1):
-                    await once.run("order 7", work)
-            assert time.monotonic() - began < 10, "a few tries, and no more"
-        finally:
-            private.send(signal.SIGCONT)
-        await asyncio.wait_for(once.run("order 7", work), TOO_LONG)
-    assert done == ["work", "work"]
-
-
-@pytest.mark.rival(7)
-@pytest.mark.fault("F27")
-async def test_a_claim_whose_caller_is_struck_by_a_signal_while_it_waits_among_others_is_given_back(
-    tmp_path: Path, private: RedisServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It flies when the caller has already looked for it, and has found nothing."""
-    send, done = acquire.send, Counter[str]()
-
-    def struck(held: Held) -> Any:
-        sent = send(held)
-        if held.key.text == "order 7" and not done["order 1"]:
-            raise Alarm
-        return sent
-
-    async def work(key: str) -> None:
-        done[key] += 1
-
-    monkeypatch.setattr(execute, "send_claim", struck)
-    async with AsyncOnce(private.url(), app=tmp_path.name, lease="1h", wait="20s") as once:
-        await once.run("warm", work, "warm")
-        await once.read("warm")  # from here on, a look takes one round trip
-        keys = [f"order {number}" for number in range(12)]
-        outcomes = await asyncio.gather(*(once.run(key, work, key) for key in keys), return_exceptions=True)
-        assert [type(one) for one in outcomes if one is not None] == [Alarm]
-        await asyncio.wait_for(once.run("order 7", work, "order 7"), TOO_LONG)
-    assert done == Counter(["warm", *keys])
-
-
-class Alarm(Exception):
-    """What a handler of SIGALRM may raise."""
 
 
 @pytest.mark.fault("F50")
