@@ -8,6 +8,7 @@ from onceward.bridge import run
 from onceward.model.policy import SECOND
 from onceward.model.record import ClaimRequest, Complete, Record, State, Verdict
 from onceward.worlds import seeker
+from onceward.worlds.keeper import Keeper
 from tests.unit.keeper_bench import LEASE, Bench, bench, lease_of
 
 __all__ = ["bench"]  # fixtures, told here so that pytest finds them
@@ -99,6 +100,15 @@ def test_many_are_looked_for_in_one_call_and_not_without_end(bench: Bench) -> No
         lease = lease_of(Record(name, "app/op", "gone", State.PENDING, 1, nonce=name), LEASE)
         bench.keeper.seek(lease, name, LEASE * SECOND)
     assert len(bench.keeper._seeker._sought) == seeker.MOST
+
+
+def test_a_keeper_that_is_closed_looks_for_nothing_and_raises_nothing(bench: Bench) -> None:
+    """Whoever gives a key back is leaving for a reason of its own, which nothing may hide."""
+    record = bench.record("work")
+    keeper = Keeper(bench.store, bench.bus, monotonic=bench.now)
+    keeper.close()
+    keeper.seek(lease_of(record, LEASE), record.id, LEASE * SECOND)
+    assert state_of(bench, record.id) is State.PENDING
 
 
 def test_what_was_forgotten_meanwhile_is_not_told(bench: Bench) -> None:

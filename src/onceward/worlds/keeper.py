@@ -111,7 +111,7 @@ class Keeper:
     def seek(self, hold: Granted, id: bytes, lease: int) -> None:
         """Nobody knows whether this claim was granted, and its caller has left: give it back, if it was."""
         self._seeker.add(id, hold.nonce, lease * A_MICROSECOND)
-        with suppress(RuntimeError):  # no thread, or closed: then it lapses
+        with suppress(RuntimeError, ConfigurationError):  # no thread, or closed: then it lapses
             if not self._running:
                 self._start()
         with self._lock:
