@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 from bench.case import KINDS, Call, Case, Cases, Plan, work
 from bench.paired import Block, Run
-from onceward import MemoryStore, Once
+from onceward import Once
+from onceward.stores import MemoryStore
 
 EVENT = "an event, counted by scope, against not counted"
 

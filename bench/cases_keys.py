@@ -9,7 +9,8 @@ from typing import Any
 
 from bench.case import Case, Cases, Plan, calling
 from bench.paired import Block
-from onceward import MemoryStore, Once, Payload
+from onceward import Once, Payload
+from onceward.stores import MemoryStore
 
 NAME = "payload key of 1 KB, against json.dumps + sha256"
 FORMS = 64

@@ -15,12 +15,13 @@ from itertools import count
 
 from bench.case import Call, Case, Cases, Plan, calling, fresh
 from bench.paired import Block, Pace, Run
-from onceward import MemoryStore, Once, open_store
-from onceward.bridge import run
-from onceward.function import Function
-from onceward.model.record import ClaimRequest, Complete
-from onceward.ports import Store
-from onceward.worlds.nonce import nonce
+from onceward import Once, open_store
+from onceward.operations.function import Function
+from onceward.protocol.ports import Store
+from onceward.protocol.requests import ClaimRequest, Complete
+from onceward.runtime.bridge import run
+from onceward.runtime.nonce import nonce
+from onceward.stores import MemoryStore
 
 KINDS = ("fresh", "replay")
 BATCH = 5_000

@@ -10,7 +10,8 @@ from bench import bare
 from bench.case import KINDS, Call, Case, Cases, Missing, Plan, work
 from bench.paired import Run
 from bench.peers import PEERS, NotInstalled
-from onceward import MemoryStore, Once
+from onceward import Once
+from onceward.stores import MemoryStore
 
 
 def cases(plan: Plan) -> Cases:

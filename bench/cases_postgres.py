@@ -15,9 +15,9 @@ from bench.cases_crowd import threads
 from bench.paired import TURNS_OF_A, TURNS_OF_B, Block, Pace, Run, in_turn
 from bench.peers import NotInstalled
 from onceward import AsyncOnce, Once
-from onceward.bridge import run
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import Threads
 from onceward.stores.postgres import PostgresStore
-from onceward.worlds.threads import Threads
 from tests.servers.postgres import Postgres, found_binaries
 
 FEW, MANY = 8, 64

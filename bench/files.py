@@ -20,8 +20,8 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from onceward.identity import People
 from onceward.imports import import_file
+from onceward.people import People
 
 BATCH = 1_000
 BARS = {"first": 20_000, "ratio": 3.0}

@@ -1,6 +1,6 @@
 """How well people are told apart, and how fast: `python -m bench --only identity [--quick] [-o json]`.
 
-One preset, `onceward.identity.PERSON`, as it is shipped. The records of a set come one after the other, as an importer
+One preset, `onceward.people.PERSON`, as it is shipped. The records of a set come one after the other, as an importer
 would bring them, and are decided at once. Then all pairs of records are counted: those that are one person in truth,
 and those that are one person here. Beside it what the confidence of each decision promised, and how often it was so.
 """
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from bench import identity_peers
 from bench.identity_company import Directory
 from bench.identity_data import FEBRL, HOW, Known, Maker, febrl
-from onceward.identity import Decision, People, SourceRecord
+from onceward.people import Decision, People, SourceRecord
 
 EDGES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 0.999, 1.0000001)
 AT_ONCE = 1000

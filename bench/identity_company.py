@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bench.identity_data import Known
-from onceward.identity import SourceRecord
+from onceward.people import SourceRecord
 
 GIVEN = """
 james mary robert patricia john jennifer michael linda david elizabeth william barbara richard susan joseph jessica

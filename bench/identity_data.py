@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from onceward.identity import SourceRecord
+from onceward.people import SourceRecord
 
 FEBRL = {
     "febrl1": ("dataset1.csv",),

@@ -21,7 +21,8 @@ from pathlib import Path
 from bench.bare import SETTINGS
 from bench.case import Case, Cases, Plan
 from bench.paired import TURNS_OF_A, TURNS_OF_B, Block, Run, in_turn
-from onceward import Once, Ordering, StateEvent
+from onceward import Once
+from onceward.latest import Ordering, StateEvent
 
 ENTITIES = 10_000
 BATCH = 1_000

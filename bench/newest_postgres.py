@@ -19,7 +19,8 @@ from bench.case import Case, Cases, Missing, Plan
 from bench.cases_postgres import new_schema
 from bench.newest import WEEK, Apply, Event, stream
 from bench.paired import TURNS_OF_A, TURNS_OF_B, in_turn
-from onceward import Once, Ordering
+from onceward import Once
+from onceward.latest import Ordering
 from onceward.stores.postgres import PostgresStore
 from tests.servers.postgres import Postgres, found_binaries
 

@@ -17,7 +17,8 @@ import redis
 from bench.case import Case, Cases, Missing, Plan
 from bench.newest import Apply, Event, stream
 from bench.paired import TURNS_OF_A, TURNS_OF_B, in_turn
-from onceward import Once, Ordering
+from onceward import Once
+from onceward.latest import Ordering
 from tests.servers.redis import RedisServer, binary
 
 KEEP = """

@@ -11,23 +11,20 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from onceward.model.cells import KEEP_UNFINISHED
-from onceward.model.record import (
-    READER,
-    AfterCrash,
+from onceward.protocol.cells import KEEP_UNFINISHED
+from onceward.protocol.record import READER, AfterCrash, Record, RecordState
+from onceward.protocol.requests import (
     ClaimRequest,
     Complete,
     Fail,
     Park,
-    Record,
     Release,
     Renewal,
     Resolution,
     Resolve,
-    State,
     Verdict,
 )
-from onceward.model.transitions import Row, claim, forget, purgeable, renew, row_of, settle
+from onceward.protocol.transitions import Row, claim, forget, purgeable, renew, row_of, settle
 
 PAGE = Path(__file__).parent / "explain" / "state-table.md"
 NOW = 1_800_000_000_000_000
@@ -40,7 +37,7 @@ VERBS = ("claim", "renew", *SETTLEMENTS, "forget", "purge")
 INTRODUCTION = """\
 # The state table
 
-This page is generated from `onceward/model/transitions.py` by `docs/make_state_table.py`; do not edit it.
+This page is generated from `onceward/protocol/transitions.py` by `docs/make_state_table.py`; do not edit it.
 
 The store holds one record under each (scope, key). A record is in one of five states:
 
@@ -93,7 +90,7 @@ def samples() -> list[Sample]:
         id=b"",
         scope="",
         key="",
-        state=State.PENDING,
+        state=RecordState.PENDING,
         token=OLD,
         nonce=MINE,
         cycle=OLD,
@@ -102,14 +99,16 @@ def samples() -> list[Sample]:
     )
     lapsed = replace(live, lease_until=NOW - 1)
     for_long = replace(live, lease_until=NOW - KEEP_UNFINISHED)
-    done = replace(live, state=State.COMPLETED, lease_until=None, digest=b"same", valid_until=NOW + 1)
-    failed = replace(live, state=State.FAILED, lease_until=None, retry_at=NOW, valid_until=NOW + 1)
+    done = replace(live, state=RecordState.COMPLETED, lease_until=None, digest=b"same", valid_until=NOW + 1)
+    failed = replace(live, state=RecordState.FAILED, lease_until=None, retry_at=NOW, valid_until=NOW + 1)
     refused = replace(failed, final=True, retry_at=None)
     verifying = replace(for_long, after_crash=AfterCrash.VERIFY, ask_first=True)
     return [
         Sample(Row.NONE, None),
         Sample(Row.NEWER, replace(live, min_reader=READER + 1)),
-        Sample(Row.FREE, Record(id=b"", scope="", key="", state=State.FREE, token=OLD, nonce=MINE, released=True)),
+        Sample(
+            Row.FREE, Record(id=b"", scope="", key="", state=RecordState.FREE, token=OLD, nonce=MINE, released=True)
+        ),
         Sample(Row.DONE_OVER, replace(done, valid_until=NOW)),
         Sample(Row.REFUSED_OVER, replace(refused, valid_until=NOW)),
         Sample(Row.FAILED_OVER, replace(failed, valid_until=NOW)),
@@ -128,7 +127,7 @@ def samples() -> list[Sample]:
         Sample(Row.FAILED, replace(failed, released=True), "due, by release"),
         Sample(Row.REFUSED, refused),
         Sample(Row.DONE, done),
-        Sample(Row.PARKED, replace(live, state=State.PARKED, lease_until=None)),
+        Sample(Row.PARKED, replace(live, state=RecordState.PARKED, lease_until=None)),
     ]
 
 
@@ -155,7 +154,7 @@ def apply(verb: str, sample: Sample) -> list[tuple[str, Record | None, Verdict]]
         case "release":
             return [("", *settle(record, Release(b"", token, MINE), NOW))]
         case "resolve":
-            seen = State.PARKED if record is None else record.state
+            seen = RecordState.PARKED if record is None else record.state
             return [
                 (
                     f"{forced}{how}: ",
@@ -172,7 +171,7 @@ def told(before: Record | None, record: Record | None, verdict: Verdict) -> str:
     if record is before or record is None:
         return verdict.value
     parts = [described(record)]
-    if before is not None and record.state in {State.PENDING, State.FAILED}:
+    if before is not None and record.state in {RecordState.PENDING, RecordState.FAILED}:
         if record.cycle != before.cycle:
             parts.append("new cycle")
         elif record.attempt != before.attempt:
@@ -183,9 +182,9 @@ def told(before: Record | None, record: Record | None, verdict: Verdict) -> str:
 
 
 def described(record: Record) -> str:
-    if record.state is State.FAILED:
+    if record.state is RecordState.FAILED:
         return "FAILED final" if record.final else "FAILED"
-    if record.state is State.PENDING and record.released:
+    if record.state is RecordState.PENDING and record.released:
         return "PENDING, handed back"
     return record.state.value
 

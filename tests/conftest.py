@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from onceward.core.held import _current, current
+from onceward.engine.attempt import _current, current
 from tests.faces import clock, colour, face, place, sqlite_face
 from tests.servers.pgbouncer import pgbouncer
 from tests.servers.postgres import own_postgres, postgres, postgres_template, schema

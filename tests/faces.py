@@ -25,9 +25,11 @@ from weakref import WeakSet
 
 import pytest
 
-from onceward import AsyncOnce, AuditEntry, Event, MemoryStore, Once, StoreUnavailable
-from onceward.bridge import run
-from onceward.ports import Store
+from onceward import AsyncOnce, Once, StoreUnavailable
+from onceward.observe import AuditEntry, Event
+from onceward.protocol.ports import Store
+from onceward.runtime.bridge import run
+from onceward.stores import MemoryStore
 from onceward.stores.postgres import PostgresStore
 from onceward.stores.redis import RedisStore
 from onceward.stores.sqlite import SQLiteStore

@@ -9,9 +9,12 @@ from functools import partial
 from typing import Any, Literal
 
 from onceward.errors import StoreUnavailable
-from onceward.model.audit import AuditEntry, AuditFilter
-from onceward.model.record import Answer, ClaimRequest, Renewal, State
-from onceward.ports import AnySettlement, Filter, JoinedStore, Page, Store, World
+from onceward.protocol.audit import AuditEntry, AuditFilter
+from onceward.protocol.capabilities import JoinedStore
+from onceward.protocol.ports import Filter, Page, Store
+from onceward.protocol.record import RecordState
+from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, Renewal
+from onceward.protocol.runtime import World
 from tests.faces import Place
 
 Verb = Literal["claim", "renew", "settle", "read"]
@@ -112,8 +115,8 @@ class FaultyStore:
         page: Page = await self.inner.scan(wanted, cursor=cursor, limit=limit, timeout=timeout)
         return page
 
-    async def counts(self, *, timeout: float) -> dict[tuple[str, State], int]:
-        counts: dict[tuple[str, State], int] = await self.inner.counts(timeout=timeout)
+    async def counts(self, *, timeout: float) -> dict[tuple[str, RecordState], int]:
+        counts: dict[tuple[str, RecordState], int] = await self.inner.counts(timeout=timeout)
         return counts
 
     async def purge(self, limit: int, **how: Any) -> int:

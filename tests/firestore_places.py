@@ -9,7 +9,7 @@ from typing import Any
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import firestore
 
-from onceward.ports import Clock
+from onceward.protocol.ports import Clock
 from onceward.stores.firestore import FirestoreStore, Layout
 from tests.servers.firestore import shared
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any
 
+from onceward.runtime.aio import EventLoop
+from onceward.runtime.threads import Threads
 from onceward.testing.clock import FakeClock
-from onceward.worlds.aio import EventLoop
-from onceward.worlds.threads import Threads
 
 TOO_LONG = 20.0
 """Seconds after which a test that waits for another thread gives up: long before pytest's own limit."""

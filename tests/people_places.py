@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onceward.identity import Decision, People, SourceRecord
+from onceward.people import Decision, People, SourceRecord
 from tests.servers.postgres import URL, execute
 
 BOTH = ("sqlite", "postgres")

@@ -6,9 +6,9 @@ from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from typing import Any
 
-from onceward.core.schedule import Watch
-from onceward.model.schedule import Missed, Ran
-from onceward.model.slots import instant_of
+from onceward.schedules.definition import Missed, Ran
+from onceward.schedules.runner import Watch
+from onceward.schedules.slots import instant_of
 from onceward.testing.clock import FakeClock
 from tests.faces import Face
 

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-from onceward import AsyncOnce, Entry, MemoryStore, Once
+from onceward import AsyncOnce, Entry, Once
 from onceward.http import asgi, wsgi
+from onceward.stores import MemoryStore
 
 Headers = list[tuple[bytes, bytes]]
 JSON = (b"content-type", b"application/json")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from examples.demo.systems import Listed
 from onceward.testing.storm import Plan, Run
-from onceward.testing.storm.paint import BOLD, DIM, RED, Paint
+from onceward.testing.storm.colors import BOLD, DIM, RED, Paint
 
 SECRET = re.compile(r"(?<=://).*@|\?.*")
 """What of a URL is for nobody's screen: who it is and the password, and settings, which may have one, too."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from onceward.errors import ConfigurationError
-from onceward.testing.storm.finding import find_system
+from onceward.testing.storm.find_system import find_system
 
 EXAMPLES = Path(__file__).resolve().parents[1]
 

@@ -11,7 +11,8 @@ from typing import Any
 from msgspec import MsgspecError
 
 from examples.documents.pipeline import Documents, is_settled
-from onceward import Outcome, StoreError
+from onceward import Outcome
+from onceward.errors import StoreError
 from onceward.http.webhooks import Answer, Webhook, WebhookEvent, standard
 
 logger = logging.getLogger("documents")

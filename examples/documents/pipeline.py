@@ -11,21 +11,11 @@ from msgspec import Struct
 
 from examples.documents.models import Invoice, Models, Unreadable, extract
 from examples.documents.text import text_of
-from onceward import (
-    Content,
-    Event,
-    Failed,
-    NotAcquired,
-    Once,
-    Outcome,
-    Parked,
-    PayloadMismatch,
-    SourceError,
-    Step,
-    StepRun,
-    current_claim,
-)
+from onceward import Content, Failed, NotAcquired, Once, Outcome, Parked, PayloadMismatch, current_claim
+from onceward.errors import SourceError
 from onceward.objects import Objects, safe_name
+from onceward.observe import Event
+from onceward.sagas import Step, StepRun
 from onceward.warehouse import Table, Warehouse
 
 NAME: Final = "processed_documents"

@@ -7,11 +7,12 @@ from typing import Any
 
 from examples.fleet.events import Document, Documents
 from examples.fleet.handlers import ingest_health, system_events
-from onceward import AsyncOnce, Current
-from onceward.http.answer import Answer, Request, problem
+from onceward import AsyncOnce
 from onceward.http.endpoint import AsyncEndpoint
+from onceward.http.messages import Answer, Request, problem
 from onceward.http.push import AsyncPubSubPush
 from onceward.http.tokens import Check
+from onceward.latest import Current
 
 KEEP = "7d"  # as long as Pub/Sub delivers a message again by default
 FILES = {

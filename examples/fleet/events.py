@@ -10,10 +10,11 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from onceward import Ordering, Outcome
+from onceward import Outcome
 from onceward.http.push import Message
-from onceward.model.ordering import instant
-from onceward.states import AsyncState
+from onceward.latest import Ordering
+from onceward.latest.api import AsyncState
+from onceward.protocol.ordering import instant
 
 Name = Annotated[str, Meta(pattern=r"\S")]
 Document = dict[str, Any]

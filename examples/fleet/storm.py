@@ -23,7 +23,7 @@ from examples.fleet.app import Fleet
 from examples.fleet.events import Document, document_id
 from examples.fleet.watched import State, Watched
 from onceward import AsyncOnce, Once
-from onceward.http.answer import Request
+from onceward.http.messages import Request
 from onceward.testing.storm import Answer, Audit, Effect, Event, Setting
 from onceward.testing.storm.contract import Said
 

@@ -10,7 +10,8 @@ import msgspec
 
 from examples.learning.records import Incoming, Learning, incoming
 from examples.learning.xapi import Invalid
-from onceward import Failed, Mismatch, Once, Outcome, PayloadMismatch, SourceError
+from onceward import Failed, Mismatch, Once, Outcome, PayloadMismatch
+from onceward.errors import SourceError
 from onceward.queues import Batch, Consumer, Message, Queue
 
 NAMELESS = UUID("5f0f2e0a-2f0b-4d0c-9d57-0f3d5a4b7c11")

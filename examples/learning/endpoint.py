@@ -21,9 +21,10 @@ from examples.learning.records import Incoming, Learning, incoming
 from examples.learning.search import Search
 from examples.learning.xapi import Invalid, instant
 from examples.learning.xapi.parts import Uuid
-from onceward import PayloadMismatch, SourceError
-from onceward.http.answer import Answer, Request, problem
+from onceward import PayloadMismatch
+from onceward.errors import SourceError
 from onceward.http.endpoint import Endpoint
+from onceward.http.messages import Answer, Request, problem
 
 PATH = "/xAPI/statements"
 VERSIONS = {"1.0": "1.0.3", "2.0": "2.0.0"}

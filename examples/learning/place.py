@@ -12,7 +12,7 @@ from examples.learning.records import Learning
 from examples.learning.tables import IDENTIFIERS
 from onceward import Once
 from onceward.errors import ConfigurationError
-from onceward.identity import People
+from onceward.people import People
 from onceward.warehouse import ComparesRows, open_warehouse
 
 BOUNDED = "memory_limit=64MB&threads=2&primary_key=no"

@@ -31,8 +31,8 @@ from examples.learning.xapi import (
     users_of,
 )
 from examples.learning.xapi.shape import VOIDED
-from onceward.identity import People, Person, SourceRecord
 from onceward.imports import Summary, import_file
+from onceward.people import People, Person, SourceRecord
 from onceward.warehouse import ComparesRows, Lookup, Merged
 
 AT_ONCE = 5_000

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from examples.learning.xapi.agents import sha1, sha1_of
-from onceward.identity import Field, Kind, kinds
+from onceward.people import Field, Kind, kinds
 from onceward.warehouse import Table
 
 IDENTIFIERS: Final[Mapping[str, Field]] = {

@@ -14,24 +14,14 @@ from uuid import uuid4
 
 import httpx
 
-from onceward import (
-    Failed,
-    Once,
-    Operations,
-    Outcome,
-    Replayed,
-    StoreError,
-    Unknown,
-    applied,
-    current_claim,
-    not_applied,
-    verify,
-)
-from onceward.http.outgoing import IdempotencyKeys
-from onceward.identity import People, Person, SourceRecord, normalise
-from onceward.identity.people import Within
+from onceward import Failed, Once, Outcome, Replayed, Unknown, applied, current_claim, not_applied, verify
+from onceward.errors import StoreError
+from onceward.http.client_keys import IdempotencyKeys
 from onceward.imports import Summary, import_file
-from onceward.ports import Clock, Store
+from onceward.operations import Operations
+from onceward.people import People, Person, SourceRecord, normalise
+from onceward.people.people import Within
+from onceward.protocol.ports import Clock, Store
 from onceward.stores.clock import WallClock
 
 from . import tables as sql

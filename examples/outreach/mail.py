@@ -17,7 +17,7 @@ from urllib.parse import quote
 import httpx
 from msgspec import Struct
 
-from onceward.identity import normalise
+from onceward.people import normalise
 
 SENDER: Final = "anna@outreach.example"
 PERMANENTLY: Final = 500

@@ -21,7 +21,7 @@ from urllib.parse import unquote
 
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
-from onceward.ports import Clock
+from onceward.protocol.ports import Clock
 from onceward.stores.clock import WallClock
 
 TABLES = """

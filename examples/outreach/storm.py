@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from onceward import AlreadyRunning, ConfigurationError, Outcome
-from onceward import Event as Happened
+from onceward.observe import Event as Happened
 from onceward.testing import disabled
 from onceward.testing.storm import Answer, Audit, Effect, Event, Setting
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from onceward import Once, Step, StepRun, applied, not_applied, verify
+from onceward import Once, applied, not_applied, verify
+from onceward.sagas import Step, StepRun
 
 FOLDER = Path(os.environ.get("SAGA_FOLDER", "."))
 BUCKET = FOLDER / "bucket"

@@ -10,7 +10,7 @@ from typing import Any
 
 from examples.submissions.rules import Quote, Submission
 from onceward import current_async_claim, current_claim
-from onceward.claims import HeldClaim
+from onceward.operations.claim import HeldClaim
 
 COLUMNS = "risk TEXT, decision TEXT, premium TEXT, charge TEXT"
 WAIT = 10.0  # seconds for SQLite's one writer

@@ -10,7 +10,7 @@ import httpx
 from examples.submissions.book import Book
 from examples.submissions.rules import SAME_SUBMISSION, Quote, Submission, price, triage
 from onceward import Once
-from onceward.http.outgoing import IdempotencyKeys
+from onceward.http.client_keys import IdempotencyKeys
 
 TLS = httpx.create_ssl_context()  # once: to read the certificates takes longer than a call
 UNDERWRITERS = ("Ada", "Grace", "Hedy")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from celery import Celery
 
-from onceward import AlreadyRunning, LeaseLost, Once, OutcomeUnknown, StoreError, current_claim
+from onceward import AlreadyRunning, LeaseLost, Once, OutcomeUnknown, current_claim
+from onceward.errors import StoreError
 
 from .shop import BROKER, DATABASE, LEASE, WAIT, write_charge
 

@@ -315,3 +315,7 @@ class VersionSkew(StoreError):
 
 NOT_DOWN = (VersionSkew, StoreNotSetUp)
 """The store answers, so it is not down: a wrong URL or a forgotten migration must not let work run unprotected."""
+
+
+class OncewardWarning(UserWarning):
+    """Something works, but probably not as it was meant."""

@@ -8,18 +8,17 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from onceward import cron
-from onceward.bridge import run
-from onceward.core import schedule as core
-from onceward.core.cursor import cursor_of, move
-from onceward.core.execute import unguarded
-from onceward.core.slot import Run, run_slot
-from onceward.model import due
-from onceward.model.key import Key, make_key
-from onceward.model.outcome import Running
-from onceward.model.pattern import Pattern
-from onceward.model.schedule import Schedule
-from onceward.model.transitions import Row
+from onceward.engine.execute import unguarded
+from onceward.keys.key import Key, make_key
+from onceward.protocol.outcome import Running
+from onceward.protocol.transitions import Row
+from onceward.runtime.bridge import run
+from onceward.schedules import cron, due
+from onceward.schedules import runner as core
+from onceward.schedules.cursor import cursor_of, move
+from onceward.schedules.definition import Schedule
+from onceward.schedules.pattern import Pattern
+from onceward.schedules.slot_run import Run, run_slot
 
 
 def break_(variant: str) -> None:

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from onceward.bridge import run
-from onceward.ports import KeepsCounts
+from onceward.protocol.capabilities import KeepsCounts
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import Threads
 from onceward.stores.registry import open_store
-from onceward.worlds.threads import Threads
 
 WORKERS = 8
 PATIENCE = 60.0  # seconds until a worker that says nothing counts as stuck

@@ -11,8 +11,8 @@ import time
 from itertools import count
 
 from onceward import Once
-from onceward.observe.counting import Book
-from onceward.worlds import counters
+from onceward.engine.totals import Book
+from onceward.runtime import counters
 
 NAME = "count"
 PAUSE = 0.002  # seconds between calls: what is left of two processors goes to others

@@ -24,8 +24,9 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from onceward import AlreadyDone, Claim, Once
-from onceward.model.record import AfterCrash, Answer, ClaimRequest
-from onceward.ports import Clock
+from onceward.protocol.ports import Clock
+from onceward.protocol.record import AfterCrash
+from onceward.protocol.requests import Answer, ClaimRequest
 from onceward.stores.clock import WallClock
 from onceward.stores.sqlite import SQLiteStore
 

@@ -12,7 +12,8 @@ import sys
 import time
 from pathlib import Path
 
-from onceward import AsyncOnce, Executed, Once, Outcome, Replayed, StoreError
+from onceward import AsyncOnce, Executed, Once, Outcome, Replayed
+from onceward.errors import StoreError
 
 PAUSE = 0.02  # seconds until a broker delivers again
 CHOICES = {"lease": "5s", "wait": "60s", "on_running": "wait"}

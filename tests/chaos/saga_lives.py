@@ -9,10 +9,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from onceward import MemoryStore, Once
-from onceward.bridge import run
-from onceward.model.journal import Journal, journal_in
-from onceward.ports import AnyRequest
+from onceward import Once
+from onceward.protocol.requests import AnyRequest
+from onceward.runtime.bridge import run
+from onceward.sagas.journal import Journal, journal_in
+from onceward.stores import MemoryStore
 from onceward.testing.clock import FakeClock
 from tests.chaos.saga_stage import NAMES, Killed, Memory, Points, Scene, Stage, fault_of, order_of_undoing
 

@@ -14,8 +14,9 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from onceward import Step, StepRun, applied, not_applied, verify
-from onceward.model.journal import Direction, Journal, Progress
+from onceward import applied, not_applied, verify
+from onceward.sagas import Step, StepRun
+from onceward.sagas.journal import Direction, Journal, Progress
 
 NAMES = ("reserve", "charge", "ship", "mail")
 KINDS = ("compensatable", "compensatable", "pivot", "retriable")

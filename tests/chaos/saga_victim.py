@@ -19,9 +19,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from onceward import MemoryStore, Once, Saga, Step, StepRun
-from onceward.model.journal import Journal
-from onceward.ports import Store
+from onceward import Once
+from onceward.protocol.ports import Store
+from onceward.sagas import Saga, Step, StepRun
+from onceward.sagas.journal import Journal
+from onceward.stores import MemoryStore
 from onceward.stores.postgres import PostgresStore
 from onceward.stores.sqlite import SQLiteStore
 from tests.chaos.saga_stage import Points, Remote, Scene, Stage, fault_of

@@ -16,9 +16,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from onceward import AlreadyDone, AlreadyRunning, Claim, LeaseLost, Once
-from onceward.core.held import Held
-from onceward.model import transitions
-from onceward.model.record import Record, Verdict
+from onceward.engine.attempt import Held
+from onceward.protocol import transitions
+from onceward.protocol.record import Record
+from onceward.protocol.requests import Verdict
 from onceward.testing.storm import Answer, Event, Setting
 from tests.chaos.orders import BUSY, WAIT, Orders, database
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from examples.tasks.shop import connect
-from onceward import Event
+from onceward.observe import Event
 
 WHERE = {"charge:1": "acquired", "charge:2": "completed"}
 

@@ -21,7 +21,7 @@ from onceward import (
     AsyncOnce,
     Once,
     OutcomeParked,
-    State,
+    RecordState,
     StoreUnavailable,
     applied,
     current_async_claim,
@@ -236,7 +236,7 @@ def test_killed_after_the_commit_effect_and_record_are_both_there_and_nothing_ru
     with Once(SQLiteStore(path), app="chaos", fingerprint="none") as once:
         entry = once.read("order 7")
         assert entry is not None
-        assert (entry.state, entry.value) == (State.COMPLETED, "order 7")
+        assert (entry.state, entry.value) == (RecordState.COMPLETED, "order 7")
         with contextlib.closing(sqlite3.connect(path)) as connection:
             assert once.outcome("order 7", insert, connection, "order 7").replayed
     assert rows(path) == ["order 7"]

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from onceward.bridge import run
-from onceward.model.record import State
-from onceward.ports import Filter
+from onceward.protocol.ports import Filter
+from onceward.protocol.record import RecordState
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import Threads
 from onceward.stores.redis import RedisStore
-from onceward.worlds.threads import Threads
 from tests.servers.redis import RedisServer
 
 WORKERS = 8
@@ -83,7 +83,7 @@ def audit(folder: Path, names: list[str], url: str) -> None:
     store = RedisStore(url)
     run(store.open(Threads()))
     page = run(store.scan(Filter(), cursor=None, limit=10 * len(names), timeout=30))
-    assert {(one.key, one.state) for one in page.records} == {(name, State.COMPLETED) for name in names}
+    assert {(one.key, one.state) for one in page.records} == {(name, RecordState.COMPLETED) for name in names}
     run(store.close())
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from onceward.core import saga as flow
-from onceward.core import saga_claim
-from onceward.model import journal as writing
-from onceward.model.journal import Direction, Journal, Line, Progress, Undo, what_next
-from onceward.model.saga import Plan
+from onceward.sagas import claim as saga_claim
+from onceward.sagas import flow
+from onceward.sagas import journal as writing
+from onceward.sagas.definition import Plan
+from onceward.sagas.journal import Direction, Journal, Line, Progress, Undo, what_next
 from tests.chaos.saga_lives import DONE, EARLY, LOST, LOST_AND_REFUSED, REFUSED, Theatre, theatre, verified
 from tests.chaos.saga_stage import Scene, Wrong
 

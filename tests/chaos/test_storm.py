@@ -160,7 +160,7 @@ def test_a_system_that_cannot_be_imported_is_said_so(monkeypatch: pytest.MonkeyP
 ONLY_HERE = """
 import sys
 from tests.chaos.orders import SYSTEM
-if "onceward.testing.storm.nursery" in sys.orig_argv:
+if "onceward.testing.storm.fork_server" in sys.orig_argv:
     raise ImportError("not in a worker")
 """
 

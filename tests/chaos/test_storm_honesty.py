@@ -12,7 +12,7 @@ from examples.demo.ending import opening
 from examples.demo.systems import SYSTEMS
 from onceward import ConfigurationError
 from onceward.testing.storm import Plan, Trouble, main, storm
-from onceward.testing.storm.paint import Paint
+from onceward.testing.storm.colors import Paint
 from onceward.testing.storm.plan import Kill
 from onceward.testing.storm.process import Worker
 from onceward.testing.storm.traffic import Delivery
@@ -78,7 +78,7 @@ def test_the_commands_refuse_it_too(capsys: pytest.CaptureFixture[str]) -> None:
 def test_every_planned_kill_takes_place_however_quick_the_work_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """All of them are planned behind the last but one delivery, and so late that the others are long done."""
     last = [Kill(0.9, 0.1 * number, 0) for number in range(1, 4)]
-    monkeypatch.setattr("onceward.testing.storm.strikes.planned_kills", lambda _plan: last)
+    monkeypatch.setattr("onceward.testing.storm.faults.planned_kills", lambda _plan: last)
     run = storm(LIARS + "INSTANT", Plan(deliveries=10, workers=2, kills=3))
     assert (run.score.killed, run.score.redelivered, run.score.acknowledged) == (3, 3, 10)
 

@@ -59,9 +59,9 @@ def struck(
         at_it = (worker for worker in workers if worker.in_hand is not None and worker.in_hand.event.id == FIRST)
         return next((worker for worker in at_it if worker.can_be_hit), None)
 
-    monkeypatch.setattr("onceward.testing.storm.strikes.planned_kills", lambda _plan: kills)
-    monkeypatch.setattr("onceward.testing.storm.strikes.planned_pauses", lambda _plan: pauses)
-    monkeypatch.setattr("onceward.testing.storm.strikes._victim", at_the_first)
+    monkeypatch.setattr("onceward.testing.storm.faults.planned_kills", lambda _plan: kills)
+    monkeypatch.setattr("onceward.testing.storm.faults.planned_pauses", lambda _plan: pauses)
+    monkeypatch.setattr("onceward.testing.storm.faults._victim", at_the_first)
     monkeypatch.setattr(Worker, "can_be_hit", property(has_begun))
     monkeypatch.setattr(Worker, "is_over", is_over or taken_over)
     plan = Plan(deliveries=30, workers=2, duplicates=0, reorder=0, folder=str(folder))
@@ -97,7 +97,7 @@ def test_kills_alone_would_not_have_shown_it(monkeypatch: pytest.MonkeyPatch, tm
 
 
 def test_every_planned_pause_takes_place_however_quick_the_work_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onceward.testing.storm.crew.LEASES", (0.05, 0.1))  # which this system does not need
+    monkeypatch.setattr("onceward.testing.storm.supervisor.LEASES", (0.05, 0.1))  # which this system does not need
     monkeypatch.setattr("onceward.testing.storm.plan.BEYOND", (0.05, 0.1))
     run = storm("tests.chaos.liars:INSTANT", Plan(deliveries=20, workers=2, kills=3, pauses=5))
     assert (run.score.paused, run.score.killed, run.score.acknowledged) == (5, 3, 20)

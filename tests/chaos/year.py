@@ -27,14 +27,14 @@ from typing import Any
 from msgspec import Struct, convert, field, to_builtins
 
 from onceward import Once
-from onceward.bridge import run
-from onceward.core.schedule import keep
-from onceward.model.slots import instant_of, moment
-from onceward.ports import Store
-from onceward.schedules import watches
+from onceward.protocol.ports import Store
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import ThreadGate, Threads
+from onceward.schedules.api import watches
+from onceward.schedules.runner import keep
+from onceward.schedules.slots import instant_of, moment
 from onceward.stores.redis import RedisStore
 from onceward.stores.sqlite import SQLiteStore
-from onceward.worlds.threads import ThreadGate, Threads
 from tests.chaos import broken_schedules
 
 INSTANT = struct.Struct("<q")

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from onceward import Once
-from onceward.cli.codes import Exit
+from onceward.cli.exit_codes import Exit
 from onceward.cli.settings import VARIABLES
-from onceward.person import who
+from onceward.client.audit_identity import who
 from tests.cli.calls import as_json, call, line, raising, silent_claims
 
 STORE = "sqlite:///onceward.db"
@@ -197,7 +197,7 @@ def test_no_reason_breaks_the_terminal() -> None:
 
 
 def changed_meanwhile(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
-    from onceward.cli import acting
+    from onceward.cli import change as acting
 
     monkeypatch.setattr(acting, "ask", lambda *_, **__: change())
 

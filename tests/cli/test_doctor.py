@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from onceward import Once, calendar, lasting, sliding
-from onceward.cli.codes import Exit
+from onceward.cli.exit_codes import Exit
+from onceward.cli.retry_spans import declared_for
 from onceward.cli.settings import VARIABLES
-from onceward.cli.spans import declared_for
 from onceward.stores.postgres.schema import LATEST
 from tests.cli.calls import as_json, call, line, silent_claims
 from tests.servers.postgres import Postgres

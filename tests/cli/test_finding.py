@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceward import Once
-from onceward.cli.codes import Exit
+from onceward.cli.exit_codes import Exit
 from onceward.cli.settings import VARIABLES
-from onceward.model.key import Scope, scope_of
+from onceward.keys.key import Scope, scope_of
 from tests.cli.calls import call
 
 STORE = "sqlite:///onceward.db"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from onceward.cli.codes import Exit
+from onceward.cli.exit_codes import Exit
 from tests.cli.calls import as_json, call, line
 from tests.cli.three_records import standings, test_records_are_listed_shown_explained_and_counted, three_records
 from tests.firestore_places import PROJECT, named

@@ -17,13 +17,14 @@ import pytest
 from click.testing import CliRunner
 
 from onceward import Once
-from onceward.cli import acting
-from onceward.cli.codes import MEANINGS, Exit, code_of
+from onceward.cli import change as acting
 from onceward.cli.display import LONGEST_FACT, cut, width_of
+from onceward.cli.exit_codes import MEANINGS, Exit, code_of
 from onceward.cli.program import program
 from onceward.cli.settings import DEFAULTS, VARIABLES, masked
 from onceward.errors import OncewardError
-from onceward.stores.sqlite import link, schema
+from onceward.stores.sqlite import connection as link
+from onceward.stores.sqlite import schema
 from tests.cli.calls import call, environment, line, on_a_terminal
 
 READING = (("ls",), ("show", "k"), ("explain", "k"), ("stats",), ("audit",), ("doctor",))

@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from onceward import StoreFull
-from onceward.bridge import run
-from onceward.cli.codes import Exit
+from onceward.cli.exit_codes import Exit
 from onceward.cli.settings import VARIABLES
-from onceward.model.audit import signature
-from onceward.model.record import ClaimRequest
-from onceward.stores.sqlite import SQLiteStore, link
-from onceward.worlds.threads import Threads
+from onceward.errors import StoreFull
+from onceward.protocol.audit import signature
+from onceward.protocol.requests import ClaimRequest
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import Threads
+from onceward.stores.sqlite import SQLiteStore
+from onceward.stores.sqlite import connection as link
 from tests.cli.calls import as_json, call, environment, line
 
 pytestmark = pytest.mark.fault("F60")

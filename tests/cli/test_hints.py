@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from onceward import Once, OutcomeParked, PreviouslyFailed, State, Step, StepRun
-from onceward.cli.codes import Exit
+from onceward import Once, OutcomeParked, PreviouslyFailed, RecordState
+from onceward.cli.exit_codes import Exit
 from onceward.cli.settings import VARIABLES
 from onceward.errors import AlreadyRunning
-from onceward.model.outcome import Running
+from onceward.protocol.outcome import Running
+from onceward.sagas import Step, StepRun
 from tests.cli.calls import as_json, call, line, process, silent_claims
 
 STORE = "sqlite:///onceward.db"
@@ -39,7 +40,7 @@ def type_in(said: str | None, *more: str) -> int:
     return call(words[0], *more, *words[1:]).exit_code
 
 
-def state_of(once: Once, key: str) -> State | None:
+def state_of(once: Once, key: str) -> RecordState | None:
     entry = once.read(key)
     return None if entry is None else entry.state
 
@@ -66,9 +67,9 @@ def test_a_parked_outcome_says_how_to_say_how_it_ended(key: str) -> None:
             once.run(key, breaks_off)
         with pytest.raises(OutcomeParked) as refused:
             once.run(key, breaks_off)
-        assert state_of(once, key) is State.PARKED
+        assert state_of(once, key) is RecordState.PARKED
         assert type_in(refused.value.hint, "--yes") == Exit.OK
-        assert state_of(once, key) is State.COMPLETED
+        assert state_of(once, key) is RecordState.COMPLETED
 
 
 @KEYS
@@ -79,7 +80,7 @@ def test_explain_says_so_too(key: str) -> None:
         assert call("retry", "--", key).exit_code == Exit.REFUSED
         told = " ".join(as_json("explain", "--", key)["explanation"])
         assert type_in(told, "--yes") == Exit.OK
-        assert state_of(once, key) is State.COMPLETED
+        assert state_of(once, key) is RecordState.COMPLETED
 
 
 def _cut_off() -> None:
@@ -95,7 +96,7 @@ def test_what_is_held_without_a_lease_says_how_to_free_it(key: str) -> None:
         with pytest.raises(AlreadyRunning) as refused:
             Running[int](key=entry.key, retry_after=None).unwrap()
         assert type_in(refused.value.hint, "--yes") == Exit.OK
-        assert state_of(once, key) in (None, State.FREE)
+        assert state_of(once, key) in (None, RecordState.FREE)
 
 
 @pytest.mark.parametrize("key", ["invoice:42", "-x", "two words"])

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from onceward.cli import imports
-from onceward.cli.codes import Exit
-from onceward.identity import People
-from onceward.identity.fields import ACCEPTED, REVIEWED
-from onceward.imports.opening import FORMATS
-from onceward.imports.running import BATCH
+from onceward.cli import import_file as imports
+from onceward.cli.exit_codes import Exit
+from onceward.imports.open_rows import FORMATS
+from onceward.imports.runner import BATCH
+from onceward.people import People
+from onceward.people.fields import ACCEPTED, REVIEWED
 from tests.cli.calls import as_json, call, environment, line, on_a_terminal, process
 from tests.imports.files import rejected, users, write
 
@@ -199,6 +199,6 @@ def test_what_is_said_twice_is_said_the_same() -> None:
 
 
 def test_the_command_starts_without_the_extras_of_people() -> None:
-    script = "import sys, onceward.cli.imports; print('onceward.identity' in sys.modules)"
+    script = "import sys, onceward.cli.import_file; print('onceward.people' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

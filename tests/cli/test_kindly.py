@@ -11,8 +11,8 @@ from uuid import UUID
 import pytest
 
 from onceward import Once
-from onceward.cli import values
-from onceward.cli.codes import Exit
+from onceward.cli import json_values as values
+from onceward.cli.exit_codes import Exit
 from onceward.cli.settings import VARIABLES
 from tests.cli.calls import as_json, call, line, raising
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from onceward import Once
-from onceward.cli.codes import Exit
+from onceward.cli.exit_codes import Exit
 from onceward.cli.settings import VARIABLES
 from onceward.stores.sqlite import schema
 from tests.cli.calls import as_json, call, line, on_a_terminal

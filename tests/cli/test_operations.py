@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from onceward import Once, Operations
-from onceward.cli.codes import Exit
+from onceward import Once
+from onceward.cli.exit_codes import Exit
 from onceward.cli.settings import VARIABLES
+from onceward.operations import Operations
 from tests.cli.calls import as_json, call, line, process, silent_claims
 
 STORE = "sqlite:///onceward.db"
@@ -44,7 +45,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def module(folder: Path) -> Iterator[str]:
     """A program of the user's that declares operations in code."""
     (folder / "shop_of_this_test.py").write_text(
-        "from onceward import MemoryStore, Once, Operations\n"
+        "from onceward import Once\nfrom onceward.operations import Operations\n"
+        "from onceward.stores import MemoryStore\n"
         "operations = Operations(charge={'key': 'charge:{order}', 'window': '1h'})\n"
         "once = Once(MemoryStore(), operations=operations, lease='5m')\n"
         "number = 5\n"

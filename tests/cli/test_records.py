@@ -11,15 +11,17 @@ from typing import Any
 import pydantic
 import pytest
 
-from onceward import Once, OutcomeParked, ResultCorrupt
-from onceward.bridge import run
-from onceward.cli import finding
-from onceward.cli.codes import Exit
+from onceward import Once, OutcomeParked
+from onceward.cli import find as finding
+from onceward.cli.exit_codes import Exit
 from onceward.cli.settings import VARIABLES
-from onceward.model.note import INPUT
-from onceward.model.record import Complete, Record, Renewal, State, Verdict
+from onceward.errors import ResultCorrupt
+from onceward.protocol.note import INPUT
+from onceward.protocol.record import Record, RecordState
+from onceward.protocol.requests import Complete, Renewal, Verdict
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import Threads
 from onceward.stores.sqlite import SQLiteStore
-from onceward.worlds.threads import Threads
 from tests.cli.calls import as_json, call, line, raising, silent_claims
 
 STORE = "sqlite:///onceward.db"
@@ -268,7 +270,7 @@ def test_release_lets_a_lapsed_one_run_again_and_cuts_its_owner_off() -> None:
     before = read("lapsed")
     assert call("release", "lapsed", "--yes", "--why", "host gone").exit_code == 0
     after = read("lapsed")
-    assert (after.state, after.cycle, after.attempt) == (State.FAILED, before.cycle, before.attempt)
+    assert (after.state, after.cycle, after.attempt) == (RecordState.FAILED, before.cycle, before.attempt)
     assert after.token > before.token
     assert after.note == before.note, "notes are those of the work"
     assert late_words(before) == [Verdict.LOST, Verdict.LOST]
@@ -354,7 +356,7 @@ def test_resolve_applied_drops_the_input_that_was_kept() -> None:
 def test_resolve_not_applied_lets_it_run_and_abandon_does_not() -> None:
     for flag, state in (("--not-applied", False), ("--abandon", True)):
         assert call("resolve", "parked", flag, "--yes").exit_code == 0
-        assert (read("parked").state, read("parked").final) == (State.FAILED, state)
+        assert (read("parked").state, read("parked").final) == (RecordState.FAILED, state)
         with Once(STORE, app="shop", after_crash="park", fingerprint="none") as once:
             assert once.outcome("parked", raising(TimeoutError("again"))).kind == ("failed" if state else "parked")
 
@@ -373,7 +375,7 @@ def test_resolve_asks_for_one_finding_and_for_json(words: tuple[str, ...]) -> No
 def test_forget_frees_several_keys_but_spares_a_live_owner() -> None:
     result = call("forget", "done", "failed", "--yes")
     assert [one["key"] for one in json.loads(result.stdout)["records"]] == ["done", "failed"]
-    assert {read("done").state, read("failed").state} == {State.FREE}
+    assert {read("done").state, read("failed").state} == {RecordState.FREE}
     refused = call("forget", "live", "--yes")
     assert refused.exit_code == Exit.REFUSED
     assert "is alive" in refused.stderr
@@ -381,7 +383,7 @@ def test_forget_frees_several_keys_but_spares_a_live_owner() -> None:
 
 
 def test_a_record_that_changes_while_a_person_thinks_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    from onceward.cli import acting
+    from onceward.cli import change as acting
 
     def meanwhile(*_: object, **__: object) -> None:
         with Once(STORE, app="shop", fingerprint="none") as once:
@@ -391,11 +393,11 @@ def test_a_record_that_changes_while_a_person_thinks_is_left_alone(monkeypatch: 
     result = call("retry", "failed")
     assert result.exit_code == Exit.REFUSED
     assert "changed meanwhile" in line(result)
-    assert read("failed").state is State.COMPLETED
+    assert read("failed").state is RecordState.COMPLETED
 
 
 def test_a_late_owner_that_completes_while_a_person_thinks_keeps_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    from onceward.cli import acting
+    from onceward.cli import change as acting
 
     record = read("lapsed")
 
@@ -408,7 +410,7 @@ def test_a_late_owner_that_completes_while_a_person_thinks_keeps_its_result(monk
 
     monkeypatch.setattr(acting, "ask", meanwhile)
     assert call("release", "lapsed").exit_code == Exit.REFUSED
-    assert read("lapsed").state is State.COMPLETED
+    assert read("lapsed").state is RecordState.COMPLETED
 
 
 def test_purge_deletes_only_what_answers_for_nothing(folder: Path) -> None:

@@ -16,7 +16,8 @@ from tests.cli.calls import call, environment, finish, process, start, until
 APP = """
 import os, sys, time
 from pathlib import Path
-from onceward import AsyncOnce, Once, Step
+from onceward import AsyncOnce, Once
+from onceward.sagas import Step
 
 once = Once("sqlite:///jobs.db", app="shop", lease="300ms")
 awaited = AsyncOnce("sqlite:///jobs.db", app="awaited", lease="300ms")

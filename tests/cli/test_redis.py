@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from onceward import Once
-from onceward.cli.codes import Exit
+from onceward.cli.exit_codes import Exit
 from onceward.cli.settings import VARIABLES
 from tests.cli.calls import as_json, call, line
 from tests.cli.three_records import standings, test_records_are_listed_shown_explained_and_counted, three_records

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from onceward.cli.codes import Exit
-from onceward.identity import FIRST, People
+from onceward.cli.exit_codes import Exit
+from onceward.people import FIRST, People
 from tests.cli.calls import as_json, call, line, on_a_terminal
 from tests.people_places import record
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from onceward import Once
-from onceward.cli import running
-from onceward.model.record import State
+from onceward.cli import run as running
+from onceward.protocol.record import RecordState
 from tests.cli.calls import alive, call, finish, line, process, start, until
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs process groups")
@@ -27,7 +27,7 @@ def runs(folder: Path) -> int:
     return len(file.read_text().splitlines()) if file.exists() else 0
 
 
-def state(folder: Path, key: str = "k") -> State:
+def state(folder: Path, key: str = "k") -> RecordState:
     with Once(f"sqlite:///{folder}/onceward.db") as once:
         entry = once.read(key, name="command")
         assert entry is not None
@@ -52,11 +52,11 @@ def test_the_exit_code_of_the_first_run_is_replayed_with_keep_failures(tmp_path:
 def test_a_failure_is_run_again_by_the_next_call(tmp_path: Path) -> None:
     words = ("run", "--key", "k", "--", "sh", "-c", "echo ran >> runs; test $(wc -l < runs) -ge 2")
     code, _, err = process(tmp_path, *words)
-    assert (code, state(tmp_path)) == (1, State.FAILED)
+    assert (code, state(tmp_path)) == (1, RecordState.FAILED)
     assert err == b"onceward: the command failed with exit code 1; the next call runs it again\n"
     assert process(tmp_path, *words)[0] == 0
     assert process(tmp_path, *words)[0] == 0
-    assert (runs(tmp_path), state(tmp_path)) == (2, State.COMPLETED)
+    assert (runs(tmp_path), state(tmp_path)) == (2, RecordState.COMPLETED)
 
 
 def test_output_arrives_while_the_command_still_runs(tmp_path: Path) -> None:
@@ -182,13 +182,15 @@ def test_a_signal_is_passed_on_and_a_command_that_ends_well_counts_as_done(tmp_p
     caller.stdout.readline()
     caller.terminate()
     assert caller.wait(20) == 0
-    assert state(tmp_path) is State.COMPLETED
+    assert state(tmp_path) is RecordState.COMPLETED
     finish(caller)
 
 
-@pytest.mark.parametrize(("policy", "code", "left"), [("rerun", 143, State.FAILED), ("park", 76, State.PARKED)])
+@pytest.mark.parametrize(
+    ("policy", "code", "left"), [("rerun", 143, RecordState.FAILED), ("park", 76, RecordState.PARKED)]
+)
 def test_a_command_that_dies_of_the_signal_is_failed_or_parked(
-    tmp_path: Path, policy: str, code: int, left: State
+    tmp_path: Path, policy: str, code: int, left: RecordState
 ) -> None:
     caller = start(tmp_path, "run", "--key", "k", "--after-crash", policy, "--", "sh", "-c", "echo begun; sleep 60")
     assert caller.stdout is not None
@@ -240,7 +242,7 @@ def test_a_store_that_is_silent_when_the_command_ends_is_told_and_the_record_lef
     assert (code, out) == (70, b"done\n")
     assert b"did not confirm the record" in err
     assert err.count(b"\n") == 1
-    assert state(tmp_path) is State.PENDING
+    assert state(tmp_path) is RecordState.PENDING
 
 
 def test_whoever_does_not_want_to_wait_for_a_silent_store_stops_it_by_a_second_signal(tmp_path: Path) -> None:

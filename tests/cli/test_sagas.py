@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from onceward import Once, Saga, Step, StepRun, applied
-from onceward.encryption import AesGcm
+from onceward import Once, applied
+from onceward.results.encryption import AesGcm
+from onceward.sagas import Saga, Step, StepRun
 from tests.cli.calls import as_json, call, line
 
 

@@ -19,7 +19,8 @@ ROOT = Path(__file__).parents[2]
 APP = """
 import time
 from pathlib import Path
-from onceward import AsyncOnce, MemoryStore, Once
+from onceward import AsyncOnce, Once
+from onceward.stores import MemoryStore
 
 once = Once("sqlite:///jobs.db", lease="5s")
 awaited = AsyncOnce("sqlite:///jobs.db", app="awaited")

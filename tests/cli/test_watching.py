@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from onceward import Once
-from onceward.bridge import run
 from onceward.cli import charts
-from onceward.cli.codes import Exit
+from onceward.cli.exit_codes import Exit
 from onceward.cli.settings import VARIABLES
 from onceward.errors import StoreUnavailable
-from onceward.model.counts import COUNTED, HOUR, Sheet
-from onceward.model.record import Renewal
-from onceward.observe.exported import grafana_dashboard, prometheus_rules
+from onceward.observe.monitoring_files import grafana_dashboard, prometheus_rules
 from onceward.observe.rules import Thresholds
+from onceward.protocol.counters import COUNTED, HOUR, Sheet
+from onceward.protocol.requests import Renewal
+from onceward.runtime.bridge import run
 from onceward.stores.sqlite import SQLiteStore
 from tests.cli.calls import as_json, call, finish, line, on_a_terminal, start
 

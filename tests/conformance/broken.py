@@ -7,30 +7,27 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from onceward.model import transitions
-from onceward.model.record import (
-    NOBODY,
-    READER,
+from onceward.protocol import transitions
+from onceward.protocol.record import NOBODY, READER, Record, RecordState
+from onceward.protocol.requests import (
     Answer,
+    AnySettlement,
     ClaimRequest,
     Complete,
     Fail,
     Park,
-    Record,
     Release,
     Renewal,
     Resolve,
-    State,
     Verdict,
 )
-from onceward.ports import AnySettlement
-from onceward.stores.memory import MemoryStore
+from onceward.stores.memory.store import MemoryStore
 
 Applied = tuple[Record | None, Verdict]
 
 
 class Altered(MemoryStore):
-    """A MemoryStore whose state table may be altered: the methods below stand where `model.transitions` should."""
+    """A MemoryStore whose state table may be altered: the methods below stand where `protocol.transitions` should."""
 
     def on_claim(self, record: Record | None, request: ClaimRequest, now: int) -> Applied:
         return transitions.claim(record, request, now)
@@ -74,7 +71,7 @@ class MissingLeaseIsFree(Altered):
     """Takes a record without a lease for one whose lease is over."""
 
     def on_claim(self, record: Record | None, request: ClaimRequest, now: int) -> Applied:
-        without = record is not None and record.state is State.PENDING and record.lease_until is None
+        without = record is not None and record.state is RecordState.PENDING and record.lease_until is None
         return super().on_claim(lapsed(record, now) if without else record, request, now)
 
 
@@ -83,7 +80,7 @@ class CompletesWhatNobodyClaimed(Altered):
 
     def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
         if record is None and isinstance(request, Complete):
-            record = Record(request.id, "", "", State.PENDING, request.token, request.nonce)
+            record = Record(request.id, "", "", RecordState.PENDING, request.token, request.nonce)
         return super().on_settle(record, request, now)
 
 
@@ -162,7 +159,7 @@ class LosesThePayloadOnCompletion(Altered):
 
     def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
         after, verdict = super().on_settle(record, request, now)
-        done = after is not None and after is not record and after.state is State.COMPLETED
+        done = after is not None and after is not record and after.state is RecordState.COMPLETED
         return (replace(after, fingerprint=b"") if after and done else after), verdict
 
 
@@ -213,7 +210,7 @@ class CompletesAgainWhenBrief(Altered):
 
     def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
         if isinstance(request, Complete) and request.briefly and record is not None:
-            record = replace(record, state=State.PENDING, released=False)
+            record = replace(record, state=RecordState.PENDING, released=False)
         return super().on_settle(record, request, now)
 
 
@@ -287,7 +284,7 @@ class ResolvesForAnybody(Altered):
 
     def on_settle(self, record: Record | None, request: AnySettlement, now: int) -> Applied:
         if record is not None and isinstance(request, Resolve):
-            record, request = replace(record, state=State.PARKED), replace(request, token_seen=record.token)
+            record, request = replace(record, state=RecordState.PARKED), replace(request, token_seen=record.token)
         return super().on_settle(record, request, now)
 
 
@@ -296,7 +293,7 @@ class CountsAttemptsOnFailure(Altered):
 
     def on_claim(self, record: Record | None, request: ClaimRequest, now: int) -> Applied:
         after, verdict = super().on_claim(record, request, now)
-        if record and after and record.state is State.PENDING and verdict is Verdict.ACQUIRED:
+        if record and after and record.state is RecordState.PENDING and verdict is Verdict.ACQUIRED:
             after = replace(after, attempt=record.attempt)
         return after, verdict
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from onceward.model.counts import Counted, Counts, Sheet
-from onceward.stores.memory import MemoryStore
+from onceward.protocol.counters import Counted, Counts, Sheet
+from onceward.stores.memory.store import MemoryStore
 
 
 class AddsUp(MemoryStore):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from onceward.model import transitions
-from onceward.model.record import READER, Record, State
-from onceward.stores.memory import MemoryStore
+from onceward.protocol import transitions
+from onceward.protocol.record import READER, Record, RecordState
+from onceward.stores.memory.store import MemoryStore
 
 
 class Glancing(MemoryStore):
@@ -45,14 +45,14 @@ class GlanceShowsWhatIsNotDone(Glancing):
     """Shows whatever is there."""
 
     def shows(self, record: Record, fingerprint: bytes, now: int) -> bool:
-        return super().shows(replace(record, state=State.COMPLETED), fingerprint, now)
+        return super().shows(replace(record, state=RecordState.COMPLETED), fingerprint, now)
 
 
 class GlanceShowsFailures(Glancing):
     """Takes what failed for good for done."""
 
     def shows(self, record: Record, fingerprint: bytes, now: int) -> bool:
-        return super().shows(replace(record, state=State.COMPLETED) if record.final else record, fingerprint, now)
+        return super().shows(replace(record, state=RecordState.COMPLETED) if record.final else record, fingerprint, now)
 
 
 class GlanceNeverSlides(Glancing):

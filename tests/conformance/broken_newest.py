@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from onceward.model.newest import Delivery, Keep, Mark, Ruled, Ruling, Standing, rule
-from onceward.model.ordering import CONTENT, content_of
-from onceward.stores.memory import MemoryStore
+from onceward.protocol.latest import Delivery, Keep, Mark, Ruled, Ruling, Standing, rule
+from onceward.protocol.ordering import CONTENT, content_of
+from onceward.stores.memory.store import MemoryStore
 from tests.conformance.broken_ways import Hesitant
 
 TIME = 11  # bytes of an event time in an order

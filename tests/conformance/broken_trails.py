@@ -7,11 +7,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from onceward.model import transitions
-from onceward.model.audit import AuditEntry, AuditFilter, Signature, entries_of, purge_entry
-from onceward.model.record import Answer, Record, State
-from onceward.ports import AnySettlement
-from onceward.stores.memory import MemoryStore
+from onceward.protocol import transitions
+from onceward.protocol.audit import AuditEntry, AuditFilter, Signature, entries_of, purge_entry
+from onceward.protocol.record import Record, RecordState
+from onceward.protocol.requests import Answer, AnySettlement
+from onceward.stores.memory.store import MemoryStore
 from tests.conformance.broken_ways import Hesitant
 
 
@@ -133,8 +133,8 @@ class ResolvesUnseen(MemoryStore):
     async def settle(self, settlements: Sequence[AnySettlement], **how: Any) -> list[Answer]:
         for one in settlements:
             record = self._records.get(one.id)
-            if record is not None and record.state is State.COMPLETED and getattr(one, "force", False):
-                self._records[one.id] = replace(record, state=State.PENDING)
+            if record is not None and record.state is RecordState.COMPLETED and getattr(one, "force", False):
+                self._records[one.id] = replace(record, state=RecordState.PENDING)
         return await super().settle(settlements, **how)
 
 

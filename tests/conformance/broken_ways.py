@@ -11,11 +11,13 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from onceward.model import cells, transitions
-from onceward.model.audit import Signature
-from onceward.model.record import Answer, ClaimRequest, Complete, Record, Renewal, State, Verdict
-from onceward.ports import PLACES, AnyRequest, AnySettlement, Clock, Filter, Order, Page, World
-from onceward.stores.memory import MemoryStore
+from onceward.protocol import cells, transitions
+from onceward.protocol.audit import Signature
+from onceward.protocol.ports import PLACES, Clock, Filter, Order, Page
+from onceward.protocol.record import Record, RecordState
+from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, Complete, Renewal, Verdict
+from onceward.protocol.runtime import World
+from onceward.stores.memory.store import MemoryStore
 
 A_MOMENT = 0.002
 """Between a look and a write that ought to be one step."""
@@ -218,8 +220,8 @@ class SortsWhatItFoundFirst(MemoryStore):
 class CountsWithoutScopes(MemoryStore):
     """Counts everybody's records together."""
 
-    async def counts(self, *, timeout: float) -> dict[tuple[str, State], int]:
-        counted: dict[tuple[str, State], int] = {}
+    async def counts(self, *, timeout: float) -> dict[tuple[str, RecordState], int]:
+        counted: dict[tuple[str, RecordState], int] = {}
         for (_, state), number in (await super().counts(timeout=timeout)).items():
             counted["", state] = counted.get(("", state), 0) + number
         return counted

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from onceward.model.record import Complete, Fail, Record, Validity
-from onceward.ports import AnySettlement
+from onceward.protocol.record import Record
+from onceward.protocol.requests import AnySettlement, Complete, Fail, Validity
 from tests.conformance.broken import Altered, Applied
 
 

@@ -9,8 +9,8 @@ from weakref import WeakValueDictionary
 
 from msgspec.structs import asdict, replace
 
-from onceward.ports import Clock
-from onceward.stores.memory import MemoryStore
+from onceward.protocol.ports import Clock
+from onceward.stores.memory.store import MemoryStore
 from onceward.testing.conformance import StoreConformance
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from onceward.ports import Clock
+from onceward.protocol.ports import Clock
 from onceward.stores.clock import WallClock
 from onceward.stores.firestore import FirestoreStore
 from onceward.testing.conformance import StoreConformance, StoreFactory

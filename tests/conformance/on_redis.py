@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import redis
 
-from onceward.ports import Clock
+from onceward.protocol.ports import Clock
 from onceward.stores.clock import WallClock
 from onceward.stores.redis import RedisStore
 from onceward.stores.redis.records import record

@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from onceward import bridge
-from onceward.ports import World
+from onceward.protocol.runtime import World
+from onceward.runtime import bridge
 from onceward.testing.clock import NEW_YEAR_2026, FakeClock
-from onceward.testing.worlds import FakeThreads
+from onceward.testing.fake_threads import FakeThreads
 
 SECOND = 1_000_000
 

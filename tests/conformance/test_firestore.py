@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 
 from onceward.stores.clock import WallClock
-from onceward.stores.firestore import calls, counts, newest, table, trail, upkeep
+from onceward.stores.firestore import audit as trail
+from onceward.stores.firestore import calls, table
+from onceward.stores.firestore import counters as counts
+from onceward.stores.firestore import latest as newest
+from onceward.stores.firestore import maintenance as upkeep
 from onceward.testing.conformance.fencing import FencingChecks
 from onceward.testing.conformance.replies import ReplyChecks
 from onceward.testing.conformance.windows import WindowChecks

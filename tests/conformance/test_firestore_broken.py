@@ -10,11 +10,14 @@ import pytest
 from msgspec.structs import replace
 
 from onceward.errors import OncewardError
-from onceward.model import newest as rules
-from onceward.stores.firestore import documents, newest, table, trail, upkeep, values
+from onceward.protocol import latest as rules
+from onceward.stores.firestore import audit as trail
+from onceward.stores.firestore import documents, table, values
+from onceward.stores.firestore import latest as newest
+from onceward.stores.firestore import maintenance as upkeep
 from onceward.stores.firestore.calls import Calls, Write
 from onceward.stores.firestore.documents import Records
-from onceward.stores.firestore.states import States
+from onceward.stores.firestore.latest_documents import States
 from onceward.stores.firestore.table import Table
 from tests.conformance.on_firestore import OnFirestore
 

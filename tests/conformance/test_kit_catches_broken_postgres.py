@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 
 from onceward.errors import StoreError
-from onceward.ports import Clock
+from onceward.protocol.ports import Clock
 from onceward.stores.postgres import PostgresStore
 from onceward.stores.postgres.statements import Statement, Statements, statements
 from onceward.stores.postgres.table import Table

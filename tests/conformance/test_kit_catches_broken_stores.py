@@ -9,8 +9,8 @@ from typing import ClassVar
 import pytest
 from hypothesis import Phase, settings
 
-from onceward.ports import Clock
-from onceward.stores.memory import MemoryStore
+from onceward.protocol.ports import Clock
+from onceward.stores.memory.store import MemoryStore
 from tests.conformance import (
     broken,
     broken_counts,

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from onceward.ports import Clock
-from onceward.stores.memory import MemoryStore
+from onceward.protocol.ports import Clock
+from onceward.stores.memory.store import MemoryStore
 from tests.conformance.in_memory import InMemory
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from psycopg.rows import dict_row
 
-from onceward.model.record import Answer
-from onceward.ports import AnyRequest, Clock
+from onceward.protocol.ports import Clock
+from onceward.protocol.requests import Answer, AnyRequest
 from onceward.stores.postgres import PostgresStore
+from onceward.stores.postgres.connection import Wire
 from onceward.stores.postgres.table import Table
-from onceward.stores.postgres.wire import Wire
 from onceward.testing.clock import FakeClock
 from onceward.testing.conformance import StoreConformance, StoreFactory
 from onceward.testing.conformance.fencing import FencingChecks

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from onceward.ports import Clock
+from onceward.protocol.ports import Clock
 from onceward.stores.clock import WallClock
 from onceward.stores.redis import RedisStore, scripts
 from onceward.stores.redis.scripts import Prepared, Script

@@ -9,16 +9,16 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from onceward.bridge import run
-from onceward.model.newest import Delivery, Ruling
-from onceward.model.ordering import CONTENT
-from onceward.stores.memory import MemoryStore
+from onceward.protocol.latest import Delivery, Ruling
+from onceward.protocol.ordering import CONTENT
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import Threads
+from onceward.stores.memory.store import MemoryStore
 from onceward.stores.redis import RedisStore
 from onceward.testing import FakeClock
-from onceward.testing.conformance.newest import ENTITIES, KEEP, Deliverer
-from onceward.testing.conformance.newest_histories import batches, delivered, made_up
+from onceward.testing.conformance.latest import ENTITIES, KEEP, Deliverer
+from onceward.testing.conformance.latest_histories import batches, delivered, made_up
 from onceward.testing.conformance.stage import DAY, HOUR, id_of
-from onceward.worlds.threads import Threads
 from tests.conformance.on_redis import OnRedis, prefix
 from tests.conformance.test_redis_broken import Slip, Slipped
 from tests.servers.language import backwards

@@ -6,7 +6,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from onceward.ports import Clock
+from onceward.protocol.ports import Clock
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing.conformance import StoreConformance
 

@@ -16,7 +16,7 @@ def test_the_store_of_the_testing_page_conforms(tmp_path: Path) -> None:
         if any("StoreConformance" in line for line in block.lines)
     )
     test = tmp_path / "test_my_store.py"
-    test.write_text("from onceward import MemoryStore\n" + "\n".join(example.lines), encoding="utf-8")
+    test.write_text("from onceward.stores import MemoryStore\n" + "\n".join(example.lines), encoding="utf-8")
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "blocking", test.name],
         cwd=tmp_path,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onceward.operations import FIELDS
+from onceward.operations.table import FIELDS
 from tests.cli.calls import call
 from tests.docs.pages import ROOT, blocks, files
 

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from docs.make_state_table import PAGE, VERBS, Sample, changes, page, samples
-from onceward.model.record import State
-from onceward.model.transitions import Row
+from onceward.protocol.record import RecordState
+from onceward.protocol.transitions import Row
 
 
 def test_the_committed_page_is_what_the_generator_writes_now() -> None:
@@ -26,7 +26,7 @@ def test_every_row_of_the_table_is_on_the_page_with_every_verb() -> None:
 
 def test_the_diagram_shows_every_state_and_leaves_parked_only_by_those_who_know() -> None:
     ends = {end for edge in changes() for end in edge}
-    assert ends == {"[*]", *(state.value for state in State)}
+    assert ends == {"[*]", *(state.value for state in RecordState)}
     ways_out = {
         re.sub(r" \(.*", "", verb) for (start, end), verbs in changes().items() for verb in verbs if start == "PARKED"
     }

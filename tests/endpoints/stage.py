@@ -14,7 +14,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import uvicorn
 
-from onceward.http.answer import Answer, Request
+from onceward.http.messages import Answer, Request
 from onceward.http.push import AsyncCloudEventsPush, AsyncPubSubPush, CloudEventsPush, PubSubPush
 from onceward.http.webhooks import AsyncWebhook, Webhook
 from tests.faces import TOO_LONG, Face

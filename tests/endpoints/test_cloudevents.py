@@ -11,7 +11,7 @@ import pytest
 from cloudevents.conversion import to_binary, to_structured
 from cloudevents.http import CloudEvent
 
-from onceward import State
+from onceward import RecordState
 from onceward.http.push import Message, Request
 from onceward.testing import FakeClock
 from tests.endpoints.stage import cloudevents_of
@@ -113,7 +113,7 @@ def test_data_that_is_no_object_is_recorded_and_acknowledged(face: Face, mode: s
     stand.on()(lambda message: None)
     for id, data in (("text", "a text"), ("list", [1])):
         assert stand.send(event(data, mode, id=id)).status == 204
-        assert face.read((ATTRIBUTES["source"], id), name="orders").state is State.FAILED
+        assert face.read((ATTRIBUTES["source"], id), name="orders").state is RecordState.FAILED
 
 
 @modes

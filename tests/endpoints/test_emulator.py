@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from onceward import Once, State
+from onceward import Once, RecordState
 from onceward.http.push import AsyncPubSubPush, Message
 from tests.endpoints.stage import asgi_served, wait_until
 from tests.servers.pubsub_push import emulator
@@ -32,12 +32,12 @@ def test_what_fails_is_pushed_again_until_it_succeeds_and_what_cannot_be_read_is
             strange = pubsub.publish("orders", b'{"weather": "rain"}', kind="new")
             good = pubsub.publish("orders", b'{"order": 7}', kind="new")
 
-            def state_of(id: str) -> State | None:
+            def state_of(id: str) -> RecordState | None:
                 entry = once.read(id, name="orders")
                 return None if entry is None else entry.state
 
-            wait_until(lambda: state_of(good) is State.COMPLETED, "the message was handled")
-            wait_until(lambda: state_of(poison) is State.FAILED, "the poison is on record")
-            wait_until(lambda: state_of(strange) is State.FAILED, "the unknown shape is on record")
+            wait_until(lambda: state_of(good) is RecordState.COMPLETED, "the message was handled")
+            wait_until(lambda: state_of(poison) is RecordState.FAILED, "the poison is on record")
+            wait_until(lambda: state_of(strange) is RecordState.FAILED, "the unknown shape is on record")
         assert attempts == [(good, {"order": 7})] * 3
         assert once.counts["rejected"] == 2, "each was pushed once"

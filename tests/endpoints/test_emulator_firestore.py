@@ -12,8 +12,8 @@ import pytest
 from examples.fleet.app import Fleet
 from examples.fleet.events import document_id
 from onceward import Once
-from onceward.http.answer import Answer, Request
 from onceward.http.endpoint import AsyncEndpoint
+from onceward.http.messages import Answer, Request
 from tests.endpoints.stage import asgi_served, wait_until
 from tests.firestore_places import PROJECT, SERVICES_URL, client, document, named
 from tests.servers.firestore import shared

@@ -13,9 +13,11 @@ from typing import Any
 import httpx
 import pytest
 
-from onceward import ClaimError, ConfigurationError, OncewardWarning, Reentrant, Step, StepRun
-from onceward.http.outgoing import IdempotencyKeys, step
+from onceward import ConfigurationError, OncewardWarning
+from onceward.errors import ClaimError, Reentrant
+from onceward.http.client_keys import IdempotencyKeys, step
 from onceward.http.push import Message
+from onceward.sagas import Step, StepRun
 from onceward.testing import FakeClock, disabled
 from tests.endpoints.stage import pubsub_of, push
 from tests.faces import Face, Place, place_of
@@ -428,7 +430,7 @@ def test_a_named_request_belongs_to_its_step_of_the_saga(face: Face, remote: Rem
 
 
 def test_without_httpx_the_extra_is_named() -> None:
-    code = "import sys; sys.modules['httpx'] = None; import onceward.http.outgoing"
+    code = "import sys; sys.modules['httpx'] = None; import onceward.http.client_keys"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "MissingExtra: outgoing calls need httpx" in run.stderr
     assert 'pip install "onceward[httpx]"' in run.stderr

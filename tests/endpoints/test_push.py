@@ -9,7 +9,7 @@ import pytest
 from msgspec import Struct
 from pydantic import BaseModel
 
-from onceward import State
+from onceward import RecordState
 from onceward.http.push import Answer, Message, Request
 from tests.endpoints.push_answers import APPLIED, DUPLICATE, counting
 from tests.endpoints.stage import enveloped, pubsub_of, push
@@ -81,7 +81,7 @@ def test_undecodable_data_is_recorded_as_failed_for_good_and_acknowledged(face: 
     for number, data in enumerate(UNDECODABLE):
         assert [stand.send(push(data, f"m{number}")).status for _ in range(2)] == [204, 204], data[:20]
         record = face.read(f"m{number}", name="orders")
-        assert (record.state, record.record.final) == (State.FAILED, True)
+        assert (record.state, record.record.final) == (RecordState.FAILED, True)
         assert record.error.startswith("Rejected: undecodable_data")
     assert face.once.counts["rejected"] == 2 * len(UNDECODABLE)
     assert face.once.counts["failed"] == len(UNDECODABLE)
@@ -94,7 +94,7 @@ def test_data_that_is_not_base64_is_undecodable_too(face: Face) -> None:
     for number, data in enumerate(("%%%", "e30", "é", "e3 0=")):
         body = json.dumps({"message": {"messageId": f"m{number}", "data": data}}).encode()
         assert stand.send(Request("POST", {}, body)).status == 204
-        assert face.read(f"m{number}", name="orders").state is State.FAILED
+        assert face.read(f"m{number}", name="orders").state is RecordState.FAILED
 
 
 @pytest.mark.mission("E1")
@@ -103,7 +103,7 @@ def test_an_unknown_shape_is_recorded_and_acknowledged_and_no_storm_follows(face
     seen = counting(stand, {"order"})
     assert [stand.send(push({"weather": "rain"})).status for _ in range(3)] == [204] * 3
     record = face.read("m1", name="orders")
-    assert (record.state, record.record.final, record.attempt) == (State.FAILED, True, 1)
+    assert (record.state, record.record.final, record.attempt) == (RecordState.FAILED, True, 1)
     assert record.error == "Rejected: unknown_shape: its members are weather"
     told = face.told("rejected")
     assert {(event.reason, event.key, event.scope) for event in told} == {("unknown_shape", "m1", "default/orders")}

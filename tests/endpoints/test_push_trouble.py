@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from onceward import State
+from onceward import RecordState
 from onceward.http.envelope import Envelope, pubsub
 from onceward.http.push import Message
-from onceward.model.fingerprint import fingerprint
+from onceward.keys.fingerprint import fingerprint
 from tests.endpoints.push_answers import APPLIED, DUPLICATE, counting
 from tests.endpoints.stage import pubsub_of, push
 from tests.faces import Face, Pause
@@ -84,7 +84,7 @@ def test_attempts_run_out_and_the_poison_is_acknowledged_but_stays_on_record(fac
         raise RuntimeError("always")
 
     assert [stand.send(push({"order": 7})).status for _ in range(4)] == [500, 204, 204, 204]
-    assert face.read("m1", name="orders").state is State.FAILED
+    assert face.read("m1", name="orders").state is RecordState.FAILED
 
 
 def test_attempts_that_are_fewer_now_have_run_out_too(face: Face) -> None:
@@ -118,7 +118,7 @@ def test_what_nobody_knows_the_end_of_stays_with_the_broker(face: Face) -> None:
         raise TimeoutError("was it charged?")
 
     assert [stand.send(push({"order": 7})).status for _ in range(2)] == [503, 503]
-    assert face.read("m1", name="orders").state is State.PARKED
+    assert face.read("m1", name="orders").state is RecordState.PARKED
 
 
 @pytest.mark.fault("F18")

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from onceward import Once, State
+from onceward import Once, RecordState
 from onceward.http.push import AsyncPubSubPush, Message, PubSubPush
 from tests.endpoints.stage import asgi_served, enveloped, wait_until, wsgi_served
 from tests.faces import TOO_LONG
@@ -177,7 +177,7 @@ def test_a_sender_that_hangs_up_finds_the_work_done_when_it_comes_back(tmp_path:
                 line.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
                 assert begun.wait(TOO_LONG)
             go.set()
-            wait_until(lambda: state() is State.COMPLETED, "the work was finished and stored")
+            wait_until(lambda: state() is RecordState.COMPLETED, "the work was finished and stored")
             assert httpx.post(url, content=body).json()["reason"] == "duplicate_message_noop"
     assert ran == ["m1"]
 
@@ -249,7 +249,7 @@ from django.http import HttpResponse
 from django.test import Client
 from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
-from onceward import Once, State
+from onceward import Once, RecordState
 from onceward.http.push import PubSubPush, Request
 
 once = Once("memory://")

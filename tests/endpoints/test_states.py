@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from onceward import Ordering, Outcome, State
+from onceward import Outcome, RecordState
 from onceward.http.push import Message
+from onceward.latest import Ordering
 from tests.endpoints.stage import pubsub_of, push
 from tests.faces import Face
 
@@ -66,7 +67,7 @@ def test_an_event_that_can_never_be_applied_is_recorded_and_one_of_the_future_is
     bad = push({**BEAT, "producedAt": "yesterday"}, "m1")
     assert [stand.send(bad).status for _ in range(2)] == [204, 204]
     record = face.read("m1", name="ops_dedupe")
-    assert (record.state, record.record.final) == (State.FAILED, True)
+    assert (record.state, record.record.final) == (RecordState.FAILED, True)
     assert record.error.startswith("Rejected: unusable_data")
     future = stand.send(push({**BEAT, "producedAt": "2999-01-01T00:00:00Z"}, "m2"))
     assert (future.status, json.loads(future.body)["code"]) == (503, "future_event_parked")

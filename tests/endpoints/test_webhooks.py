@@ -16,7 +16,7 @@ import stripe as stripe_package
 from slack_sdk.signature import SignatureVerifier
 from standardwebhooks.webhooks import Webhook as StandardWebhook
 
-from onceward import ConfigurationError, Once, OncewardWarning, State, forever, lasting, sliding
+from onceward import ConfigurationError, Once, OncewardWarning, RecordState, forever, lasting, sliding
 from onceward.http.webhooks import (
     Answer,
     Request,
@@ -106,7 +106,7 @@ def test_an_event_that_its_sender_signed_runs_once(face: Face, sender: str) -> N
     assert [stand.post(sign(body)) for _ in range(3)] == [APPLIED, REPLAYED, REPLAYED]
     [event] = seen
     assert (event.id, event.type, event.body, event.json()) == (id, kind, body, json.loads(body))
-    assert face.read(id, name=f"webhook:{sender}").state is State.COMPLETED
+    assert face.read(id, name=f"webhook:{sender}").state is RecordState.COMPLETED
 
 
 @senders

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from onceward.model.record import Record
-from onceward.model.transitions import purgeable
+from onceward.protocol.record import Record
+from onceward.protocol.transitions import purgeable
 from onceward.testing.history import Glance, Operation, Read
 from onceward.testing.history.operation import outcome, shows
 from tests.evidence.made_up import START

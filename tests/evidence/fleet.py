@@ -19,10 +19,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from onceward import Once, OncewardError, bridge
-from onceward.ports import Store
+from onceward import Once, OncewardError
+from onceward.protocol.ports import Store
+from onceward.runtime import bridge
 from onceward.stores.sqlite import SQLiteStore
-from onceward.testing.conformance.colours import COLOURS
+from onceward.testing.conformance.runtimes import COLOURS
 from onceward.testing.history import FileLog, Operation, Recorder, mark_ended, read_logs
 from onceward.testing.history.load import Worker
 from onceward.testing.history.storm import opened

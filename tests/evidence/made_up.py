@@ -9,23 +9,21 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from onceward.model.record import (
-    AfterCrash,
+from onceward.protocol.record import AfterCrash, Record, RecordState
+from onceward.protocol.requests import (
     Answer,
     ClaimRequest,
     Complete,
     Fail,
     Park,
-    Record,
     Release,
     Renewal,
     Resolution,
     Resolve,
-    State,
     Validity,
     Verdict,
 )
-from onceward.model.transitions import CLOCK_MARGIN, purgeable
+from onceward.protocol.transitions import CLOCK_MARGIN, purgeable
 from onceward.testing.history import Forget, Glance, Operation, Read, Request
 from onceward.testing.history.operation import SHOWN, glimpse, outcome
 
@@ -145,7 +143,7 @@ def _bent(dice: Random, record: Record) -> Record:
             bent = value + dice.choice([-1, 1])
         case bytes() | None:
             bent = START if value is None and name.endswith("until") else b"bent"
-        case str() if not isinstance(value, State):
+        case str() if not isinstance(value, RecordState):
             bent = "bent"
         case dict():
             bent = {**value, "bent": "yes"}

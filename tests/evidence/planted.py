@@ -8,10 +8,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from onceward.model.record import Record
-from onceward.ports import Clock
+from onceward.protocol.ports import Clock
+from onceward.protocol.record import Record
 from onceward.stores.cached import CachedStore
-from onceward.stores.memory import MemoryStore
+from onceward.stores.memory.store import MemoryStore
 from onceward.testing.clock import FakeClock
 from onceward.testing.history import Operation, Report, check, storm
 from tests.conformance import broken, broken_glances, broken_ways

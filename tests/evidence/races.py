@@ -9,12 +9,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from onceward.bridge import run
-from onceward.model import transitions
-from onceward.model.record import Answer, ClaimRequest, Complete, Fail, Record, Renewal, Validity, Verdict
-from onceward.ports import AnySettlement, Clock, World
+from onceward.protocol import transitions
+from onceward.protocol.ports import Clock
+from onceward.protocol.record import Record
+from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, Complete, Fail, Renewal, Validity, Verdict
+from onceward.protocol.runtime import World
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import Threads
 from onceward.stores.sqlite import SQLiteStore
-from onceward.worlds.threads import Threads
 
 ID = b"one key".ljust(32)
 SECOND = 1_000_000

@@ -15,9 +15,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from onceward import AsyncOnce, MemoryStore, Once, OncewardError, StoreUnavailable
-from onceward.model.record import Verdict
-from onceward.ports import Store, World
+from onceward import AsyncOnce, Once, OncewardError, StoreUnavailable
+from onceward.protocol.ports import Store
+from onceward.protocol.requests import Verdict
+from onceward.protocol.runtime import World
+from onceward.stores import MemoryStore
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing.history import MemoryLog, Operation, Recorder, storm
 from tests.evidence.clocks import SharedClock

@@ -9,18 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from onceward.model.record import (
-    AfterCrash,
-    Answer,
-    ClaimRequest,
-    Complete,
-    Fail,
-    Record,
-    Release,
-    Renewal,
-    Validity,
-    Verdict,
-)
+from onceward.protocol.record import AfterCrash, Record
+from onceward.protocol.requests import Answer, ClaimRequest, Complete, Fail, Release, Renewal, Validity, Verdict
 from onceward.testing.history import Forget, Glance, Operation, Read, Request, assert_linearizable, check
 from onceward.testing.history.check import case_of
 from onceward.testing.history.operation import glimpse, outcome, shows

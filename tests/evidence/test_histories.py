@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from onceward.model.record import Verdict
-from onceward.stores.memory import MemoryStore
+from onceward.protocol.requests import Verdict
+from onceward.stores.memory.store import MemoryStore
 from onceward.testing.history import assert_linearizable, check
 from tests.evidence.planted import get_then_put_by_threads, hunt, storms
 from tests.evidence.runs import RUNS

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onceward.stores.memory import MemoryStore
+from onceward.stores.memory.store import MemoryStore
 from tests.conformance import broken, broken_counts, broken_newest, broken_trails, broken_ways, broken_windows
 from tests.conformance.test_kit_catches_broken_stores import CAUGHT_BY
 from tests.evidence.planted import (

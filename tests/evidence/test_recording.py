@@ -14,10 +14,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from onceward import ConfigurationError, MemoryStore, StoreUnavailable, bridge
+from onceward import ConfigurationError, StoreUnavailable
 from onceward.errors import StoreBroken
-from onceward.model.record import Answer, ClaimRequest, Complete, Renewal, State, Verdict
-from onceward.ports import Filter, Glances, Notifies, Store
+from onceward.protocol.capabilities import Glances, Notifies
+from onceward.protocol.ports import Filter, Store
+from onceward.protocol.record import RecordState
+from onceward.protocol.requests import Answer, ClaimRequest, Complete, Renewal, Verdict
+from onceward.runtime import bridge
+from onceward.runtime.threads import Threads
+from onceward.stores import MemoryStore
 from onceward.testing.history import (
     FileLog,
     Forget,
@@ -31,7 +36,6 @@ from onceward.testing.history import (
     read_log,
 )
 from onceward.testing.history.operation import glimpse
-from onceward.worlds.threads import Threads
 from tests.faulty import FaultyStore, Wire
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,7 +57,7 @@ def played(recorder: Store) -> list[Answer]:
         assert recorder.glance(b"nobody's", b"") is None
         done = recorder.glance(ID, b"")
         assert done is not None
-        assert (done.state, done.token, done.result) == (State.COMPLETED, token, b"\0\xff")
+        assert (done.state, done.token, done.result) == (RecordState.COMPLETED, token, b"\0\xff")
         glanced = Answer(Verdict.REPLAY, glimpse(ID, done), 0)
         forgotten = await recorder.forget([OTHER], force=True, timeout=1)
         page = await recorder.scan(Filter(), cursor=None, limit=1, timeout=1)
@@ -196,7 +200,8 @@ def test_a_twin_writes_into_the_same_log_and_watchers_are_passed_on() -> None:
 
 KILLED = """
 import os, signal, sys
-from onceward import MemoryStore, bridge
+from onceward import bridge
+from onceward.stores import MemoryStore
 from onceward.model.record import ClaimRequest
 from onceward.testing.history import FileLog, Recorder
 

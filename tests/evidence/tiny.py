@@ -12,10 +12,12 @@ from typing import Any
 
 import msgspec
 
-from onceward.model.audit import AuditEntry, AuditFilter
-from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Seen, State
-from onceward.model.transitions import purgeable
-from onceward.ports import AnySettlement, Clock, Filter, Page, World
+from onceward.protocol.audit import AuditEntry, AuditFilter
+from onceward.protocol.ports import Clock, Filter, Page
+from onceward.protocol.record import Record, RecordState
+from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, Renewal, Seen
+from onceward.protocol.runtime import World
+from onceward.protocol.transitions import purgeable
 from onceward.testing.history import Forget, Read, Request
 from onceward.testing.history.operation import outcome
 
@@ -84,7 +86,7 @@ class TinyStore:
         rows = self._connection.execute("SELECT record FROM records ORDER BY id LIMIT ?", (limit,)).fetchall()
         return Page([_record(row) for row in rows], None, self._clock.now())
 
-    async def counts(self, *, timeout: float) -> dict[tuple[str, State], int]:
+    async def counts(self, *, timeout: float) -> dict[tuple[str, RecordState], int]:
         rows = self._connection.execute("SELECT record FROM records").fetchall()
         return dict(Counter((record.scope, record.state) for record in map(_record, rows)))
 

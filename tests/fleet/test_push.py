@@ -23,8 +23,9 @@ import pytest
 
 from examples.fleet import handlers
 from examples.fleet.app import Fleet
-from onceward import MemoryStore, Once, State
+from onceward import Once, RecordState
 from onceward.http.push import bearer_token
+from onceward.stores import MemoryStore
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing.clock import FakeClock
 from tests.endpoints.stage import wait_until
@@ -78,7 +79,7 @@ def test_what_has_no_message_id_is_rejected_and_what_nobody_can_read_comes_once(
             assert fleet.post(envelope(data, id)).status_code == 204, "no storm of errors"
         entry = fleet.once.read(id, name="ops_dedupe")
         assert entry is not None
-        assert entry.state is State.FAILED
+        assert entry.state is RecordState.FAILED
     assert fleet.push(beat(2, producedAt="yesterday"), "w5")[0] == 204, "a time that is none can never be applied"
     assert fleet.health()["counts"]["rejected"] == 2 + 2 * len(unreadable) + 1
     assert list(fleet.services()) == [BILLING]

@@ -15,8 +15,9 @@ from examples.fleet import events as fleet_events
 from examples.fleet.app import Fleet
 from examples.fleet.events import Reported
 from examples.fleet.storm import SYSTEM, published
-from onceward import AsyncOnce, Ordering
-from onceward.http.answer import Request
+from onceward import AsyncOnce
+from onceward.http.messages import Request
+from onceward.latest import Ordering
 from onceward.testing.storm import Plan, Setting, storm
 from tests.servers.postgres import Postgres, new_database
 

@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-from onceward import AsyncOnce, MemoryStore
+from onceward import AsyncOnce
 from onceward.http.asgi import IdempotencyMiddleware
+from onceward.stores import MemoryStore
 from tests.sites import JSON, Reply, reply_to
 
 App = Callable[[Any, Any, Any], Coroutine[Any, Any, None]]

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceward import AsyncOnce, MemoryStore
+from onceward import AsyncOnce
 from onceward.http.asgi import IdempotencyMiddleware
+from onceward.stores import MemoryStore
 from tests.sites import AsgiSite, WsgiSite, reply_to
 
 KEYS = st.one_of(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from onceward import LeaseLost
-from onceward.core.held import current
+from onceward.engine.attempt import current
 from tests.http.asgi_calls import Counting, ask, guarded, messages_of, replaying, scope_of
 from tests.sites import JSON, Reply
 

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from onceward.core import apart
-from onceward.core.held import Held
-from onceward.http import asgi, performance
+from onceward.engine import detached as apart
+from onceward.engine.attempt import Held
+from onceward.http import asgi
+from onceward.http import request_run as performance
 from onceward.http.asgi import IdempotencyMiddleware
-from onceward.http.performance import Performance
+from onceward.http.request_run import Performance
 from tests.http.asgi_calls import Counting, ask, guarded
 from tests.integration.interrupts import Alarm, AlarmError, interrupted_at, unheard
 

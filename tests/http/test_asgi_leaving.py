@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from onceward import StoreUnavailable
-from onceward.core.held import Held
+from onceward.engine.attempt import Held
 from onceward.http.asgi import IdempotencyMiddleware
 from onceward.http.body import Body
 from tests.http.asgi_calls import Counting, ask, guarded, messages_of, replaying, scope_of

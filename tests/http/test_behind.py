@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onceward.http.watched import Watched
+from onceward.http.suspension_hook import Watched
 from tests.http.asgi_calls import ask, guarded, messages_of, scope_of
 
 Behind = Callable[[Any, Any], Coroutine[Any, Any, None]]

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from onceward import ConfigurationError, MemoryStore, Once, not_applied, verify
+from onceward import ConfigurationError, Once, not_applied, verify
 from onceward.http import asgi, wsgi
+from onceward.stores import MemoryStore
 from tests.http.conftest import MakeSite
 from tests.sites import JSON, Site
 

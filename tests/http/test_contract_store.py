@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from onceward import StoreError, StoreNotSetUp, StoreUnavailable, VersionSkew
+from onceward import StoreUnavailable
+from onceward.errors import StoreError, StoreNotSetUp, VersionSkew
 from tests.http.conftest import MakeSite
 from tests.sites import Site
 

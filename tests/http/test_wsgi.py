@@ -15,10 +15,11 @@ from wsgiref.validate import validator
 
 import pytest
 
-from onceward import MemoryStore, Once
-from onceward.core.held import current
+from onceward import Once
+from onceward.engine.attempt import current
 from onceward.http.body import IN_MEMORY
 from onceward.http.wsgi import IdempotencyMiddleware
+from onceward.stores import MemoryStore
 
 App = Callable[[dict[str, Any], Any], Iterable[bytes]]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from onceward.identity import People
+from onceward.people import People
 
 
 @pytest.fixture

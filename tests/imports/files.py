@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from onceward.identity import People, Person
+from onceward.people import People, Person
 
 HEADER = ("Email", "Name", "Team")
 

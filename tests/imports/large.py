@@ -93,7 +93,7 @@ def _ended(file: Path, url: str) -> tuple[int, int, int]:
 
 
 def _count(url: str) -> int:
-    from onceward.identity import People
+    from onceward.people import People
 
     with People(url) as people:
         return len(people)

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from onceward import ConfigurationError, SourceError
-from onceward.identity import People, SourceRecord
+from onceward import ConfigurationError
+from onceward.errors import SourceError
 from onceward.imports import Counts, import_file
+from onceward.people import People, SourceRecord
 from tests.imports.files import dump, person, rejected, users, word, write
 
 

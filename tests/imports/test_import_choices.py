@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from onceward import SourceEdited
-from onceward.identity import People
+from onceward.errors import SourceEdited
 from onceward.imports import Counts, Progress, import_file
+from onceward.people import People
 from tests.imports.files import person, users, write
 
 

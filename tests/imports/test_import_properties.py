@@ -9,8 +9,8 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onceward.identity import People
 from onceward.imports import import_file
+from onceward.people import People
 from tests.imports.files import write
 
 emails = st.sampled_from(["anna@example.com", "Anna@example.com", "bo@example.com", "carl@example.com", "none"])

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from onceward import RetryTransaction, SourceError
-from onceward.identity import People
+from onceward import RetryTransaction
+from onceward.errors import SourceError
 from onceward.imports import Counts, import_file, ledger
+from onceward.people import People
 from tests.imports.crashes import Halt, crash_at_once
 from tests.imports.files import person, rejected, users, write
 

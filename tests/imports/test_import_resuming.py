@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from onceward import AlreadyRunning, SourceEdited
-from onceward.identity import People
+from onceward import AlreadyRunning
+from onceward.errors import SourceEdited
 from onceward.imports import Counts, Progress, import_file, ledger
 from onceward.imports.people import PeopleTaking
 from onceward.imports.progress import bar
+from onceward.people import People
 from tests.imports.crashes import Halt, crash_at_once
 from tests.imports.files import rejected, users, write
 

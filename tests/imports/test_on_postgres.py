@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from onceward import AlreadyRunning, StoreUnavailable
-from onceward.identity import People
 from onceward.imports import Counts, Progress, import_file
+from onceward.people import People
 from tests.imports.files import person, rejected, users, write
 from tests.servers.postgres import Postgres
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from onceward import SourceError
-from onceward.imports.opening import format_of, open_rows
+from onceward.errors import SourceError
+from onceward.imports.open_rows import format_of, open_rows
 from onceward.imports.rows import Bad, Read, Row
 from onceward.imports.scan import scan
 

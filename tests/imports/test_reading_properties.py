@@ -10,9 +10,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceward import SourceError
-from onceward.imports.opening import open_rows
-from onceward.imports.rejected import guarded, unguarded
+from onceward.errors import SourceError
+from onceward.imports.open_rows import open_rows
+from onceward.imports.reject_file import guarded, unguarded
 from onceward.imports.rows import Read, Row
 from onceward.imports.scan import scan
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from onceward import SourceError
-from onceward.identity import People
+from onceward.errors import SourceError
 from onceward.imports import Counts, Progress, import_file
+from onceward.people import People
 from tests.imports.files import rejected, write
 
 ROWS = [("anna@example.com", "Anna Berg", "UVM"), ("no address", "Bo Falk", "ABC"), ("none", "Carl Quist", "ABC")]
@@ -36,7 +36,7 @@ def test_if_it_cannot_be_written_another_place_for_it_helps(file: Path, people: 
 FULL = """
 import resource, sys
 from pathlib import Path
-from onceward import SourceError
+from onceward.errors import SourceError
 from onceward.identity import People
 from onceward.imports import import_file
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from onceward.identity import Decision, People, SourceRecord
-from onceward.identity.on_sqlite import SQLiteTables
 from onceward.imports import Counts, import_file
 from onceward.imports.people import PeopleTaking
+from onceward.people import Decision, People, SourceRecord
+from onceward.people.on_sqlite import SQLiteTables
 from tests.imports.files import users, write
 
 ROWS, WIDE = 700, 50_000  # 35 MB

@@ -15,9 +15,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from onceward.identity import People
-from onceward.identity.on_sqlite import SQLiteTables
 from onceward.imports import import_file
+from onceward.people import People
+from onceward.people.on_sqlite import SQLiteTables
 from tests.imports.files import rejected, users, write
 
 BATCH = 4

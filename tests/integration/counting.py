@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onceward.model.counts import Tally
+from onceward.protocol.counters import Tally
 from tests.faces import Face
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from onceward.ports import Store
+from onceward.protocol.ports import Store
 from tests.faces import AsyncFace, Colour, Face, Place
 from tests.faulty import FaultyPlace, Wire
 

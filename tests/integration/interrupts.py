@@ -13,8 +13,8 @@ import pytest
 
 import onceward
 from onceward import Once
-from onceward.forsaken import lapse
-from onceward.ports import Store
+from onceward.operations.abandoned import lapse
+from onceward.protocol.ports import Store
 from tests.collector import resting
 from tests.faces import Place
 

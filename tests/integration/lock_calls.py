@@ -7,8 +7,8 @@ import contextvars
 from collections.abc import Iterator
 from typing import Any
 
-from onceward.model.lock import OPERATION
-from onceward.model.record import Record
+from onceward.protocol.operation_names import LOCK
+from onceward.protocol.record import Record
 from tests.faces import Face
 
 
@@ -59,6 +59,6 @@ def locked(face: Face, name: Any = "sync", *, block: Any = None, **settings: Any
 
 
 def record_of(face: Face, name: Any = "sync") -> Record:
-    entry = face.read(name, name=OPERATION)
+    entry = face.read(name, name=LOCK)
     record: Record = entry.record
     return record

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from onceward.identity import People, SourceRecord
+from onceward.people import People, SourceRecord
 
 GIVEN = ("Anna", "Bernd", "Clara", "David", "Emil", "Frida", "Georg", "Hanna", "Ivan", "Jutta")
 SURNAMES = ("Schmidt", "Weber", "Okafor", "Nakamura", "Rossi")

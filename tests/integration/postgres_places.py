@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from onceward.bridge import run
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import Threads
 from onceward.stores.postgres import PostgresStore
-from onceward.worlds.threads import Threads
 from tests.servers.postgres import URL, Postgres
 from tests.servers.proxy import Proxy
 

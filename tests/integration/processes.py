@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from onceward.ports import Store
+from onceward.protocol.ports import Store
 from tests.faces import Place
 
 INTERRUPTS = [KeyboardInterrupt, SystemExit, GeneratorExit]

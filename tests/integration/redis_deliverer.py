@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-from onceward import AsyncOnce, Once, Ordering, StateEvent, StoreError, deleted
+from onceward import AsyncOnce, Once
+from onceward.errors import StoreError
+from onceward.latest import Ordering, StateEvent, deleted
 
 SIZE = 10
 PAUSE = 0.01  # seconds until a broker delivers again

@@ -9,11 +9,12 @@ from typing import Any
 
 import redis
 
-from onceward.bridge import run
-from onceward.model.record import Answer, ClaimRequest, Record, Verdict
+from onceward.protocol.record import Record
+from onceward.protocol.requests import Answer, ClaimRequest, Verdict
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import Threads
 from onceward.stores.redis import RedisStore
 from onceward.testing.conformance.stage import wanting
-from onceward.worlds.threads import Threads
 from tests.faces import Place, RealClock
 from tests.servers.proxy import Proxy
 from tests.servers.redis import RedisServer

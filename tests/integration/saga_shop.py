@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from onceward import Step, StepRun
+from onceward.sagas import Step, StepRun
 from onceward.testing import FakeClock
 from tests.faces import Face, Place, place_of
 

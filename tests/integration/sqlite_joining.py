@@ -10,11 +10,12 @@ from typing import Any, TypeVar
 
 import pytest
 
-from onceward.bridge import run
-from onceward.model.record import Answer, Complete, Record, Verdict
+from onceward.protocol.record import Record
+from onceward.protocol.requests import Answer, Complete, Verdict
+from onceward.runtime.aio import EventLoop
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import Threads
 from onceward.stores.sqlite import SQLiteJoined, SQLiteStore
-from onceward.worlds.aio import EventLoop
-from onceward.worlds.threads import Threads
 from tests.integration.sqlite_workers import opened, request
 
 T = TypeVar("T")

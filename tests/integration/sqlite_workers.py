@@ -20,12 +20,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from onceward.bridge import run
 from onceward.errors import OncewardError
-from onceward.model.record import ClaimRequest, Complete, Record, Renewal, Verdict
-from onceward.stores.sqlite import SQLiteStore, link
-from onceward.worlds.aio import EventLoop
-from onceward.worlds.threads import Threads
+from onceward.protocol.record import Record
+from onceward.protocol.requests import ClaimRequest, Complete, Renewal, Verdict
+from onceward.runtime.aio import EventLoop
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import Threads
+from onceward.stores.sqlite import SQLiteStore
+from onceward.stores.sqlite import connection as link
 
 LEASE = 60_000_000
 

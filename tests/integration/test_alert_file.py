@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from onceward.model.counts import COUNTED
-from onceward.observe.exported import grafana_dashboard, prometheus_rules
-from onceward.observe.rules import ALERTS, RULES, Thresholds, thresholds_of
+from onceward.observe.monitoring_files import grafana_dashboard, prometheus_rules
+from onceward.observe.rules import RULES, Thresholds, thresholds_of
+from onceward.protocol.counters import COUNTED
+from onceward.protocol.operation_names import ALERT
 from tests.integration.alerts_of_prometheus import promtool, raised
 
 SCOPE = {"scope": "shop/charge"}
@@ -77,7 +78,7 @@ def test_each_alert_is_raised_above_its_threshold_and_not_at_it(folder: Path) ->
         values = {counter("replayed"): rising(replayed, 144), counter("executed"): rising(executed, 144),
                   counter("applied"): "0x144"}  # fmt: skip
         case(day, "OncewardReplayRate", values, labels)
-    for scope in ("shop/schedule:nightly", f"shop/{ALERTS}"):
+    for scope in ("shop/schedule:nightly", f"shop/{ALERT}"):
         values = {counter("replayed", scope): rising(50, 144), counter("executed", scope): rising(50, 144),
                   counter("applied", scope): "0x144"}  # fmt: skip
         case(day, "OncewardReplayRate", values, NOBODY)

@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from onceward import NotAcquired, abandon, applied
-from onceward.person import who
+from onceward.client.audit_identity import who
 from onceward.testing import FakeClock
 from tests.faces import Face
 

@@ -9,11 +9,16 @@ from typing import Any
 
 import pytest
 
-from onceward import OncewardError, function, operations
-from onceward.core import execute, glance, lock
-from onceward.core.acquire import acquire
-from onceward.core.held import Held
-from onceward.model.record import Record, Release, State
+from onceward import OncewardError
+from onceward.engine import execute
+from onceward.engine import lookup as glance
+from onceward.engine.acquire import acquire
+from onceward.engine.attempt import Held
+from onceward.locks import flow as lock
+from onceward.operations import function
+from onceward.operations import table as operations
+from onceward.protocol.record import Record, RecordState
+from onceward.protocol.requests import Release
 from onceward.testing.clock import FakeClock
 from tests.faces import Face, Place
 from tests.integration import lock_calls, test_lock_leases, test_lock_trouble, test_locks
@@ -145,4 +150,4 @@ def test_a_lock_that_was_given_up_is_completed_and_over(tmp_path: Path) -> None:
         with lock_calls.locked(face):
             pass
         record = lock_calls.record_of(face)
-        assert (record.state, record.valid_until) == (State.COMPLETED, record.updated_at)
+        assert (record.state, record.valid_until) == (RecordState.COMPLETED, record.updated_at)

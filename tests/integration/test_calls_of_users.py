@@ -7,17 +7,9 @@ from typing import Any
 
 import pytest
 
-from onceward import (
-    ConfigurationError,
-    Failed,
-    LeaseOverdue,
-    MemoryStore,
-    Once,
-    OutcomeUnknown,
-    State,
-    not_applied,
-    verify,
-)
+from onceward import ConfigurationError, Failed, Once, OutcomeUnknown, RecordState, not_applied, verify
+from onceward.errors import LeaseOverdue
+from onceward.stores import MemoryStore
 from tests.faces import Face, Place
 from tests.integration.test_interrupted_looks import a_crash
 
@@ -32,7 +24,7 @@ def test_a_retry_delay_that_makes_no_sense_hides_no_failure(face: Face, delay: A
     with pytest.raises(ValueError, match="no such customer"):
         hasty.run("order 7", work)
     entry = hasty.read("order 7")
-    assert (entry.state, entry.record.retry_at) == (State.FAILED, entry.record.updated_at)
+    assert (entry.state, entry.record.retry_at) == (RecordState.FAILED, entry.record.updated_at)
     assert len(hasty.told("retry_delay_failed")) == 1
     assert not hasty.keeper._holds
 
@@ -78,7 +70,7 @@ def test_attempts_used_up_under_verify_are_recorded_under_that_name(face: Face) 
     assert isinstance(outcome, Failed)
     assert (outcome.error_type, outcome.final) == ("AttemptsUsedUp", True)
     record = strict.read("order 7").record
-    assert (record.state, record.error_type, record.final) == (State.FAILED, "AttemptsUsedUp", True)
+    assert (record.state, record.error_type, record.final) == (RecordState.FAILED, "AttemptsUsedUp", True)
 
 
 def test_completed_and_then_raised_is_told_as_completed(face: Face) -> None:
@@ -94,7 +86,7 @@ def test_a_completion_that_was_not_confirmed_is_not_overwritten_by_a_failure(fac
     hasty = face.another(settle_timeout="10ms", lease="1h")
     with pytest.raises(OutcomeUnknown), hasty.claim("order 7") as claim, hasty.store_trouble("settle"):
         claim.complete("done")
-    assert hasty.read("order 7").state is State.PENDING
+    assert hasty.read("order 7").state is RecordState.PENDING
     assert not hasty.keeper._holds
 
 

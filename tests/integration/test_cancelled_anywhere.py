@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from onceward import AsyncOnce, MemoryStore, Once, State, StoreBroken, Unknown
-from onceward.ports import Store
+from onceward import AsyncOnce, Once, RecordState, Unknown
+from onceward.errors import StoreBroken
+from onceward.protocol.ports import Store
+from onceward.stores import MemoryStore
 from tests.faces import Place
 from tests.faulty import FaultyStore, Wire
 from tests.integration.interrupts import store
@@ -57,7 +59,7 @@ async def test_cancelled_twice_at_any_turn_leaves_no_key_locked(bulk: bool) -> N
             await asyncio.wait([task])
             for one in (key, key + "b"):
                 entry = await once.read(one)
-                assert entry is None or entry.state is not State.PENDING, key
+                assert entry is None or entry.state is not RecordState.PENDING, key
             assert not once.keeper._holds
     await once.close()
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from onceward import Once
-from onceward.bridge import run
-from onceward.model.counts import HOUR, Sheet
-from onceward.observe.rules import ALERTS, Broken
+from onceward.observe.rules import Broken
+from onceward.protocol.counters import HOUR, Sheet
+from onceward.protocol.operation_names import ALERT
+from onceward.runtime.bridge import run
 from tests.faces import AsyncFace, Face
 
 
@@ -193,5 +194,5 @@ def test_the_alerts_themselves_break_no_rule(face: Face) -> None:
         check(counting, alert=sender(counting, sent))
     assert counting.once.counters.write()
     tally = counting._wait(counting.once.stats())
-    assert tally.total("replayed", f"default/{ALERTS}") == 29
+    assert tally.total("replayed", f"default/{ALERT}") == 29
     assert [one.rule for one in check(counting)] == ["claim_errors"]

@@ -13,20 +13,12 @@ from typing import Any
 
 import pytest
 
-from onceward import (
-    AlreadyRunning,
-    ConfigurationError,
-    MemoryStore,
-    Once,
-    Ordering,
-    OutcomeUnknown,
-    PayloadMismatch,
-    StillRunning,
-    StoreBroken,
-    StoreUnavailable,
-)
-from onceward.face import count_outcomes
-from onceward.model.counts import HOUR, Tally
+from onceward import AlreadyRunning, ConfigurationError, Once, OutcomeUnknown, PayloadMismatch, StoreUnavailable
+from onceward.client.base import count_outcomes
+from onceward.errors import StillRunning, StoreBroken
+from onceward.latest import Ordering
+from onceward.protocol.counters import HOUR, Tally
+from onceward.stores import MemoryStore
 from onceward.stores.sqlite import schema
 from tests.faces import Face
 from tests.faulty import FaultyStore, Wire

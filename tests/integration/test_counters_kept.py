@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from onceward import Once, StoreUnavailable
-from onceward.model.counts import HOUR, KEEP_COUNTS, Tally
+from onceward.protocol.counters import HOUR, KEEP_COUNTS, Tally
+from onceward.runtime import counters as writing
 from onceward.stores.sqlite import SQLiteStore
-from onceward.worlds import counters as writing
 from tests.faces import Face
 from tests.integration.counting import counted, counting, sums, work
 

@@ -24,11 +24,11 @@ from onceward import (
     LeaseLost,
     NotAcquired,
     Once,
-    State,
-    StillRunning,
+    RecordState,
     StoreUnavailable,
     content_key,
 )
+from onceward.errors import StillRunning
 from tests.faces import Face, Pause
 
 LOCK = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"  # of b"test"
@@ -126,7 +126,7 @@ def test_a_failed_document_may_run_again_and_remembers_when_it_first_came(face: 
     with face.claim(LOCK) as claim:
         assert claim.attempt == 2
     entry = face.read(LOCK)
-    assert (entry.state, entry.created_at, entry.error) == (State.COMPLETED, born, "")
+    assert (entry.state, entry.created_at, entry.error) == (RecordState.COMPLETED, born, "")
 
 
 @pytest.mark.mission("A3")
@@ -162,7 +162,7 @@ def test_the_lease_is_600_s_and_a_heartbeat_every_120_s_extends_it_however_long_
         claim.check()
         with pytest.raises(AlreadyRunning):
             face.another().silent_owner(LOCK, on_running="raise")
-    assert face.read(LOCK).state is State.COMPLETED
+    assert face.read(LOCK).state is RecordState.COMPLETED
 
 
 @pytest.mark.mission("A4")
@@ -180,7 +180,7 @@ def test_a_failed_heartbeat_is_logged_and_retried_and_never_crashes_the_work(
     warned = [record for record in caplog.records if record.message.startswith("renewal_failed")]
     assert [record.levelname for record in warned] == ["WARNING"] * 4
     assert len(face.told("renewed")) == 1
-    assert face.read(LOCK).state is State.COMPLETED
+    assert face.read(LOCK).state is RecordState.COMPLETED
 
 
 @pytest.mark.mission("A4", "A7")
@@ -206,8 +206,8 @@ def test_a_block_that_ends_well_is_completed_and_one_that_raises_is_failed_with_
     with pytest.raises(ValueError, match="no invoice number"), face.claim("bad"):
         raise ValueError("no invoice number")
     good, bad = face.read("good"), face.read("bad")
-    assert (good.state, good.error, good.value) == (State.COMPLETED, "", None)
-    assert (bad.state, bad.error) == (State.FAILED, "ValueError: no invoice number")
+    assert (good.state, good.error, good.value) == (RecordState.COMPLETED, "", None)
+    assert (bad.state, bad.error) == (RecordState.FAILED, "ValueError: no invoice number")
     assert face.leases() == 0
 
 
@@ -233,7 +233,7 @@ def test_a_block_whose_claim_was_lost_changes_nothing_and_raises(face: Face) -> 
         face.clock.advance("601s")
         face.another().silent_owner(LOCK, note={"by": "the other"})
     entry = face.read(LOCK)
-    assert (entry.state, entry.attempt, entry.note) == (State.PENDING, 2, {"by": "the other"})
+    assert (entry.state, entry.attempt, entry.note) == (RecordState.PENDING, 2, {"by": "the other"})
 
 
 # ── A7: the edge cases ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -331,7 +331,7 @@ def test_a_worker_that_is_killed_is_replaced_once_its_lease_has_lapsed_and_not_b
         assert waited < 5
         entry = once.read("doc")
         assert entry is not None
-        assert entry.state is State.COMPLETED
+        assert entry.state is RecordState.COMPLETED
 
 
 @pytest.mark.mission("A7")

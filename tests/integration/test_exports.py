@@ -14,11 +14,13 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client import CollectorRegistry, generate_latest
 
-from onceward import AsyncOnce, ConfigurationError, Event, MemoryStore, MissingExtra, Once, StoreUnavailable
-from onceward.model.counts import COUNTED
-from onceward.observe import opentelemetry, prometheus
-from onceward.observe.counting import OTHERS
-from onceward.observe.events import LEVELS
+from onceward import AsyncOnce, ConfigurationError, Once, StoreUnavailable
+from onceward.engine.events import LEVELS
+from onceward.engine.totals import OTHERS
+from onceward.errors import MissingExtra
+from onceward.observe import Event, opentelemetry, prometheus
+from onceward.protocol.counters import COUNTED
+from onceward.stores import MemoryStore
 from onceward.testing.clock import FakeClock
 
 SECRET = "jane@example.com"
@@ -86,7 +88,7 @@ def test_keys_and_tenants_are_never_labels() -> None:
 
 
 def test_operations_that_are_made_of_data_do_not_flood_the_labels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onceward.observe.counting.MOST_SCOPES", 3)
+    monkeypatch.setattr("onceward.engine.totals.MOST_SCOPES", 3)
     registry, reader = CollectorRegistry(), InMemoryMetricReader()
     provider = MeterProvider([reader])
     with Once(MemoryStore()) as once:

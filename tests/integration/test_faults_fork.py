@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from onceward import AlreadyRunning, AsyncOnce, LeaseLost, MemoryStore, Once, Outcome, State, StoreBroken
+from onceward import AlreadyRunning, AsyncOnce, LeaseLost, Once, Outcome, RecordState
+from onceward.errors import StoreBroken
+from onceward.stores import MemoryStore
 from onceward.stores.sqlite import SQLiteStore
 from tests.faces import Place
 from tests.integration.processes import elsewhere, in_a_forked_child, work
@@ -54,7 +56,7 @@ def test_leaving_the_block_in_a_forked_child_does_not_settle_the_parents_claim(t
     in_a_forked_child(child)
     entry = once.read("order 7")
     assert entry is not None
-    assert entry.state is State.PENDING
+    assert entry.state is RecordState.PENDING
     block.__exit__(None, None, None)
     once.close()
 
@@ -77,7 +79,7 @@ def test_a_forked_child_works_with_the_client_it_inherited_and_has_a_keeper_of_i
     in_a_forked_child(child)
     held.complete("still mine")
     owner = [once.read(key) for key in ("of the child", "held by the parent")]
-    assert [entry.state for entry in owner if entry] == [State.COMPLETED] * 2
+    assert [entry.state for entry in owner if entry] == [RecordState.COMPLETED] * 2
     assert {entry.owner for entry in owner if entry} != {owner[1].owner if owner[1] else ""}
     once.close(timeout=0)
 

@@ -10,17 +10,9 @@ from typing import Any
 
 import pytest
 
-from onceward import (
-    AsyncOnce,
-    MemoryStore,
-    Once,
-    OutcomeParked,
-    State,
-    applied,
-    not_applied,
-    verify,
-)
-from onceward.ports import Store
+from onceward import AsyncOnce, Once, OutcomeParked, RecordState, applied, not_applied, verify
+from onceward.protocol.ports import Store
+from onceward.stores import MemoryStore
 from tests.faces import Face, Place
 from tests.faulty import FaultyStore, Wire
 from tests.integration.processes import INTERRUPTS, store, work
@@ -49,9 +41,9 @@ def test_an_interrupt_is_settled_as_a_failure_that_may_be_repeated_and_raised_ag
     assert face.read("order 7").attempt == 2
 
 
-def settled(face: Face, interrupt: type[BaseException]) -> State:
+def settled(face: Face, interrupt: type[BaseException]) -> RecordState:
     """A coroutine that is being closed cannot wait for the store any more: there the lease has to lapse."""
-    return State.PENDING if face.colour == "async" and interrupt is GeneratorExit else State.FAILED
+    return RecordState.PENDING if face.colour == "async" and interrupt is GeneratorExit else RecordState.FAILED
 
 
 @pytest.mark.fault("F27")
@@ -64,7 +56,7 @@ def test_under_park_an_interrupt_parks_because_nobody_knows(face: Face, interrup
 
     with pytest.raises(interrupt):
         careful.run("order 7", interrupted)
-    if settled(face, interrupt) is State.PENDING:
+    if settled(face, interrupt) is RecordState.PENDING:
         careful.clock.advance("1h")
     with pytest.raises((OutcomeParked, interrupt)) as again:  # a Ctrl-C that gets out would end the whole test run
         careful.run("order 7", interrupted)
@@ -122,7 +114,7 @@ def test_an_interrupt_that_is_named_itself_is_what_it_was_named(face: Face) -> N
 def test_an_interrupt_inside_a_block_is_settled_and_raised_again(face: Face, interrupt: type[BaseException]) -> None:
     with pytest.raises(interrupt), face.claim("order 7"):
         raise interrupt
-    assert face.read("order 7").state is State.FAILED
+    assert face.read("order 7").state is RecordState.FAILED
 
 
 @pytest.mark.fault("F27")
@@ -139,7 +131,7 @@ def test_a_generator_that_is_closed_inside_its_claim_settles_it(store: Store) ->
         running.close()
         entry = once.read("order 7")
         assert entry is not None
-        assert entry.state is State.FAILED
+        assert entry.state is RecordState.FAILED
 
 
 @pytest.mark.fault("F27")
@@ -156,7 +148,7 @@ async def test_an_async_generator_that_is_closed_inside_its_claim_settles_it(sto
         await running.aclose()
         entry = await once.read("order 7")
         assert entry is not None
-        assert entry.state is State.FAILED
+        assert entry.state is RecordState.FAILED
 
 
 @pytest.mark.fault("F27")
@@ -222,9 +214,9 @@ async def cancelled_at(begun: asyncio.Event, call: Any) -> None:
 
 
 @pytest.mark.fault("F28")
-@pytest.mark.parametrize(("after_crash", "state"), [("rerun", State.FAILED), ("park", State.PARKED)])
+@pytest.mark.parametrize(("after_crash", "state"), [("rerun", RecordState.FAILED), ("park", RecordState.PARKED)])
 async def test_work_that_is_cancelled_is_settled_by_policy_and_the_cancellation_goes_on(
-    store: Store, after_crash: Any, state: State
+    store: Store, after_crash: Any, state: RecordState
 ) -> None:
     async with AsyncOnce(store, after_crash=after_crash) as once:
         begun = asyncio.Event()
@@ -253,7 +245,7 @@ async def test_a_block_that_is_cancelled_is_settled_and_the_cancellation_goes_on
         await cancelled_at(begun, block())
         entry = await once.read("order 7")
         assert entry is not None
-        assert entry.state is State.FAILED
+        assert entry.state is RecordState.FAILED
 
 
 class Slow(FaultyStore):
@@ -380,19 +372,19 @@ async def test_a_timeout_around_the_call_is_still_a_timeout_when_it_hits_the_com
 @pytest.mark.parametrize(
     ("settings", "state", "final"),
     [
-        ({}, State.FAILED, False),
-        ({"after_crash": "park"}, State.PARKED, False),
-        ({"after_crash": "park", "final": Exception}, State.PARKED, False),
-        ({"after_crash": "park", "not_applied": (Exception, OSError)}, State.PARKED, False),
-        ({"final": Exception}, State.FAILED, False),
-        ({"retry": ConnectionError}, State.FAILED, False),
-        ({"final": TimeoutError}, State.FAILED, True),
-        ({"after_crash": "park", "not_applied": TimeoutError}, State.FAILED, False),
+        ({}, RecordState.FAILED, False),
+        ({"after_crash": "park"}, RecordState.PARKED, False),
+        ({"after_crash": "park", "final": Exception}, RecordState.PARKED, False),
+        ({"after_crash": "park", "not_applied": (Exception, OSError)}, RecordState.PARKED, False),
+        ({"final": Exception}, RecordState.FAILED, False),
+        ({"retry": ConnectionError}, RecordState.FAILED, False),
+        ({"final": TimeoutError}, RecordState.FAILED, True),
+        ({"after_crash": "park", "not_applied": TimeoutError}, RecordState.FAILED, False),
     ],
     ids=str,
 )
 def test_a_timeout_inside_the_effect_is_unknown_unless_it_is_named_itself(
-    face: Face, settings: dict[str, Any], state: State, final: bool
+    face: Face, settings: dict[str, Any], state: RecordState, final: bool
 ) -> None:
     chosen = face.another(**settings)
 

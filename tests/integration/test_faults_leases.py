@@ -11,18 +11,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from onceward import (
-    AlreadyRunning,
-    AsyncOnce,
-    ConfigurationError,
-    LeaseLost,
-    MemoryStore,
-    Once,
-    Running,
-    State,
-    Unknown,
-)
-from onceward.ports import Store
+from onceward import AlreadyRunning, AsyncOnce, ConfigurationError, LeaseLost, Once, RecordState, Running, Unknown
+from onceward.protocol.ports import Store
+from onceward.stores import MemoryStore
 from tests.faces import Face, Place
 from tests.faulty import Wire
 from tests.integration.faulty_faces import store, wire
@@ -261,4 +252,4 @@ def test_a_key_that_its_owner_holds_for_ten_leases_is_never_free(place: Place) -
         assert kinds == {"running"}
         entry = once.read("order 7")
         assert entry is not None
-        assert (entry.state, entry.attempt) == (State.COMPLETED, 1)
+        assert (entry.state, entry.attempt) == (RecordState.COMPLETED, 1)

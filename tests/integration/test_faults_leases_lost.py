@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from onceward import AsyncOnce, LeaseLost, LeaseOverdue, Once, Unknown, current_async_claim
-from onceward.ports import Store
+from onceward import AsyncOnce, LeaseLost, Once, Unknown, current_async_claim
+from onceward.errors import LeaseOverdue
+from onceward.protocol.ports import Store
 from onceward.testing.clock import FakeClock
 from tests.faces import Face
 from tests.faulty import FaultyStore, Wire

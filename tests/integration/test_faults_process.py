@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from onceward import AsyncOnce, ClaimError, Once, StillRunning, Stopping
-from onceward.errors import ConfigurationError
+from onceward import AsyncOnce, Once
+from onceward.errors import ClaimError, ConfigurationError, StillRunning, Stopping
 from onceward.stores.sqlite import SQLiteStore
 from tests.faces import Face, Place
 from tests.integration.processes import work
@@ -51,7 +51,8 @@ async def test_an_event_loop_that_is_blocked_for_longer_than_the_lease_keeps_its
 
 STOPPED = """
     import signal, sys, threading, time
-    from onceward import Once, Stopping
+    from onceward import Once
+    from onceward.errors import Stopping
 
     once = Once(sys.argv[1], lease="1s")
     signal.signal(signal.SIGTERM, lambda *_: once.stop())

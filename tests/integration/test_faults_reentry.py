@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
-from onceward import AlreadyCompleted, AlreadyDone, MemoryStore, Once, Reentrant, State
-from onceward.bridge import run
+from onceward import AlreadyDone, Once, RecordState
+from onceward.errors import AlreadyCompleted, Reentrant
+from onceward.runtime.bridge import run
+from onceward.stores import MemoryStore
 from onceward.stores.sqlite import SQLiteStore
 from tests.faces import Face
 from tests.integration.processes import work
@@ -47,7 +49,7 @@ def test_a_block_inside_a_block_of_the_same_key_is_told_also_through_one_in_betw
     with face.claim("order 7"), face.claim("order 8"):
         with pytest.raises(Reentrant), face.claim("order 7"):
             pass
-        assert face.read("order 7").state is State.PENDING
+        assert face.read("order 7").state is RecordState.PENDING
 
 
 @pytest.mark.fault("F35")
@@ -116,7 +118,8 @@ def test_in_memory_it_is_answered_and_each_key_is_done_once(cache: int) -> None:
 
 STORM = """
     import itertools, random, signal, sys, time
-    from onceward import Once, Reentrant
+    from onceward import Once
+    from onceward.errors import Reentrant
 
     once = Once(sys.argv[1], cache=int(sys.argv[2]))
     numbers = itertools.count()
@@ -180,7 +183,7 @@ def test_completing_twice_with_the_same_result_is_fine_and_with_another_an_error
         with pytest.raises(AlreadyCompleted):
             claim.complete({"total": 13})
     entry = face.read("order 7")
-    assert (entry.state, entry.value) == (State.COMPLETED, {"total": 12})
+    assert (entry.state, entry.value) == (RecordState.COMPLETED, {"total": 12})
 
 
 @pytest.mark.fault("F36")
@@ -199,4 +202,4 @@ def test_a_failure_after_the_result_was_recorded_does_not_undo_it(face: Face) ->
         claim.complete("sent")
         raise ValueError("afterwards")
     entry = face.read("order 7")
-    assert (entry.state, entry.value) == (State.COMPLETED, "sent")
+    assert (entry.state, entry.value) == (RecordState.COMPLETED, "sent")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onceward import Executed, Replayed, State
+from onceward import Executed, RecordState, Replayed
 from tests.faces import Face
 from tests.faulty import Wire
 from tests.integration.faulty_faces import Effect, faulty, wire
@@ -60,7 +60,7 @@ def test_a_failure_whose_reply_was_lost_is_repeated_and_counts_once(faulty: Face
     with pytest.raises(ConnectionError):
         faulty.run("order 7", breaks)
     entry = faulty.read("order 7")
-    assert (entry.state, entry.attempt) == (State.FAILED, 1)
+    assert (entry.state, entry.attempt) == (RecordState.FAILED, 1)
 
 
 @pytest.mark.fault("F53")
@@ -73,7 +73,7 @@ def test_a_parking_whose_reply_was_lost_is_repeated_and_fine(faulty: Face, wire:
     wire.lose_replies("settle", 1)
     with pytest.raises(ConnectionError):
         careful.run("order 7", breaks)
-    assert careful.read("order 7").state is State.PARKED
+    assert careful.read("order 7").state is RecordState.PARKED
     assert len(careful.told("parked")) == 1
 
 

@@ -12,18 +12,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from onceward import (
-    AlreadyDone,
-    ConfigurationError,
-    Executed,
-    Failed,
-    PreviouslyFailed,
-    Replayed,
-    ResultCorrupt,
-    ResultNotStored,
-    State,
-    UnknownCodec,
-)
+from onceward import AlreadyDone, ConfigurationError, Executed, Failed, PreviouslyFailed, RecordState, Replayed
+from onceward.errors import ResultCorrupt, ResultNotStored, UnknownCodec
 from tests.faces import Face
 
 
@@ -117,7 +107,7 @@ def test_a_result_that_cannot_be_stored_is_done_all_the_same_and_never_run_again
     assert fn.calls == 1
     assert len(face.told("result_not_stored")) == 1
     entry = face.read("order 7")
-    assert (entry.state, entry.stored) == (State.COMPLETED, False)
+    assert (entry.state, entry.stored) == (RecordState.COMPLETED, False)
 
 
 @pytest.mark.fault("F22")
@@ -164,7 +154,7 @@ def test_a_retryable_failure_is_kept_and_due_after_its_delay(face: Face) -> None
     with pytest.raises(ConnectionError, match="no route"):
         patient.run("order 7", fn)
     entry = patient.read("order 7")
-    assert (entry.state, entry.attempt, entry.error) == (State.FAILED, 1, "ConnectionError: no route")
+    assert (entry.state, entry.attempt, entry.error) == (RecordState.FAILED, 1, "ConnectionError: no route")
     with pytest.raises(PreviouslyFailed) as early:
         patient.run("order 7", fn)
     assert early.value.error_type == "ConnectionError"
@@ -265,7 +255,7 @@ def test_a_damaged_result_is_an_error_and_never_a_reason_to_run_again(
             face.run("order 7", fn)
     assert fn.calls == 1
     after = face.read("order 7").record
-    assert (after.state, after.token, after.attempt) == (State.COMPLETED, before.token, 1)
+    assert (after.state, after.token, after.attempt) == (RecordState.COMPLETED, before.token, 1)
 
 
 @pytest.mark.fault("F25")
@@ -296,7 +286,7 @@ def test_a_result_of_a_codec_from_the_future_is_closed(face: Face, byte: int) ->
     with pytest.raises(UnknownCodec):
         face.run("order 7", fn)
     assert fn.calls == 1
-    assert face.read("order 7").state is State.COMPLETED
+    assert face.read("order 7").state is RecordState.COMPLETED
 
 
 @dataclasses.dataclass

@@ -11,18 +11,8 @@ from typing import Any
 
 import pytest
 
-from onceward import (
-    Executed,
-    Once,
-    OutcomeUnknown,
-    State,
-    StoreBroken,
-    StoreFull,
-    StoreUnavailable,
-    Unknown,
-    VersionSkew,
-)
-from onceward.errors import StoreError
+from onceward import Executed, Once, OutcomeUnknown, RecordState, StoreUnavailable, Unknown
+from onceward.errors import StoreBroken, StoreError, StoreFull, VersionSkew
 from tests.faces import Face, Place
 from tests.faulty import FaultyPlace, Wire
 from tests.integration.faulty_faces import Effect, faulty, wire
@@ -161,7 +151,7 @@ def test_a_completion_that_is_never_answered_is_unknown_with_the_value_and_no_fa
     assert not worker.keeper._holds, "it must lapse: only then `after_crash` can decide"
     wire.heal()
     entry = worker.read("order 7")
-    assert entry.state is State.PENDING
+    assert entry.state is RecordState.PENDING
     worker.clock.advance("11m")
     again = worker.outcome("order 7", effect)
     assert (again.kind, again.attempt, effect.times) == ("executed", 2, 2)

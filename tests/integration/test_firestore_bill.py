@@ -13,14 +13,15 @@ import grpc.aio
 import pytest
 from msgspec.structs import replace
 
-from onceward import Ordering, StoreUnavailable
-from onceward.bridge import run
-from onceward.model.record import ClaimRequest, Complete, Renewal, Resolution, Resolve, Verdict
+from onceward import StoreUnavailable
+from onceward.latest import Ordering
+from onceward.protocol.requests import ClaimRequest, Complete, Renewal, Resolution, Resolve, Verdict
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import Threads
 from onceward.stores.firestore import FirestoreStore
-from onceward.stores.firestore.loop_wire import LoopWire
-from onceward.stores.firestore.place import parse
-from onceward.stores.firestore.wire import ThreadWire
-from onceward.worlds.threads import Threads
+from onceward.stores.firestore.address import parse
+from onceward.stores.firestore.async_transport import LoopWire
+from onceward.stores.firestore.transport import ThreadWire
 from tests.faces import AsyncFace, Colour, Face, Place
 from tests.firestore_places import PROJECT, named
 from tests.moved_time import TOO_LONG, RealClock

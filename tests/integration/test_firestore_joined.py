@@ -11,11 +11,13 @@ import pytest
 from google.api_core.exceptions import GoogleAPICallError
 from google.cloud import firestore
 
-from onceward import ConfigurationError, Failed, LeaseLost, Once, Ordering, WrongWorld, content_key
-from onceward.bridge import run
-from onceward.model.record import ClaimRequest, Verdict
+from onceward import ConfigurationError, Failed, LeaseLost, Once, content_key
+from onceward.errors import WrongWorld
+from onceward.latest import Ordering
+from onceward.protocol.requests import ClaimRequest, Verdict
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import Threads
 from onceward.stores.firestore import FirestoreStore
-from onceward.worlds.threads import Threads
 from tests.faces import AsyncFace, Colour, Face, Place
 from tests.firestore_places import PROJECT, client, document, named
 from tests.moved_time import RealClock

@@ -12,18 +12,11 @@ import pytest
 from google.cloud import firestore
 
 from examples.fleet.events import document_id as service_id
-from onceward import (
-    AlreadyDone,
-    AlreadyRunning,
-    ConfigurationError,
-    Once,
-    Ordering,
-    ResultNotStored,
-    VersionSkew,
-    content_key,
-)
-from onceward.bridge import run
-from onceward.model.key import make_key
+from onceward import AlreadyDone, AlreadyRunning, ConfigurationError, Once, content_key
+from onceward.errors import ResultNotStored, VersionSkew
+from onceward.keys.key import make_key
+from onceward.latest import Ordering
+from onceward.runtime.bridge import run
 from onceward.stores.firestore import FirestoreStore, Layout
 from onceward.testing import FakeClock
 from tests.faces import Face, Place

@@ -16,8 +16,7 @@ import pytest
 
 from onceward import AsyncOnce, Executed, Once, Unknown
 from onceward.errors import OncewardError, Reentrant, StoreUnavailable
-from onceward.model.record import Answer
-from onceward.ports import AnyRequest
+from onceward.protocol.requests import Answer, AnyRequest
 from onceward.stores.clock import WallClock
 from onceward.stores.sqlite import SQLiteStore
 from tests.moved_time import TOO_LONG, in_thread

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from onceward import ConfigurationError
-from onceward.identity import Field, People, SourceRecord, kinds
+from onceward.people import Field, People, SourceRecord, kinds
 
 
 def sha1_of(email: str) -> str:

@@ -15,11 +15,13 @@ from typing import Any
 
 import pytest
 
-from onceward import AsyncOnce, MemoryStore, Once, State, Step, StepRun
-from onceward.core.execute import onward
-from onceward.core.held import current
-from onceward.model.lock import OPERATION
-from onceward.ports import Store
+from onceward import AsyncOnce, Once, RecordState
+from onceward.engine.attempt import current
+from onceward.engine.execute import onward
+from onceward.protocol.operation_names import LOCK
+from onceward.protocol.ports import Store
+from onceward.sagas import Step, StepRun
+from onceward.stores import MemoryStore
 from tests.faulty import FaultyStore, Wire
 from tests.integration.interrupts import HOME, WAYS, Alarm, AlarmError, block, interrupted_at, store, unheard
 
@@ -84,7 +86,9 @@ def test_an_interrupt_at_any_step_leaves_no_key_locked(store: Store, way: str, a
         assert here.run(current) is None, f"step {step}"
         for one in (key, key + " and more"):
             entry = once.read(one)
-            assert entry is None or entry.state in (State.COMPLETED, State.FAILED, State.FREE), f"step {step}: {entry}"
+            assert entry is None or entry.state in (RecordState.COMPLETED, RecordState.FAILED, RecordState.FREE), (
+                f"step {step}: {entry}"
+            )
         step += 1
     assert step > 100
     assert len(done) == len(set(done)) or way == "map"
@@ -119,8 +123,8 @@ def test_an_interrupt_at_any_step_of_a_block_itself_keeps_no_lease(
             break
         assert not once.keeper._holds, f"step {step}"
         assert here.run(current) is None, f"step {step}"
-        entry = once.read(key, name=OPERATION if way is locked else None)
-        if entry is not None and entry.state is State.PENDING:
+        entry = once.read(key, name=LOCK if way is locked else None)
+        if entry is not None and entry.state is RecordState.PENDING:
             assert key in begun, f"step {step}"
             lapsed += 1
         step += 1
@@ -139,7 +143,7 @@ def test_work_that_returned_before_the_interrupt_is_not_done_again(store: Store)
     while interrupted_at(step, functools.partial(once.run, f"order {step}", str), Alarm, behind="settlement"):
         entry = once.read(f"order {step}")
         assert entry is not None
-        assert entry.state is State.COMPLETED, f"step {step}"
+        assert entry.state is RecordState.COMPLETED, f"step {step}"
         step += 1
     assert step > 30
     once.close()
@@ -216,7 +220,7 @@ def test_async_work_that_returned_before_the_interrupt_is_not_done_again(store: 
             sys.settrace(before)
             entry = await once.read(f"order {step}")
             assert entry is not None
-            assert entry.state is State.COMPLETED, f"step {step}"
+            assert entry.state is RecordState.COMPLETED, f"step {step}"
         finally:
             sys.settrace(before)
         return lines >= step
@@ -277,7 +281,7 @@ def test_a_settlement_that_is_interrupted_is_sent_once_more_as_it_was(store: Sto
             once.run("order 7", work)
     entry = once.read("order 7")
     assert entry is not None
-    assert entry.state is (State.FAILED if way == "raises" else State.COMPLETED)
+    assert entry.state is (RecordState.FAILED if way == "raises" else RecordState.COMPLETED)
     assert len(wire.sent) == 2
     assert wire.sent[0] is wire.sent[1]
     assert told.count("failed" if way == "raises" else "completed") == 1

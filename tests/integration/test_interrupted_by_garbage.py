@@ -13,10 +13,11 @@ from types import FrameType
 
 import pytest
 
-from onceward import MemoryStore, Once, State
-from onceward.model.lock import OPERATION
-from onceward.ports import Store
-from onceward.worlds.landing import Passenger
+from onceward import Once, RecordState
+from onceward.protocol.operation_names import LOCK
+from onceward.protocol.ports import Store
+from onceward.runtime.pending_request import Passenger
+from onceward.stores import MemoryStore
 from tests.collector import resting
 from tests.integration.interrupts import HOME, OURS, WAYS, Alarm, interrupted_at, store, unheard
 from tests.unit.lane_calls import request
@@ -104,9 +105,9 @@ def test_an_interrupt_at_any_step_while_a_forsaken_block_ends_keeps_no_lease(
         assert not once.keeper._holds, f"step {step}"
         step += 1
     assert lost.count(Alarm) > 3
-    entry = once.read(f"order {step}", name=OPERATION if forsaken is forsaken_lock else None)
+    entry = once.read(f"order {step}", name=LOCK if forsaken is forsaken_lock else None)
     assert entry is not None
-    assert entry.state is State.PENDING, "as after a crash: whether it was done, nobody can tell"
+    assert entry.state is RecordState.PENDING, "as after a crash: whether it was done, nobody can tell"
     once.close()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from onceward import AsyncOnce, State, applied, inconclusive, not_applied, verify
+from onceward import AsyncOnce, RecordState, applied, inconclusive, not_applied, verify
 from tests.faces import Face, Place
 
 
@@ -37,7 +37,7 @@ def test_an_interrupt_while_verify_looks_gives_the_key_back_unverified(face: Fac
                 pytest.fail("must not enter")
     assert not sure.keeper._holds
     entry = sure.read("order 7")
-    assert (entry.state, entry.attempt) == (State.PENDING, 1)
+    assert (entry.state, entry.attempt) == (RecordState.PENDING, 1)
     outcome = sure.outcome("order 7", lambda: pytest.fail("must not run"))
     assert (outcome.kind, outcome.reason, outcome.value) == ("replayed", "verified", "sent")
 
@@ -64,7 +64,7 @@ async def test_a_cancellation_while_verify_looks_gives_the_key_back_unverified(p
         await task
     entry = await once.read("order 7")
     assert entry is not None
-    assert (entry.state, entry.attempt, entry.record.released) == (State.PENDING, 1, True)
+    assert (entry.state, entry.attempt, entry.record.released) == (RecordState.PENDING, 1, True)
     assert not once.keeper._holds
     await once.close()
 

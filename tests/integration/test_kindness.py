@@ -12,19 +12,9 @@ from typing import Any
 import pytest
 
 import onceward
-from onceward import (
-    ConfigurationError,
-    InvalidKey,
-    MemoryStore,
-    NotAcquired,
-    Once,
-    OutcomeParked,
-    State,
-    StillRunning,
-    Stopping,
-    applied,
-    not_applied,
-)
+from onceward import ConfigurationError, InvalidKey, NotAcquired, Once, OutcomeParked, RecordState, applied, not_applied
+from onceward.errors import StillRunning, Stopping
+from onceward.stores import MemoryStore
 from tests.cli.calls import until
 from tests.faces import Face
 
@@ -40,7 +30,7 @@ def shop(tmp_path: Path) -> Iterator[tuple[Once, sqlite3.Connection]]:
     once.close(timeout=0)
 
 
-def state_of(once: Once, key: str) -> State | None:
+def state_of(once: Once, key: str) -> RecordState | None:
     entry = once.read(key)
     return None if entry is None else entry.state
 
@@ -60,7 +50,7 @@ def test_a_transaction_that_outlives_its_claim_is_refused_at_once(shop: tuple[On
     assert refused.value.key == "order:8"
     assert "`with once.claim(key) as claim, connection:`" in str(refused.value)
     assert connection.execute("SELECT * FROM charges").fetchall() == []
-    until(lambda: state_of(once, "order:8") is State.FAILED)  # not for a whole lease
+    until(lambda: state_of(once, "order:8") is RecordState.FAILED)  # not for a whole lease
     assert once.run("order:8", lambda: "in the right order") == "in the right order"
 
 
@@ -72,7 +62,7 @@ def test_a_transaction_that_outlives_its_claim_and_is_committed_counts(shop: tup
     assert once.keeper._endings, "it waits for the end of the transaction"
     connection.commit()
     until(lambda: not once.keeper._endings)
-    assert state_of(once, "order:8") is State.COMPLETED
+    assert state_of(once, "order:8") is RecordState.COMPLETED
     assert once.counts.get("failed") is None
 
 
@@ -83,7 +73,7 @@ def test_an_error_inside_a_transaction_that_outlives_its_claim_stays_that_error(
     with pytest.raises(ZeroDivisionError), connection, once.claim("order:8") as claim:
         claim.complete_in(connection, "receipt")
         raise ZeroDivisionError
-    until(lambda: state_of(once, "order:8") is State.FAILED)  # the rows are gone with the rollback
+    until(lambda: state_of(once, "order:8") is RecordState.FAILED)  # the rows are gone with the rollback
     entry = once.read("order:8")
     assert entry is not None
     assert entry.error.startswith("ZeroDivisionError")
@@ -93,12 +83,12 @@ def test_a_completion_that_was_rolled_back_is_a_failure_that_may_be_repeated(
     shop: tuple[Once, sqlite3.Connection],
 ) -> None:
     once, connection = shop
-    with pytest.raises(onceward.ClaimError, match="rolled back"), once.claim("order:8") as claim:
+    with pytest.raises(onceward.errors.ClaimError, match="rolled back"), once.claim("order:8") as claim:
         claim.complete_in(connection, "receipt")
         connection.rollback()
     entry = once.read("order:8")
     assert entry is not None
-    assert entry.state is State.FAILED
+    assert entry.state is RecordState.FAILED
 
 
 def parked(face: Face) -> Any:
@@ -121,7 +111,7 @@ def test_a_parked_record_is_resolved_by_its_function_and_arguments(face: Face) -
 
 def test_a_parked_record_is_found_by_what_the_log_line_shows_of_it(face: Face) -> None:
     wire = parked(face)
-    assert face.read("wire:1", name="wire").state is State.PARKED
+    assert face.read("wire:1", name="wire").state is RecordState.PARKED
     face.resolve("wire:1", applied("sent"), name="wire")
     assert wire(1) == "sent"
     assert face.forget("wire:1", name="wire") is True
@@ -140,7 +130,7 @@ def test_a_text_that_two_keys_share_is_not_guessed(face: Face) -> None:
     def pay(order: object) -> None: ...
 
     pay(5)
-    assert face.read("pay:5", name="pay").state is State.COMPLETED
+    assert face.read("pay:5", name="pay").state is RecordState.COMPLETED
     pay("5")
     with pytest.raises(InvalidKey, match="several records"):
         face.read("pay:5", name="pay")

@@ -18,15 +18,15 @@ from onceward import (
     AsyncOnce,
     ConfigurationError,
     LeaseLost,
-    MemoryStore,
     Once,
     OncewardWarning,
-    Reentrant,
     Replayed,
     Running,
     StoreUnavailable,
 )
-from onceward.model.lock import OPERATION
+from onceward.errors import Reentrant
+from onceward.protocol.operation_names import LOCK
+from onceward.stores import MemoryStore
 from onceward.testing.clock import FakeClock
 from tests.cli.calls import until
 from tests.faces import TOO_LONG, Face, Place, nothing_at_once
@@ -46,7 +46,7 @@ async def test_a_task_that_holds_a_lost_lock_is_cancelled_if_asked_for(tmp_path:
 
     task = asyncio.create_task(work())
     await entered.wait()
-    await once.forget("sync", name=OPERATION, force=True)
+    await once.forget("sync", name=LOCK, force=True)
     async with once.lock("sync"):
         with pytest.raises(LeaseLost):
             await task
@@ -134,7 +134,7 @@ def test_a_block_is_left_where_it_was_entered_or_by_its_only_holder() -> None:
 def test_a_close_neither_waits_for_a_lock_of_its_own_thread_nor_is_silent_about_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("onceward.worlds.keeper.time.sleep", lambda _: pytest.fail("it waits for itself"))
+    monkeypatch.setattr("onceward.runtime.heartbeat.time.sleep", lambda _: pytest.fail("it waits for itself"))
     once = Once(MemoryStore())
     lock = once.try_lock("sync", lease="5s")
     assert lock is not None
@@ -214,7 +214,7 @@ def test_time_spent_on_a_lock_that_a_clock_set_back_made_look_done_counts_as_wai
         clock.advance("10s")
         return Replayed(key="sync") if len(waits) < 5 else Running(key="sync")
 
-    monkeypatch.setattr("onceward.core.lock.acquire", acquire_slowly)
+    monkeypatch.setattr("onceward.locks.flow.acquire", acquire_slowly)
     with pytest.raises(AlreadyRunning):
         face.once.lock("sync", wait="30s").acquire()
     assert waits == [30, 20, 10, 0, 0]

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from onceward import LeaseLost, LeaseOverdue, State
+from onceward import LeaseLost, RecordState
+from onceward.errors import LeaseOverdue
 from tests.faces import Face
 from tests.integration.lock_calls import acquire, locked, record_of, try_lock
 
@@ -111,7 +112,7 @@ def test_a_lock_given_back_after_a_takeover_is_free_whatever_the_clock_says(face
     other = face.another()
     with pytest.raises(KeyboardInterrupt):
         interrupted(other)
-    assert record_of(face).state is State.FAILED
+    assert record_of(face).state is RecordState.FAILED
     face.clock.set_back("30s")
     acquire(other).release()
 

@@ -7,18 +7,10 @@ from typing import Any
 
 import pytest
 
-from onceward import (
-    ConfigurationError,
-    LeaseLost,
-    MemoryStore,
-    Once,
-    PayloadMismatch,
-    Reentrant,
-    StoreUnavailable,
-    current_claim,
-    testing,
-)
-from onceward.model.lock import OPERATION
+from onceward import ConfigurationError, LeaseLost, Once, PayloadMismatch, StoreUnavailable, current_claim, testing
+from onceward.errors import Reentrant
+from onceward.protocol.operation_names import LOCK
+from onceward.stores import MemoryStore
 from tests.faces import Face, nothing_at_once
 from tests.integration.lock_calls import Owned, acquire, locked, try_lock
 
@@ -144,21 +136,21 @@ def test_a_lock_inside_of_work_is_not_its_claim() -> None:
 
 @pytest.mark.fault("F18")
 def test_a_key_is_a_lock_or_work_but_never_both(face: Face) -> None:
-    with face.claim("sync", name=OPERATION, payload="work"), pytest.raises(PayloadMismatch, match="is no lock"):
+    with face.claim("sync", name=LOCK, payload="work"), pytest.raises(PayloadMismatch, match="is no lock"):
         acquire(face.another(), wait=0)
-    with locked(face, "other"), pytest.raises(PayloadMismatch), face.claim("other", name=OPERATION, payload="work"):
+    with locked(face, "other"), pytest.raises(PayloadMismatch), face.claim("other", name=LOCK, payload="work"):
         pytest.fail("nobody gets here")
 
 
 @pytest.mark.parametrize("fails", [0, 1], ids=["done", "failed"])
 def test_a_lock_never_wipes_out_work_without_a_payload_that_has_its_name(face: Face, fails: int) -> None:
     """Nothing tells the two apart but the mark of a lock: here no clock was set back, the work is in its way."""
-    with contextlib.suppress(ZeroDivisionError), face.claim("sync", name=OPERATION, final=(ZeroDivisionError,)):
+    with contextlib.suppress(ZeroDivisionError), face.claim("sync", name=LOCK, final=(ZeroDivisionError,)):
         assert 1 // (1 - fails)
-    before = face.read("sync", name=OPERATION).record
+    before = face.read("sync", name=LOCK).record
     with pytest.raises(PayloadMismatch, match="is no lock"), locked(face, "sync"):
         pytest.fail("it was locked")
-    assert face.read("sync", name=OPERATION).record == before
+    assert face.read("sync", name=LOCK).record == before
 
 
 @pytest.mark.fault("F46")
@@ -174,7 +166,7 @@ def test_while_onceward_is_disabled_a_lock_locks_nothing(face: Face) -> None:
     with testing.disabled(), locked(face) as lock:
         lock.check()
         assert try_lock(face) is not None
-        assert face.read("sync", name=OPERATION) is None
+        assert face.read("sync", name=LOCK) is None
 
 
 def test_events_tell_who_took_and_gave_up_a_lock(face: Face) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from onceward import AlreadyRunning, ClaimError, State, StillRunning
-from onceward.ports import Filter
+from onceward import AlreadyRunning, RecordState
+from onceward.errors import ClaimError, StillRunning
+from onceward.protocol.ports import Filter
 from tests.faces import Face, nothing_at_once
 from tests.integration.lock_calls import acquire, locked, record_of, try_lock
 
@@ -57,7 +58,7 @@ def test_a_failed_block_is_no_failed_attempt_and_leaves_nothing_but_a_free_lock(
             raise ValueError("oops")
     with locked(face):
         record = record_of(face)
-        assert (record.attempt, record.error_type, record.state) == (1, "", State.PENDING)
+        assert (record.attempt, record.error_type, record.state) == (1, "", RecordState.PENDING)
 
 
 def test_many_acquisitions_leave_one_record_and_a_token_that_strictly_grows(face: Face) -> None:

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from onceward import Once
-from onceward.core.lock import held_here, is_over
-from onceward.model.lock import OPERATION
-from onceward.model.record import State
+from onceward.locks.flow import held_here, is_over
+from onceward.protocol.operation_names import LOCK
+from onceward.protocol.record import RecordState
 from tests.cli.calls import until
 from tests.faces import Place
 from tests.integration.interrupts import Alarm, AlarmError, interrupted_at, unheard
@@ -54,8 +54,8 @@ def test_an_interrupt_at_any_step_leaves_no_lock_taken(
             break
         assert not once.keeper._holds, f"step {step}"
         assert all(is_over(one) for one in here.run(held_here)), f"step {step}"
-        entry = once.read(name, name=OPERATION)
-        assert entry is None or entry.state is not State.PENDING, f"step {step}: {entry}"
+        entry = once.read(name, name=LOCK)
+        assert entry is None or entry.state is not RecordState.PENDING, f"step {step}: {entry}"
         by_hand(once, name)
         step += 1
     assert step > 60

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from onceward import ConfigurationError, Recovered, applied
+from onceward import ConfigurationError, applied
 from onceward.errors import StoreBroken
-from onceward.stores.sqlite import schema, upkeep
+from onceward.recovery import Recovered
+from onceward.stores.sqlite import maintenance as upkeep
+from onceward.stores.sqlite import schema
 from tests.cli.calls import call
 from tests.faces import Face
 

@@ -18,8 +18,8 @@ from onceward import (
     OutcomeParked,
     PayloadMismatch,
     PreviouslyFailed,
+    RecordState,
     Replayed,
-    State,
     current_async_claim,
     current_claim,
 )
@@ -222,7 +222,7 @@ def test_what_parks_after_crashes_parks_also_if_its_window_counts_from_the_attem
     with pytest.raises(ConnectionError):
         careful("ann")
     declared.clock.advance("48h")
-    assert careful.read("ann").state is State.PARKED
+    assert careful.read("ann").state is RecordState.PARKED
 
 
 def enrichment(prospect_id: int, type: str) -> str:  # noqa: A002 (the seed's own name)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onceward import AlreadyRunning, LeaseLost, NotAcquired, Replayed, Running, State, calendar
+from onceward import AlreadyRunning, LeaseLost, NotAcquired, RecordState, Replayed, Running, calendar
 from tests.faces import Face, Pause
 
 DAY = 86_400
@@ -134,7 +134,7 @@ def test_a_release_by_somebody_who_no_longer_owns_the_lock_does_not_free_the_new
     with pytest.raises(AlreadyRunning):
         face.silent_owner("lock:sync", on_running="raise")
     owner.complete()
-    assert face.read("lock:sync").state is State.COMPLETED
+    assert face.read("lock:sync").state is RecordState.COMPLETED
 
 
 def with_lock(face: Face, name: str, work: Any) -> Any:

@@ -11,7 +11,7 @@ import pytest
 
 from examples.outreach.app import PATTERN
 from examples.outreach.audit import audit
-from onceward import State
+from onceward import RecordState
 from tests.integration.outreach_cases import ROOT, together, world
 from tests.integration.outreach_world import ANNA, BORIS, World
 
@@ -103,7 +103,7 @@ def test_a_failed_run_is_recorded_and_not_run_again_unless_asked(world: World) -
     assert outreach.cron.tick(slot).reason == "failed"
     entry = outreach.cron.read(slot)
     assert entry is not None
-    assert entry.state is State.FAILED
+    assert entry.state is RecordState.FAILED
     assert world.kept("SELECT 1 FROM mails") == []
     assert outreach.cron.tick(slot, rerun=True).value == 1
     assert len(world.kept("SELECT 1 FROM mails")) == 1

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from examples.outreach.audit import audit, resent, unknown
-from onceward import LeaseLost, LeaseOverdue, applied
+from onceward import LeaseLost, applied
+from onceward.errors import LeaseOverdue
 from tests.faces import Pause
 from tests.integration.outreach_cases import TODAY, world
 from tests.integration.outreach_world import ANNA, BORIS, Deaf, Dying, Paused, Rude, World, opened

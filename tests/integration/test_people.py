@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from onceward.errors import ConfigurationError, StoreBroken
-from onceward.identity import FIRST, LONGEST, UNION, People, SourceRecord, prefer
+from onceward.people import FIRST, LONGEST, UNION, People, SourceRecord, prefer
 from onceward.testing import FakeClock
 from tests.people_places import BOTH, actions, everything, partition, people_url, record
 
@@ -356,7 +356,7 @@ def test_one_bad_record_stops_no_other_and_says_what_is_wrong(people: People) ->
 
 
 def test_people_that_were_filled_with_other_fields_are_not_touched(url: str) -> None:
-    from onceward.identity import PERSON
+    from onceward.people import PERSON
 
     with People(url) as people:
         people.add(record("csv", email="a@example.com"))
@@ -366,7 +366,7 @@ def test_people_that_were_filled_with_other_fields_are_not_touched(url: str) -> 
 
 
 def test_a_new_index_finds_people_by_the_fields_as_they_are_declared_now(url: str) -> None:
-    from onceward.identity import PERSON, Field, kinds
+    from onceward.people import PERSON, Field, kinds
 
     with People(url) as people:
         first = people.add(record("csv", "1", email="a@example.com", badge="7")).person

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from onceward.identity import People
-from onceward.identity.aio import AsyncPeople
+from onceward.people import People
+from onceward.people.aio import AsyncPeople
 from tests.people_places import record
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from onceward.identity import Decision, People
-from onceward.identity.on_postgres import PostgresTables
+from onceward.people import Decision, People
+from onceward.people.on_postgres import PostgresTables
 from tests.integration.people_importer import SIZE
 from tests.people_places import BOTH, people_url, record
 from tests.servers.postgres import execute

@@ -8,7 +8,7 @@ import pytest
 
 from bench.identity import measured
 from bench.identity_company import Directory
-from onceward.identity import People
+from onceward.people import People
 from tests.people_places import actions, record
 
 PEOPLE = 400

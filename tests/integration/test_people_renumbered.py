@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from onceward.errors import ConfigurationError
-from onceward.identity import People
+from onceward.people import People
 from tests.people_places import BOTH, actions, people_url, record
 
 ANNA = {"name": "Anna Schmidt", "city": "Berlin", "country": "DE"}

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from onceward.errors import ConfigurationError
-from onceward.identity import People, Person, reading
-from onceward.identity.tables import Tables
+from onceward.people import People, Person, reading
+from onceward.people.tables import Tables
 from tests.people_places import BOTH, people_url, record
 
 ANNA = {"name": "Anna Schmidt", "city": "Berlin", "country": "DE"}

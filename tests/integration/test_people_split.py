@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from onceward.errors import ConfigurationError
-from onceward.identity import People, Person
-from onceward.identity.aio import AsyncPeople
+from onceward.people import People, Person
+from onceward.people.aio import AsyncPeople
 from tests.people_places import BOTH, everything, partition, people_url, record
 
 ANNA = {"name": "Anna Schmidt", "city": "Berlin", "country": "DE"}

@@ -9,12 +9,12 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from onceward.bridge import run
 from onceward.errors import StoreUnavailable
-from onceward.model.record import Answer, Complete, Record, Release, Renewal, State, Verdict
-from onceward.ports import AnyRequest
+from onceward.protocol.record import Record, RecordState
+from onceward.protocol.requests import Answer, AnyRequest, Complete, Release, Renewal, Verdict
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import Threads
 from onceward.stores.postgres import PostgresStore
-from onceward.worlds.threads import Threads
 from tests.servers.postgres import URL
 from tests.unit.lane_calls import request
 
@@ -61,7 +61,7 @@ def test_each_completion_of_a_batch_answers_with_the_record_that_is_there(store:
     assert [one.verdict for one in answers] == [*[Verdict.OK] * 4, Verdict.LOST]
     assert [one.record for one in answers] == stored(store, *held)
     done = [one.record for one in answers[:4] if one.record is not None]
-    assert [one.state for one in done] == [State.COMPLETED] * 4
+    assert [one.state for one in done] == [RecordState.COMPLETED] * 4
     assert [one.result for one in done] == [f"{word} is done".encode() for word in "abcd"]
     assert done[0].renewed_at == plain.renewed_at
     assert done[1].renewed_at > renewed.renewed_at
@@ -96,6 +96,6 @@ def test_a_batch_does_not_wait_for_a_record_that_somebody_has_locked(store: Post
         other.execute(sql.SQL("SELECT FROM {} WHERE id = %s FOR UPDATE").format(table), (held[0].id,))
         with pytest.raises(StoreUnavailable):
             run(store.send([completion(one, one) for one in held], 1.0))
-        assert [one and one.state for one in stored(store, *held)] == [State.PENDING, State.COMPLETED]
+        assert [one and one.state for one in stored(store, *held)] == [RecordState.PENDING, RecordState.COMPLETED]
     answers = sent(store, *(completion(one, one) for one in held))
     assert [one.verdict for one in answers] == [Verdict.OK] * 2

@@ -13,13 +13,13 @@ import psycopg
 import pytest
 
 from onceward import AsyncOnce, Once
-from onceward.bridge import run
 from onceward.errors import StoreUnavailable
-from onceward.model.record import Verdict
+from onceward.protocol.requests import Verdict
+from onceward.runtime.aio import EventLoop
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import Threads
 from onceward.stores.postgres import PostgresStore
 from onceward.testing.conformance.stage import id_of, wanting
-from onceward.worlds.aio import EventLoop
-from onceward.worlds.threads import Threads
 from tests.integration.postgres_places import claim, opened, proxy, store
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import URL, Postgres, execute

@@ -9,9 +9,9 @@ import psycopg
 import pytest
 
 from onceward import Once
-from onceward.bridge import run
-from onceward.model.record import Complete, Verdict
-from onceward.ports import Filter, Order
+from onceward.protocol.ports import Filter, Order
+from onceward.protocol.requests import Complete, Verdict
+from onceward.runtime.bridge import run
 from onceward.stores.postgres import PostgresStore
 from onceward.testing.conformance.stage import LEASE, wanting
 from tests.integration.postgres_places import claim, store

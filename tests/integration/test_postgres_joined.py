@@ -12,12 +12,13 @@ import psycopg
 import pytest
 
 from onceward import AsyncOnce, Once
-from onceward.bridge import run
 from onceward.errors import AlreadyRunning, ConfigurationError, LeaseLost, Reentrant, RetryTransaction, StoreUnavailable
-from onceward.model.record import Complete, Release, Renewal, State, Verdict
+from onceward.protocol.record import RecordState
+from onceward.protocol.requests import Complete, Release, Renewal, Verdict
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import Threads
 from onceward.stores.postgres import PostgresStore
 from onceward.testing.conformance.stage import wanting
-from onceward.worlds.threads import Threads
 from tests.cli.calls import until
 from tests.integration.postgres_connections import (
     ASYNC,
@@ -311,7 +312,9 @@ def test_a_claim_completed_in_a_transaction_whose_commit_got_no_answer_ends_as_t
     assert effects(schema) == ["effect"] * kept
     entry = once.read("k")
     assert entry is not None
-    assert entry.state is (State.COMPLETED if kept else State.FAILED), "known either way, and nothing is done twice"
+    assert entry.state is (RecordState.COMPLETED if kept else RecordState.FAILED), (
+        "known either way, and nothing is done twice"
+    )
 
 
 @pytest.mark.parametrize("before", ["never seen", "seen before"])
@@ -365,7 +368,7 @@ def test_a_connection_that_commits_by_itself_is_refused(once: Once) -> None:
             tx.run("k", lambda: None)
     entry = once.read("k")
     assert entry is not None
-    assert entry.state is State.COMPLETED
+    assert entry.state is RecordState.COMPLETED
 
 
 def test_a_connection_to_another_database_is_refused(once: Once) -> None:
@@ -395,6 +398,6 @@ def test_a_transaction_that_outlives_its_claim_is_refused_and_frees_its_key_when
             once.claim("order:8") as claim,
         ):
             claim.complete_in(connection, "receipt")
-        until(lambda: (entry := once.read("order:8")) is not None and entry.state is State.FAILED)
+        until(lambda: (entry := once.read("order:8")) is not None and entry.state is RecordState.FAILED)
         assert not connection.closed
     assert once.run("order:8", lambda: "in the right order") == "in the right order"

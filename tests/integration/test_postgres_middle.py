@@ -14,15 +14,16 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from onceward.bridge import run
 from onceward.errors import StoreUnavailable
-from onceward.model.record import Answer, Complete, Record, Renewal, State, Verdict
+from onceward.protocol.record import Record, RecordState
+from onceward.protocol.requests import Answer, Complete, Renewal, Verdict
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import Threads
 from onceward.stores.postgres import PostgresStore
 from onceward.stores.postgres.pool import QUIET
 from onceward.stores.postgres.statements import Statement, Statements
 from onceward.stores.postgres.table import Table
 from onceward.testing.conformance.stage import wanting
-from onceward.worlds.threads import Threads
 from tests.integration.postgres_places import store
 from tests.servers.postgres import URL, execute
 from tests.unit.lane_calls import until
@@ -81,7 +82,7 @@ def it_has_arrived() -> bool:
     return bool(execute("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objid = %s", ARRIVED))
 
 
-def states(store: PostgresStore, held: list[Record]) -> list[State | None]:
+def states(store: PostgresStore, held: list[Record]) -> list[RecordState | None]:
     answers = run(store.read([one.id for one in held], timeout=5))
     return [None if one.record is None else one.record.state for one in answers]
 
@@ -101,8 +102,8 @@ def test_an_open_transaction_that_takes_over_one_of_them_holds_up_no_other(
         with pytest.raises(StoreUnavailable, match="somebody's open transaction"):
             in_the_middle(take_over)
         assert time.monotonic() - begun < PATIENCE / 2
-        expected = [State.COMPLETED] * 3
-        expected[which] = State.PENDING
+        expected = [RecordState.COMPLETED] * 3
+        expected[which] = RecordState.PENDING
         assert states(store, held) == expected
 
 
@@ -114,7 +115,7 @@ def test_what_is_renewed_is_completed(store: PostgresStore, held: list[Record], 
         assert renewed.verdict is Verdict.OK
 
     assert [one.verdict for one in in_the_middle(renew)] == [Verdict.OK] * 3
-    assert states(store, held) == [State.COMPLETED] * 3
+    assert states(store, held) == [RecordState.COMPLETED] * 3
     [kept] = run(store.read([first.id], timeout=5))
     assert kept.record is not None
     assert kept.record.note == {"step": "two"}
@@ -133,7 +134,7 @@ def test_what_was_taken_over_stays_with_its_new_owner(
     assert [one.verdict for one in in_the_middle(take_over)] == [Verdict.LOST, Verdict.OK, Verdict.OK]
     [kept] = run(store.read([first.id], timeout=5))
     assert kept.record is not None
-    assert (kept.record.state, kept.record.attempt) == (State.PENDING, 2)
+    assert (kept.record.state, kept.record.attempt) == (RecordState.PENDING, 2)
 
 
 @pytest.mark.parametrize("name", ["claim", "complete"])

@@ -15,11 +15,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from onceward import AsyncOnce, Once, StoreBroken
-from onceward.bridge import run
+from onceward import AsyncOnce, Once
+from onceward.errors import StoreBroken
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import Threads
 from onceward.stores.postgres import PostgresStore, schema
 from onceward.stores.postgres.statements import Statements, migration
-from onceward.worlds.threads import Threads
 from tests.cli.calls import as_json, call
 from tests.servers.postgres import URL, Postgres, execute
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from onceward import Once
-from onceward.bridge import run
-from onceward.model.record import Complete, Renewal, Verdict
+from onceward.protocol.requests import Complete, Renewal, Verdict
+from onceward.runtime.bridge import run
 from onceward.stores.postgres import PostgresStore
 from onceward.stores.postgres.table import Table
 from onceward.testing.conformance.stage import wanting

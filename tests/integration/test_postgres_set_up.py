@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from onceward import Once
-from onceward.bridge import run
 from onceward.errors import ConfigurationError, StoreBroken, StoreNotSetUp, VersionSkew
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import Threads
 from onceward.stores import open_store
 from onceward.stores.postgres import PostgresStore
-from onceward.worlds.threads import Threads
 from tests.integration.postgres_places import opened, store
 from tests.servers.postgres import URL, Postgres, execute
 

@@ -13,10 +13,10 @@ from psycopg.adapt import Loader
 from psycopg.pq import Format
 from psycopg.types.string import TextBinaryLoader
 
-from onceward.bridge import run
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import Threads
+from onceward.stores.postgres.connection import Wire
 from onceward.stores.postgres.values import LARGEST
-from onceward.stores.postgres.wire import Wire
-from onceward.worlds.threads import Threads
 from tests.servers.postgres import URL
 
 SOME: dict[str, tuple[str, list[Any]]] = {

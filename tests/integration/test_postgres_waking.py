@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from onceward.bridge import run
-from onceward.model.record import Complete
+from onceward.protocol.requests import Complete
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import Threads
 from onceward.stores.postgres import PostgresStore
 from onceward.testing.conformance.stage import id_of, wanting
-from onceward.worlds.threads import Threads
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import URL, Postgres, execute
 

@@ -10,9 +10,9 @@ from contextlib import closing
 import pytest
 
 from onceward import ConfigurationError, Once
-from onceward.bridge import run
 from onceward.errors import RetryTransaction, StoreUnavailable
-from onceward.model.record import State
+from onceward.protocol.record import RecordState
+from onceward.runtime.bridge import run
 from onceward.stores.sqlite import SQLiteJoined, SQLiteStore
 from tests.faces import Face
 from tests.integration.joined_block import rows, users_connection, within
@@ -48,7 +48,7 @@ def test_busy_means_overdue_and_not_lost(sqlite_face: Face, connection: sqlite3.
         sqlite_face.heartbeat()
         claim.check()
         assert not sqlite_face.told("lost")
-    assert sqlite_face.read("k").state is State.COMPLETED
+    assert sqlite_face.read("k").state is RecordState.COMPLETED
 
 
 def test_every_claim_waits_until_the_users_transaction_ends(sqlite_face: Face, connection: sqlite3.Connection) -> None:
@@ -91,7 +91,7 @@ def test_complete_in_renews_what_else_is_due_in_the_same_transaction(
             claim.complete_in(connection, "value")
             assert lease_until(sqlite_face, "due") == before
         assert lease_until(sqlite_face, "due") >= before + 2_000_000
-    assert sqlite_face.read("k").state is State.COMPLETED
+    assert sqlite_face.read("k").state is RecordState.COMPLETED
 
 
 @pytest.mark.mission("A4")
@@ -107,7 +107,7 @@ def test_work_that_goes_on_after_its_result_was_committed_is_not_told_that_it_lo
             sqlite_face.heartbeat()
             claim.check()
     assert not sqlite_face.told("lost")
-    assert sqlite_face.read("k").state is State.COMPLETED
+    assert sqlite_face.read("k").state is RecordState.COMPLETED
 
 
 def test_complete_in_does_not_renew_the_claim_that_it_completes(

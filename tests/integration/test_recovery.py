@@ -11,21 +11,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from onceward import (
-    ConfigurationError,
-    MemoryStore,
-    Once,
-    Recovered,
-    Recovery,
-    State,
-    Step,
-    StepRun,
-    applied,
-    verify,
-)
-from onceward.core.held import Held
-from onceward.model.record import AfterCrash, Fail, Record
-from onceward.model.recovery import LONGEST_REST, SECOND, Standing, belongs_to, next_attempt_at, standing_of
+from onceward import ConfigurationError, Once, RecordState, applied, verify
+from onceward.engine.attempt import Held
+from onceward.protocol.record import AfterCrash, Record
+from onceward.protocol.requests import Fail
+from onceward.recovery import Recovered, Recovery
+from onceward.recovery.decision import LONGEST_REST, SECOND, Standing, belongs_to, next_attempt_at, standing_of
+from onceward.sagas import Step, StepRun
+from onceward.stores import MemoryStore
 from onceward.testing import FakeClock
 from tests.faces import Face, Place, place_of
 
@@ -335,7 +328,7 @@ def test_a_store_that_is_down_is_asked_again(face: Face, monkeypatch: pytest.Mon
         if one.outcome is not None:
             face.once.stop()
 
-    monkeypatch.setattr("onceward.core.recover.AFTER_TROUBLE", 0.001)
+    monkeypatch.setattr("onceward.recovery.sweeper.AFTER_TROUBLE", 0.001)
     with face.store_trouble("scan", times=1):
         found = face._wait(face.once.recover(every="1ms", tell=tell))
     assert found.done == 1
@@ -378,7 +371,15 @@ NOW = 1_000_000 * SECOND
 
 
 def record(**facts: Any) -> Record:
-    given = {"id": b"i", "scope": "shop/charge", "key": "k", "state": State.PENDING, "token": 1, "nonce": b"n", **facts}
+    given = {
+        "id": b"i",
+        "scope": "shop/charge",
+        "key": "k",
+        "state": RecordState.PENDING,
+        "token": 1,
+        "nonce": b"n",
+        **facts,
+    }
     return Record(**given)
 
 
@@ -390,15 +391,15 @@ def record(**facts: Any) -> Record:
         ({"lease_until": NOW}, Standing.DUE),
         ({"lease_until": NOW, "after_crash": AfterCrash.PARK}, Standing.DUE),
         ({"lease_until": NOW, "released": True}, Standing.DUE),
-        ({"state": State.PARKED}, Standing.PARKED),
-        ({"state": State.COMPLETED}, Standing.OVER),
-        ({"state": State.FREE}, Standing.OVER),
-        ({"state": State.FAILED, "final": True}, Standing.OVER),
-        ({"state": State.FAILED, "attempt": 3, "max_attempts": 3}, Standing.OVER),
-        ({"state": State.FAILED, "attempt": 1, "updated_at": NOW - SECOND}, Standing.DUE),
-        ({"state": State.FAILED, "attempt": 2, "updated_at": NOW - SECOND}, Standing.WAITING),
-        ({"state": State.FAILED, "attempt": 9, "updated_at": NOW, "nonce": b""}, Standing.DUE),
-        ({"state": State.FAILED, "attempt": 1, "retry_at": NOW + 1}, Standing.WAITING),
+        ({"state": RecordState.PARKED}, Standing.PARKED),
+        ({"state": RecordState.COMPLETED}, Standing.OVER),
+        ({"state": RecordState.FREE}, Standing.OVER),
+        ({"state": RecordState.FAILED, "final": True}, Standing.OVER),
+        ({"state": RecordState.FAILED, "attempt": 3, "max_attempts": 3}, Standing.OVER),
+        ({"state": RecordState.FAILED, "attempt": 1, "updated_at": NOW - SECOND}, Standing.DUE),
+        ({"state": RecordState.FAILED, "attempt": 2, "updated_at": NOW - SECOND}, Standing.WAITING),
+        ({"state": RecordState.FAILED, "attempt": 9, "updated_at": NOW, "nonce": b""}, Standing.DUE),
+        ({"state": RecordState.FAILED, "attempt": 1, "retry_at": NOW + 1}, Standing.WAITING),
         ({"min_reader": 99}, Standing.OVER),
     ],
 )
@@ -407,7 +408,7 @@ def test_what_is_due(facts: dict[str, Any], standing: Standing) -> None:
 
 
 def test_rests_double_and_end() -> None:
-    rests = [next_attempt_at(record(state=State.FAILED, attempt=n)) for n in (1, 2, 3, 4, 60)]
+    rests = [next_attempt_at(record(state=RecordState.FAILED, attempt=n)) for n in (1, 2, 3, 4, 60)]
     assert rests == [SECOND, 2 * SECOND, 4 * SECOND, 8 * SECOND, LONGEST_REST]
 
 

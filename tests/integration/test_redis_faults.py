@@ -13,12 +13,13 @@ import pytest
 import redis
 
 from onceward import Executed, Replayed, StoreUnavailable, Unknown
-from onceward.bridge import run
 from onceward.errors import ConfigurationError, LeaseLost, StoreBroken, StoreFull
-from onceward.model.audit import AuditFilter, signature
-from onceward.model.record import Complete, Renewal, State, Verdict
-from onceward.ports import Filter
-from onceward.stores.redis import link
+from onceward.protocol.audit import AuditFilter, signature
+from onceward.protocol.ports import Filter
+from onceward.protocol.record import RecordState
+from onceward.protocol.requests import Complete, Renewal, Verdict
+from onceward.runtime.bridge import run
+from onceward.stores.redis import connection as link
 from onceward.testing.conformance.stage import id_of, wanting
 from tests.faces import AsyncFace, Colour, Face
 from tests.integration.redis_places import TIMEOUT, RedisPlace, acquired, claim, opened, send
@@ -328,7 +329,7 @@ def test_after_a_failover_the_run_goes_on_by_itself_on_the_new_primary(
                 with pytest.raises(StoreUnavailable, match="this is a replica"):
                     face.run("order 9", work)
                 new.execute_command("REPLICAOF", "NO", "ONE")
-            assert claim.state is State.COMPLETED
+            assert claim.state is RecordState.COMPLETED
             assert isinstance(face.outcome("order 7", work), Replayed)
             after = face.outcome("order 9", work)
             assert (type(after), work.times) == (Executed, 2)

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from onceward import AsyncOnce, Executed, Running, StoreUnavailable
-from onceward.core import acquire, execute
-from onceward.core.held import Held
-from onceward.model.policy import Policy
+from onceward.engine import acquire, execute
+from onceward.engine.attempt import Held
+from onceward.protocol.policy import Policy
 from tests.faces import AsyncFace, Colour, Face
 from tests.integration.redis_places import RedisPlace
 from tests.integration.test_redis_faults import Work, private, work

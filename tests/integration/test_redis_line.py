@@ -12,7 +12,7 @@ import pytest
 
 from onceward import AsyncOnce, StoreUnavailable
 from onceward.errors import WrongWorld
-from onceward.stores.redis.loop_link import Line, Pending
+from onceward.stores.redis.async_connection import Line, Pending
 from onceward.stores.redis.resp import Reply
 from tests.collector import resting
 from tests.moved_time import TOO_LONG

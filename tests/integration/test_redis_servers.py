@@ -16,12 +16,13 @@ import redis
 import redis.asyncio
 
 from onceward import AsyncOnce, Once, open_store
-from onceward.bridge import run
 from onceward.errors import ConfigurationError, MissingExtra, StoreUnavailable
-from onceward.model.cells import KEEP_UNFINISHED
-from onceward.model.record import AfterCrash, Complete, Fail, Park, Record, Release, Validity, Verdict
-from onceward.model.transitions import CLOCK_MARGIN
+from onceward.protocol.cells import KEEP_UNFINISHED
+from onceward.protocol.record import AfterCrash, Record
+from onceward.protocol.requests import Complete, Fail, Park, Release, Validity, Verdict
+from onceward.protocol.transitions import CLOCK_MARGIN
 from onceward.queues.redis_streams import RedisStreamQueue
+from onceward.runtime.bridge import run
 from onceward.stores.redis import RedisStore, safety
 from onceward.testing.conformance.stage import id_of
 from tests.integration.redis_places import TIMEOUT, RedisPlace, acquired, claim, opened

@@ -14,8 +14,8 @@ from onceward import (
     Executed,
     LeaseLost,
     OutcomeParked,
+    RecordState,
     Replayed,
-    State,
     Unknown,
     current_async_claim,
     current_claim,
@@ -141,7 +141,7 @@ def test_a_block_that_exits_or_is_interrupted_does_not_leave_the_key_locked(
     with pytest.raises(death), face.claim("k"):
         raise death("told to stop")
     entry = face.read("k")
-    assert (entry.state, entry.error) == (State.FAILED, f"{death.__name__}: told to stop")
+    assert (entry.state, entry.error) == (RecordState.FAILED, f"{death.__name__}: told to stop")
     with face.claim("k", on_running="raise") as claim:
         assert claim.attempt == 2
 
@@ -150,7 +150,7 @@ def test_a_block_that_exits_or_is_interrupted_does_not_leave_the_key_locked(
 def test_an_interrupted_owner_whose_effect_nobody_may_repeat_is_parked_and_not_locked(face: Face) -> None:
     with pytest.raises(KeyboardInterrupt), face.claim("k", after_crash="park"):
         raise KeyboardInterrupt
-    assert face.read("k").state is State.PARKED
+    assert face.read("k").state is RecordState.PARKED
     with pytest.raises(OutcomeParked), face.claim("k"):
         pass
 
@@ -361,7 +361,7 @@ def test_a_message_whose_handler_failed_is_not_marked_as_seen_so_its_retry_is_no
 
     with pytest.raises(ValueError, match="cannot yet"):
         handle("m-1")
-    assert handle.read("m-1").state is State.FAILED
+    assert handle.read("m-1").state is RecordState.FAILED
     assert handle("m-1") == "ok"
     assert handle.outcome("m-1").replayed
     assert handled == ["failed", "handled"]

@@ -21,12 +21,12 @@ from onceward import (
     MissingKey,
     Once,
     PayloadMismatch,
+    RecordState,
     Replayed,
-    ResultNotStored,
-    State,
     calendar,
 )
-from onceward.bridge import run
+from onceward.errors import ResultNotStored
+from onceward.runtime.bridge import run
 from onceward.testing.clock import FakeClock
 from tests.faces import AsyncFace, Face, Place
 
@@ -61,7 +61,7 @@ def test_a_falsy_result_of_a_block_is_kept_as_it_is(face: Face, result: Any) -> 
     with face.claim("k") as claim:
         claim.complete(result)
     entry = face.read("k")
-    assert (entry.state, entry.stored) == (State.COMPLETED, True)
+    assert (entry.state, entry.stored) == (RecordState.COMPLETED, True)
     assert (type(entry.value), entry.value) == (type(result), result)
 
 
@@ -78,7 +78,7 @@ def test_of_an_async_function_the_value_is_stored_and_not_the_coroutine(face: As
         guarded = face.once(fetch)
         return [await guarded(1), await guarded(page=1), (await guarded.read(1)).state]
 
-    assert face.drive(story()) == [{"page": 1}, {"page": 1}, State.COMPLETED]
+    assert face.drive(story()) == [{"page": 1}, {"page": 1}, RecordState.COMPLETED]
     assert ran == [1]
 
 
@@ -167,7 +167,7 @@ def test_nested_calls_on_one_store_do_not_overwrite_each_others_record(face: Fac
     def outer(order: str) -> str:
         ran.append("outer")
         before = inner(order)
-        assert outer.read(order).state is State.PENDING
+        assert outer.read(order).state is RecordState.PENDING
         return f"outer of {before}"
 
     assert outer("1") == outer("1") == "outer of inner 1"
@@ -189,7 +189,7 @@ def test_an_inner_call_that_fails_leaves_the_outer_claim_alone(face: Face) -> No
         return "outer did without"
 
     assert outer("1") == "outer did without"
-    assert (inner.read("1").state, outer.read("1").state) == (State.FAILED, State.COMPLETED)
+    assert (inner.read("1").state, outer.read("1").state) == (RecordState.FAILED, RecordState.COMPLETED)
 
 
 @pytest.mark.rival(4)

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from onceward import AlreadyRunning, Executed, LeaseLost, Once, StoreBroken
-from onceward.bridge import run
-from onceward.model.key import Scope, make_key
-from onceward.model.record import ClaimRequest, Complete, Verdict
-from onceward.ports import Store
+from onceward import AlreadyRunning, Executed, LeaseLost, Once
+from onceward.errors import StoreBroken
+from onceward.keys.key import Scope, make_key
+from onceward.protocol.ports import Store
+from onceward.protocol.requests import ClaimRequest, Complete, Verdict
+from onceward.runtime.bridge import run
 from onceward.testing.clock import FakeClock
 from tests.faces import Face, Place
 

@@ -12,19 +12,18 @@ from msgspec import Struct
 
 from onceward import (
     ConfigurationError,
-    MemoryStore,
     MissingKey,
     Once,
     PayloadMismatch,
     PreviouslyFailed,
-    ResultNotStored,
-    Step,
-    StepRun,
     applied,
     current_async_claim,
     current_claim,
 )
-from onceward.encryption import AesGcm
+from onceward.errors import ResultNotStored
+from onceward.results.encryption import AesGcm
+from onceward.sagas import Step, StepRun
+from onceward.stores import MemoryStore
 from tests.faces import AsyncFace, Colour, Face, Place
 from tests.integration.saga_shop import Refused, Shop, on_every_store, place, shop
 

@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
-from onceward import AsyncOnce, MemoryStore, State, Step, StepRun, Stopping, StoreUnavailable, testing
-from onceward.model.journal import Progress
+from onceward import AsyncOnce, RecordState, StoreUnavailable, testing
+from onceward.errors import Stopping
+from onceward.sagas import Step, StepRun
+from onceward.sagas.journal import Progress
+from onceward.stores import MemoryStore
 from tests.faces import TOO_LONG, nothing_at_once
 from tests.integration.saga_shop import Refused, Shop, on_every_store, place, shop
 from tests.moved_time import in_thread
@@ -27,7 +30,7 @@ def test_an_interrupt_leaves_the_saga_to_whoever_comes_next(shop: Shop) -> None:
     with pytest.raises(KeyboardInterrupt):
         order.outcome(number=1)
     entry = order.read(number=1)
-    assert entry.state is State.PENDING
+    assert entry.state is RecordState.PENDING
     assert entry.saga.line("charge").progress is Progress.BEGUN
     assert shop.face.leases() == 0
     assert order.outcome(number=1).attempt == 2

@@ -8,22 +8,21 @@ from typing import Any
 import pytest
 
 from onceward import (
-    MemoryStore,
     NotAcquired,
     Once,
     OutcomeParked,
     PreviouslyFailed,
-    State,
-    Step,
-    StepRun,
+    RecordState,
     abandon,
     applied,
     inconclusive,
     not_applied,
     verify,
 )
-from onceward.model.journal import Direction, Progress
-from onceward.model.note import INPUT, SAGA
+from onceward.protocol.note import INPUT, SAGA
+from onceward.sagas import Step, StepRun
+from onceward.sagas.journal import Direction, Progress
+from onceward.stores import MemoryStore
 from tests.faces import Place
 from tests.integration.saga_shop import Refused, Shop, on_every_store, place, shop
 
@@ -38,7 +37,7 @@ def test_all_steps_are_done_and_their_results_replayed(shop: Shop) -> None:
     assert order.outcome(number=1).kind == "replayed"
     assert shop.log == ["reserve", "charge", "ship", "mail"]
     entry = order.read(number=1)
-    assert entry.state is State.COMPLETED
+    assert entry.state is RecordState.COMPLETED
     assert [line.progress for line in entry.saga.lines] == [Progress.DONE] * 4
     assert entry.note == {}
     assert entry.record.note[INPUT] == "", "what others would have needed to finish it"
@@ -52,7 +51,7 @@ def test_a_refused_step_undoes_the_earlier_ones_newest_first_and_the_record_ends
         order(number=1)
     assert shop.log == ["reserve", "charge", "ship", "undo charge", "undo reserve"]
     entry = order.read(number=1)
-    assert (entry.state, entry.record.final, entry.error) == (State.FAILED, True, "Refused: no such address")
+    assert (entry.state, entry.record.final, entry.error) == (RecordState.FAILED, True, "Refused: no such address")
     assert entry.saga.undone
     with pytest.raises(PreviouslyFailed, match="no such address"):
         order(number=1)
@@ -254,7 +253,7 @@ def test_a_person_who_has_only_the_key_resolves_the_step_too() -> None:
         once.resolve("order:1", applied("by hand"), name="order", why="phoned the bank")
         entry = saga.read(n=1)
         assert entry is not None
-        assert entry.state is State.PENDING
+        assert entry.state is RecordState.PENDING
         assert entry.saga is not None
         assert entry.saga.direction is Direction.FORWARD
         assert saga(n=1) == {"wire": "by hand", "mail": None}

@@ -8,11 +8,13 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from onceward import MemoryStore, NotAcquired, Once, State, Step, StepRun, abandon, current_claim, not_applied
-from onceward.model import journal as writing
-from onceward.model.journal import Progress
-from onceward.model.record import Renewal
-from onceward.model.saga_rulings import is_handed_on
+from onceward import NotAcquired, Once, RecordState, abandon, current_claim, not_applied
+from onceward.protocol.requests import Renewal
+from onceward.sagas import Step, StepRun
+from onceward.sagas import journal as writing
+from onceward.sagas.decisions import is_handed_on
+from onceward.sagas.journal import Progress
+from onceward.stores import MemoryStore
 from tests.integration.saga_shop import Refused, Shop, on_every_store, place, shop
 
 __all__ = ["place", "shop"]  # fixtures, told here so that pytest finds them
@@ -96,7 +98,7 @@ def test_what_a_person_has_let_go_on_is_not_forgotten_if_nobody_comes_for_months
     order.outcome(number=1)
     order.resolve(not_applied, number=1)
     entry = order.read(number=1)
-    assert (entry.state, is_handed_on(entry.record)) == (State.PENDING, True)
+    assert (entry.state, is_handed_on(entry.record)) == (RecordState.PENDING, True)
     shop.face.clock.advance("90d")
     assert shop.face.purge() == 0
     assert order.outcome(number=1).kind == "executed"
@@ -125,7 +127,7 @@ def test_a_half_done_saga_is_not_forgotten_by_the_way(shop: Shop) -> None:
     order.outcome(number=1)
     with pytest.raises(NotAcquired, match="reserve, charge, wire; forgotten, these stay as they are"):
         shop.face.forget(order.saga.key(number=1))
-    assert order.read(number=1).state is State.PARKED
+    assert order.read(number=1).state is RecordState.PARKED
     assert shop.face.forget(order.saga.key(number=1), force=True)
     assert order.read(number=1) is None
 

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from onceward import Executed, State
+from onceward import Executed, RecordState
 from tests.faces import Face
 from tests.integration.hourly_runs import both_turn, hourly, ran
 from tests.integration.test_schedule_trouble import turn_of_another
@@ -89,10 +89,10 @@ def test_a_run_that_takes_longer_than_its_period_makes_the_next_one_skipped(face
     face.clock.advance("60m")
     both_turn(long, other)
     assert ran == []
-    assert going.state is State.PENDING
+    assert going.state is RecordState.PENDING
     assert "skipped" in long.outcomes() + other.outcomes()
     record = face._wait(long.planned.read(utc(2026, 1, 1, 1))).record
-    assert (record.state, record.error_type, record.final) == (State.FAILED, "Skipped", True)
+    assert (record.state, record.error_type, record.final) == (RecordState.FAILED, "Skipped", True)
     face.clock.advance("60m")
     both_turn(long, other)
     assert ran == [utc(2026, 1, 1, 2)]
@@ -152,5 +152,5 @@ def test_a_slot_that_was_parked_keeps_no_other_from_its_turn(face: Face, ran: li
     runner.crew.works.clear()
     runner.watch._ours.clear()
     runner.sleep_until(utc(2026, 1, 1, 3, 30))
-    assert face._wait(runner.planned.read(utc(2026, 1, 1, 1))).state is State.PARKED
+    assert face._wait(runner.planned.read(utc(2026, 1, 1, 1))).state is RecordState.PARKED
     assert ran == [utc(2026, 1, 1, 2), utc(2026, 1, 1, 3)]

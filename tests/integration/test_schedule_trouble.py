@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from onceward.core.held import Held
-from onceward.core.lock import give_up, take, untaken
-from onceward.core.slot import Run
-from onceward.model.due import Agenda
-from onceward.model.slots import instant_of
+from onceward.engine.attempt import Held
+from onceward.locks.flow import give_up, take, untaken
+from onceward.schedules.due import Agenda
+from onceward.schedules.slot_run import Run
+from onceward.schedules.slots import instant_of
 from tests.cli.calls import until
 from tests.faces import Face
 from tests.integration.hourly_runs import both_turn, hourly, ran

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from onceward import State
-from onceward.model.schedule import Ran
+from onceward import RecordState
+from onceward.schedules.definition import Ran
 from tests.faces import Face
 from tests.integration.hourly_runs import NEW_YEAR, both_turn, hourly, ran
 from tests.planned import Runner, start_at, utc
@@ -29,7 +29,7 @@ def test_a_new_schedule_starts_at_its_registration_and_runs_each_slot_when_it_co
 
 @pytest.mark.mission("C3")
 def test_running_completed_and_failed_are_recorded(face: Face) -> None:
-    seen: list[State] = []
+    seen: list[RecordState] = []
 
     def work(scheduled_at: datetime) -> str:
         entry = face._wait(runner.planned.read(scheduled_at))
@@ -41,11 +41,11 @@ def test_running_completed_and_failed_are_recorded(face: Face) -> None:
     runner = Runner(face, work, "0 * * * *", name="report")
     runner.turn()
     runner.sleep_until(utc(2026, 1, 1, 2, 30))
-    assert seen == [State.PENDING, State.PENDING]
+    assert seen == [RecordState.PENDING, RecordState.PENDING]
     done = face._wait(runner.planned.read("2026-01-01T01:00:00Z"))
-    assert (done.state, done.value) == (State.COMPLETED, "at 01")
+    assert (done.state, done.value) == (RecordState.COMPLETED, "at 01")
     failed = face._wait(runner.planned.read(utc(2026, 1, 1, 2)))
-    assert (failed.state, failed.error) == (State.FAILED, "ValueError: no such table")
+    assert (failed.state, failed.error) == (RecordState.FAILED, "ValueError: no such table")
     assert failed.record.final
 
 

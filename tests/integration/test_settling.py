@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from onceward import AsyncOnce, Event, Once, Reentrant, Unknown, applied, current_async_claim, not_applied, verify
+from onceward import AsyncOnce, Once, Unknown, applied, current_async_claim, not_applied, verify
+from onceward.errors import Reentrant
+from onceward.observe import Event
 from onceward.stores.sqlite import SQLiteStore
 from tests.faces import Face
 from tests.faulty import FaultyStore, Wire

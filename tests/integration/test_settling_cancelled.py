@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from onceward import AsyncOnce, MemoryStore
+from onceward import AsyncOnce
 from onceward.errors import ConfigurationError, StoreBroken, StoreUnavailable
-from onceward.model.record import Answer, State
+from onceward.protocol.record import RecordState
+from onceward.protocol.requests import Answer
+from onceward.stores import MemoryStore
 from tests.moved_time import TOO_LONG
 
 LOST = "applied, and its reply lost"
@@ -62,7 +64,7 @@ async def test_a_reply_that_was_lost_meanwhile_is_made_good() -> None:
     store = Troubled(LOST)
     await cancelled_in(store, "done")
     [state] = [record.state for record in store._records.values()]
-    assert (state, store.tried) == (State.COMPLETED, 2)
+    assert (state, store.tried) == (RecordState.COMPLETED, 2)
 
 
 @pytest.mark.fault("F28")

@@ -13,11 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from onceward.bridge import run
 from onceward.errors import StoreBroken, StoreError, StoreFull, StoreUnavailable
-from onceward.model.record import Answer, Complete, Record, Verdict
-from onceward.stores.sqlite import SQLiteStore, faults, link
-from onceward.worlds.threads import Threads
+from onceward.protocol.record import Record
+from onceward.protocol.requests import Answer, Complete, Verdict
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import Threads
+from onceward.stores.sqlite import SQLiteStore
+from onceward.stores.sqlite import connection as link
+from onceward.stores.sqlite import errors as faults
 from tests.integration.sqlite_joining import path, store
 from tests.integration.sqlite_workers import claim, ident, opened, request
 from tests.integration.test_sqlite_processes import ask

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from onceward.bridge import run
 from onceward.errors import ConfigurationError, StoreFull
-from onceward.model.record import ClaimRequest, Complete, Verdict
+from onceward.protocol.requests import ClaimRequest, Complete, Verdict
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import Threads
 from onceward.stores.sqlite import SQLiteJoined, SQLiteStore
-from onceward.worlds.threads import Threads
 from tests.integration.sqlite_joining import ask, complete, connection, do, effects, joined, path, store
 from tests.integration.sqlite_workers import ident, request
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from onceward.bridge import run
 from onceward.errors import ConfigurationError, RetryTransaction, StoreBroken, StoreUnavailable
-from onceward.model.record import Release, Renewal, Verdict
-from onceward.ports import JoinedStore
+from onceward.protocol.capabilities import JoinedStore
+from onceward.protocol.requests import Release, Renewal, Verdict
+from onceward.runtime.aio import EventLoop
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import Threads
 from onceward.stores.sqlite import SQLiteJoined, SQLiteStore
-from onceward.worlds.aio import EventLoop
-from onceward.worlds.threads import Threads
 from tests.integration.sqlite_joining import ask, call, complete, connection, do, effects, joined, path, store
 from tests.integration.sqlite_workers import claim, ident, request
 

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from onceward.bridge import run
-from onceward.model.record import Verdict
+from onceward.protocol.requests import Verdict
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import Threads
 from onceward.stores.sqlite import SQLiteStore
-from onceward.worlds.threads import Threads
 from tests.integration.sqlite_workers import claim, ident, opened, request
 
 ROOT = Path(__file__).parents[2]

@@ -15,22 +15,19 @@ from onceward import (
     Executed,
     Failed,
     InvalidKey,
-    MemoryStore,
     Mismatch,
     MissingKey,
     Once,
-    Ordering,
     OutcomeParked,
     Parked,
     PayloadMismatch,
     Replayed,
-    ResultError,
     Stale,
-    StateEvent,
-    StoreFull,
     StoreUnavailable,
-    deleted,
 )
+from onceward.errors import ResultError, StoreFull
+from onceward.latest import Ordering, StateEvent, deleted
+from onceward.stores import MemoryStore
 from onceward.testing import FakeClock
 from tests.faces import Face
 from tests.integration.trucks import Kept, _quiet, at, place, trucks

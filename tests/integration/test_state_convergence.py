@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from onceward import Once, Ordering, StateEvent, deleted
+from onceward import Once
+from onceward.latest import Ordering, StateEvent, deleted
 from tests.faces import Face
 from tests.integration.trucks import HISTORY, Kept, _quiet, an_empty_store, at, current, place, trucks
 

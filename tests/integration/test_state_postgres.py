@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from onceward import AsyncOnce, Once, RetryTransaction, StateEvent, StoreUnavailable
-from onceward import deleted as gone
+from onceward import AsyncOnce, Once, RetryTransaction, StoreUnavailable
+from onceward.latest import StateEvent
+from onceward.latest import deleted as gone
 from onceward.stores.postgres import PostgresStore
-from onceward.stores.postgres.newest import Batch
+from onceward.stores.postgres.latest import Batch
 from tests.integration.postgres_connections import ASYNC, BLOCKING, LEVELS, effects, with_psycopg, write, write_async
 from tests.integration.trucks import at
 from tests.integration.trucks_on_postgres import WEEK, Stop, _quiet, count, once, store, trucks

@@ -10,11 +10,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from onceward import Once, StateEvent, StoreUnavailable
-from onceward import deleted as gone
-from onceward.stores.postgres import PostgresStore, newest
+from onceward import Once, StoreUnavailable
+from onceward.latest import StateEvent
+from onceward.latest import deleted as gone
+from onceward.stores.postgres import PostgresStore
+from onceward.stores.postgres import latest as newest
+from onceward.stores.postgres.connection import Wire
 from onceward.stores.postgres.statements import statements
-from onceward.stores.postgres.wire import Wire
 from onceward.testing import FakeClock
 from tests.integration.postgres_connections import make_effects, with_psycopg
 from tests.integration.trucks import at

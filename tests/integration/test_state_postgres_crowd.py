@@ -16,10 +16,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from onceward import Failed, Once, Ordering, VersionSkew
-from onceward.stores.postgres import newest
+from onceward import Failed, Once
+from onceward.errors import VersionSkew
+from onceward.latest import Ordering
+from onceward.stores.postgres import latest as newest
 from onceward.stores.postgres import store as postgres_store
-from onceward.stores.postgres.newest import Batch
+from onceward.stores.postgres.latest import Batch
 from tests.integration.test_state_postgres_costs import END, sent
 from tests.integration.trucks import HISTORY, at, current
 from tests.integration.trucks_on_postgres import Event, _quiet, another, count, delivered_at_once, once, store, trucks
@@ -213,7 +215,8 @@ def test_any_permutation_and_repetition_by_several_at_once_ends_in_the_same_stat
 DELIVER = """
 import sys
 from random import Random
-from onceward import Once, Ordering
+from onceward import Once
+from onceward.latest import Ordering
 url, number = sys.argv[1], int(sys.argv[2])
 history = [(f"truck {n % 7}", Ordering("2025-12-31T12:00Z", n % 13, None, f"m{n}"), n) for n in range(400)]
 Random(number).shuffle(history)

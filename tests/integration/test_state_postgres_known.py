@@ -10,13 +10,15 @@ from typing import Any
 import psycopg
 import pytest
 
-from onceward import Failed, Once, VersionSkew
-from onceward import deleted as gone
-from onceward.ports import Store
-from onceward.stores.memory import MemoryStore
-from onceward.stores.postgres import PostgresStore, orders
+from onceward import Failed, Once
+from onceward.errors import VersionSkew
+from onceward.latest import deleted as gone
+from onceward.protocol.ports import Store
+from onceward.stores.memory.store import MemoryStore
+from onceward.stores.postgres import PostgresStore
+from onceward.stores.postgres import latest_cache as orders
 from onceward.stores.postgres import store as postgres_store
-from onceward.stores.postgres.newest import ORDERLY, Batch
+from onceward.stores.postgres.latest import ORDERLY, Batch
 from onceward.stores.postgres.pool import QUIET
 from onceward.stores.postgres.statements import statements
 from onceward.testing import FakeClock

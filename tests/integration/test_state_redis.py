@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 import redis
 
-from onceward import Executed, Failed, Once, StateEvent, StoreUnavailable, VersionSkew
-from onceward.errors import ConfigurationError, StoreBroken, StoreFull
-from onceward.model.newest import Delivery
-from onceward.stores.redis import newest
+from onceward import Executed, Failed, Once, StoreUnavailable
+from onceward.errors import ConfigurationError, StoreBroken, StoreFull, VersionSkew
+from onceward.latest import StateEvent
+from onceward.protocol.latest import Delivery
+from onceward.stores.redis import latest as newest
 from onceward.stores.redis.calls import BATCH
 from tests.faces import AsyncFace, Colour, Face
 from tests.integration.redis_deliverer import HISTORY

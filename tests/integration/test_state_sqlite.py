@@ -15,24 +15,16 @@ from typing import Any
 
 import pytest
 
-from onceward import (
-    ConfigurationError,
-    Failed,
-    Once,
-    Ordering,
-    RetryTransaction,
-    StateEvent,
-    StoreError,
-    StoreUnavailable,
-    VersionSkew,
-    deleted,
-)
-from onceward.bridge import run
-from onceward.stores.sqlite import SQLiteStore, newest, schema
-from onceward.stores.sqlite.orders import Recalled
+from onceward import ConfigurationError, Failed, Once, RetryTransaction, StoreUnavailable
+from onceward.errors import StoreError, VersionSkew
+from onceward.latest import Ordering, StateEvent, deleted
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import Threads
+from onceward.stores.sqlite import SQLiteStore, schema
+from onceward.stores.sqlite import latest as newest
+from onceward.stores.sqlite.latest_cache import Recalled
 from onceward.stores.sqlite.schema import AUDIT, TABLES
 from onceward.testing import FakeClock
-from onceward.worlds.threads import Threads
 from tests.faces import Face
 from tests.integration.joined_block import users_connection
 from tests.integration.trucks import Kept, at
@@ -408,7 +400,8 @@ def test_the_database_shows_which_message_brought_what_and_until_when(trucks: Ke
 DELIVER = """
 import sys
 from random import Random
-from onceward import Once, Ordering
+from onceward import Once
+from onceward.latest import Ordering
 path, number = sys.argv[1], int(sys.argv[2])
 history = [(f"truck {n % 7}", Ordering("2025-12-31T12:00Z", n % 13, None, f"m{n}"), n) for n in range(400)]
 Random(number).shuffle(history)

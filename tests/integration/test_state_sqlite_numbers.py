@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from onceward import Once, Ordering, StateEvent, deleted
-from onceward.model.codec import PLAIN
-from onceward.model.key import make_key
-from onceward.model.ordering import place_of
-from onceward.model.record import READER
+from onceward import Once
+from onceward.keys.key import make_key
+from onceward.latest import Ordering, StateEvent, deleted
+from onceward.protocol.ordering import place_of
+from onceward.protocol.record import READER
+from onceward.results.codec import PLAIN
 from onceward.stores.sqlite import schema
 from tests.integration.trucks import at
 

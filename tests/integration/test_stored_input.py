@@ -11,21 +11,13 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from onceward import (
-    ConfigurationError,
-    InputNotStored,
-    MemoryStore,
-    Once,
-    Operations,
-    ResultCorrupt,
-    State,
-    StoreFull,
-    applied,
-    current_claim,
-)
-from onceward.encryption import AesGcm
-from onceward.model.note import INPUT
-from onceward.model.stored_input import InputCodec
+from onceward import ConfigurationError, Once, RecordState, applied, current_claim
+from onceward.errors import InputNotStored, ResultCorrupt, StoreFull
+from onceward.operations import Operations
+from onceward.protocol.note import INPUT
+from onceward.results.encryption import AesGcm
+from onceward.results.stored_input import InputCodec
+from onceward.stores import MemoryStore
 from onceward.testing import FakeClock
 from tests.faces import AsyncFace, Colour, Face, Place, place_of
 
@@ -82,7 +74,7 @@ def test_the_arguments_are_there_with_the_claim_and_gone_with_the_completion(fac
     assert kept(face, work, order) != "", "a failed one can be retried"
     assert work(order, cents=7) == "paid"
     entry = work.read(order)
-    assert entry.state is State.COMPLETED
+    assert entry.state is RecordState.COMPLETED
     assert kept(face, work, order) == ""
     assert entry.note == {}
 

@@ -28,11 +28,11 @@ from onceward import (
     OncewardWarning,
     OutcomeUnknown,
     Payload,
+    RecordState,
     Replayed,
-    State,
     Unknown,
-    WrongWorld,
 )
+from onceward.errors import WrongWorld
 from tests.faces import TOO_LONG, AsyncFace, Face, Place
 
 SUBMISSION: dict[str, Any] = {
@@ -97,7 +97,8 @@ def test_what_has_no_stable_meaning_is_refused_and_never_becomes_a_memory_addres
 
 
 KEY_OF_SUBMISSION = """
-    from onceward import MemoryStore, Once
+    from onceward import Once
+    from onceward.stores import MemoryStore
     from tests.integration.test_submissions import SUBMISSION
 
     def process(payload): ...
@@ -311,7 +312,7 @@ def test_a_write_of_the_result_that_fails_to_the_end_surfaces_with_the_value(fac
         with pytest.raises(OutcomeUnknown) as surfaced:
             process("Other")
     assert surfaced.value.value == "processed"
-    assert process.read("Acme").state is State.PENDING  # held until its lease lapses, then after_crash decides
+    assert process.read("Acme").state is RecordState.PENDING  # held until its lease lapses, then after_crash decides
     assert len(face.told("unknown")) == 2
 
 

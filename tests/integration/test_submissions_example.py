@@ -29,9 +29,10 @@ from examples.submissions.bureau import Bureau, bureau, score_of
 from examples.submissions.desk import Desk
 from examples.submissions.intake import PATH, Threads, application, with_metrics
 from examples.submissions.rules import CENT, RATES, Submission
-from onceward import MemoryStore, Once, PayloadMismatch
+from onceward import Once, PayloadMismatch
 from onceward.observe import prometheus
 from onceward.queues import MemoryQueue
+from onceward.stores import MemoryStore
 from onceward.testing import FakeClock
 from tests.servers.postgres import Postgres, new_database
 from tests.servers.redis import shared

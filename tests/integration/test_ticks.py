@@ -18,7 +18,7 @@ from onceward import (
     NotAcquired,
     Once,
     PreviouslyFailed,
-    State,
+    RecordState,
 )
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing import disabled
@@ -203,7 +203,7 @@ def test_records_are_found_by_the_schedules_name(face: Face) -> None:
     with ticked(face, "report", FIVE_PAST) as run:
         face._wait(run.complete("12 pages")) if isinstance(face, AsyncFace) else run.complete("12 pages")
     entry = face.read(FIVE_PAST, name="schedule:report")
-    assert (entry.state, entry.value, entry.scope) == (State.COMPLETED, "12 pages", "default/schedule:report")
+    assert (entry.state, entry.value, entry.scope) == (RecordState.COMPLETED, "12 pages", "default/schedule:report")
     assert face.read("2026-03-02T08:05Z", name="schedule:report").token == entry.token
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from onceward import AsyncOnce, ConfigurationError
 from onceward.errors import Reentrant, StoreUnavailable
-from onceward.model.record import State
+from onceward.protocol.record import RecordState
 from tests.faces import Face
 from tests.integration.joined_block import (
     Write,
@@ -74,7 +74,7 @@ def test_a_connection_that_is_closed_before_the_block_ends_has_no_open_transacti
 def test_a_connection_that_is_closed_before_its_claim_ends_has_committed_its_result(sqlite_face: Face) -> None:
     with sqlite_face.claim("k") as claim, closing(users_connection(sqlite_face)) as theirs, theirs:
         claim.complete_in(theirs, "value")
-    assert sqlite_face.read("k").state is State.COMPLETED
+    assert sqlite_face.read("k").state is RecordState.COMPLETED
 
 
 # ── one at a time ──
@@ -191,7 +191,7 @@ def test_with_autocommit_off_what_complete_in_wrote_is_found_committed(
     with sqlite_face.claim("k") as claim, always_open:
         always_open.execute("INSERT INTO effects VALUES ('done')")
         claim.complete_in(always_open, "value")
-    assert sqlite_face.read("k").state is State.COMPLETED
+    assert sqlite_face.read("k").state is RecordState.COMPLETED
     assert len(sqlite_face.told("completed")) == 1
 
 
@@ -223,5 +223,5 @@ def test_with_autocommit_off_a_savepoint_that_the_caller_sets_between_two_jobs_i
         tx.run("last", write, "last")
         always_open.execute("RELEASE theirs")
     assert rows(sqlite_face) == ["kept", "last"]
-    assert [sqlite_face.read(key).state for key in ("kept", "last")] == [State.COMPLETED, State.COMPLETED]
+    assert [sqlite_face.read(key).state for key in ("kept", "last")] == [RecordState.COMPLETED, RecordState.COMPLETED]
     assert sqlite_face.run("undone", lambda: "free") == "free"

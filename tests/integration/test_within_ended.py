@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from onceward import ClaimError, Once
-from onceward.errors import AlreadyRunning, OutcomeParked
-from onceward.model.record import State
+from onceward import Once
+from onceward.errors import AlreadyRunning, ClaimError, OutcomeParked
+from onceward.protocol.record import RecordState
 from tests.faces import Face
 from tests.integration.joined_block import Write, always_open, connection, rows, since_3_12, within, write
 
@@ -30,7 +30,7 @@ def test_a_handler_that_commits_and_returns_is_told_off_and_its_work_is_recorded
     with told, connection, within(sqlite_face, connection) as tx:
         tx.run("k", commits)
     entry = sqlite_face.read("k")
-    assert entry.state is State.COMPLETED
+    assert entry.state is RecordState.COMPLETED
     assert sqlite_face.run("k", commits) == "value", "it is not done again"
     assert rows(sqlite_face) == ["done"]
     assert len(sqlite_face.told("completed")) == 1
@@ -48,7 +48,7 @@ def test_a_handler_that_commits_and_raises_is_parked_and_its_exception_is_the_ca
     with pytest.raises(ClaimError, match="do not commit") as caught, within(sqlite_face, connection) as tx:
         tx.run("k", commits)
     assert isinstance(caught.value.__cause__, ValueError)
-    assert sqlite_face.read("k").state is State.PARKED
+    assert sqlite_face.read("k").state is RecordState.PARKED
     with pytest.raises(OutcomeParked):
         sqlite_face.run("k", commits)
     assert rows(sqlite_face) == ["half"]
@@ -67,7 +67,7 @@ def test_a_handler_that_commits_and_goes_on_writing_is_parked_and_what_it_wrote_
     with pytest.raises(ClaimError, match="do not commit"), within(sqlite_face, connection) as tx:
         tx.run("k", commits)
     assert not connection.in_transaction
-    assert sqlite_face.read("k").state is State.PARKED
+    assert sqlite_face.read("k").state is RecordState.PARKED
     assert rows(sqlite_face) == ["first half"]
 
 
@@ -111,7 +111,7 @@ def test_a_handler_that_closes_the_connection_is_told_so(
     assert isinstance(caught.value.__cause__, ValueError) is (then == "raises")
     assert rows(sqlite_face) == (["written"] if then == "committed" else [])
     if then == "committed":
-        assert sqlite_face.read("k").state is State.COMPLETED
+        assert sqlite_face.read("k").state is RecordState.COMPLETED
     else:
         assert sqlite_face.run("k", lambda: "free") == "free"
 
@@ -132,12 +132,12 @@ def test_what_was_recorded_before_a_handler_rolled_back_is_recorded_still(
     with pytest.raises(ClaimError, match="nothing of it was committed"), within(sqlite_face, connection) as tx:
         tx.run("k", work)
     entry = sqlite_face.read("k")
-    assert (entry.state, entry.attempt) == (State.FAILED, 1)
+    assert (entry.state, entry.attempt) == (RecordState.FAILED, 1)
 
 
-@pytest.mark.parametrize(("fails", "state"), [(False, State.COMPLETED), (True, State.PARKED)])
+@pytest.mark.parametrize(("fails", "state"), [(False, RecordState.COMPLETED), (True, RecordState.PARKED)])
 def test_a_handler_that_ends_a_savepoint_around_it_leaves_no_claim_that_is_held(
-    sqlite_face: Face, connection: sqlite3.Connection, write: Write, fails: bool, state: State
+    sqlite_face: Face, connection: sqlite3.Connection, write: Write, fails: bool, state: RecordState
 ) -> None:
     def releases() -> None:
         write("its own")
@@ -173,7 +173,7 @@ def test_an_interrupt_after_a_commit_is_kept_itself_and_the_claim_is_parked(tmp_
         assert "do not commit" in caught.value.__notes__[0]
         entry = once.read("k")
         assert entry is not None
-        assert entry.state is State.PARKED
+        assert entry.state is RecordState.PARKED
 
 
 # ── held without a lease ──
@@ -183,7 +183,7 @@ def test_a_claim_without_a_lease_is_said_to_be_one(
     sqlite_face: Face, connection: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a kill right behind the handler's own commit: nobody is left to settle it."""
-    monkeypatch.setattr("onceward.core.within.JoinedJob._settle_ended", _killed)
+    monkeypatch.setattr("onceward.engine.within.JoinedJob._settle_ended", _killed)
 
     def commits() -> None:
         connection.commit()
@@ -220,5 +220,5 @@ def test_with_autocommit_off_a_handler_that_commits_is_told_off_and_nothing_is_h
 
     with pytest.raises(ClaimError, match="do not commit"), always_open, within(sqlite_face, always_open) as tx:
         tx.run("k", commits)
-    assert sqlite_face.read("k").state is State.PARKED
+    assert sqlite_face.read("k").state is RecordState.PARKED
     assert rows(sqlite_face) == ["half"]

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from onceward import AsyncOnce, Once
-from onceward.core.inside import block
+from onceward.engine.joined import block
 from onceward.errors import StoreFull, StoreUnavailable
 
 IN_ITS_OWN_WAY = "open around this call .* use tx.run or tx.call"
@@ -174,7 +174,7 @@ def test_trouble_of_another_kind_stays_what_it_is(
 def test_a_file_that_is_not_set_up_yet_is_told_to_be_opened_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onceward.stores.sqlite.link.OPENING", 0.2)
+    monkeypatch.setattr("onceward.stores.sqlite.connection.OPENING", 0.2)
     with closing(sqlite3.connect(tmp_path / "new.db", isolation_level=None)) as shop:
         shop.execute("BEGIN IMMEDIATE")
         shop.execute("CREATE TABLE orders (id INTEGER)")

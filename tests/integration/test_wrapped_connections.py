@@ -16,7 +16,8 @@ from django.db import connections, transaction
 from sqlalchemy.orm import Session, registry, sessionmaker
 from sqlalchemy.pool import NullPool, QueuePool
 
-from onceward import AsyncOnce, ClaimError, ConfigurationError, Once, State
+from onceward import AsyncOnce, ConfigurationError, Once, RecordState
+from onceward.errors import ClaimError
 from onceward.stores.postgres import PostgresStore
 from tests.integration.postgres_connections import make_effects
 from tests.servers.postgres import URL
@@ -240,7 +241,7 @@ def test_a_handler_that_commits_its_session_costs_nobody_else_a_transaction(
         others[0].close()
     entry = once.read("k")
     assert entry is not None
-    assert entry.state is State.COMPLETED
+    assert entry.state is RecordState.COMPLETED
 
 
 def test_a_claim_does_not_take_the_next_user_of_the_connection_for_its_own(
@@ -257,7 +258,7 @@ def test_a_claim_does_not_take_the_next_user_of_the_connection_for_its_own(
     other.close()
     entry = once.read("k")
     assert entry is not None
-    assert entry.state is State.COMPLETED
+    assert entry.state is RecordState.COMPLETED
 
 
 def test_a_block_whose_session_was_given_back_touches_nothing_more(

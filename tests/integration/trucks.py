@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from onceward import MemoryStore, Ordering, deleted
-from onceward.ports import Store
+from onceward.latest import Ordering, deleted
+from onceward.protocol.ports import Store
+from onceward.stores import MemoryStore
 from onceward.stores.redis import RedisStore
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing import FakeClock

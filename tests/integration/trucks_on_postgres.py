@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from onceward import Once, Ordering
+from onceward import Once
+from onceward.latest import Ordering
 from onceward.stores.postgres import PostgresStore
 from tests.integration.postgres_connections import make_effects
 from tests.servers.postgres import URL, execute

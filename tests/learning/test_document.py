@@ -17,9 +17,11 @@ from examples.learning.consumer import consumer
 from examples.learning.place import Place, opened
 from examples.learning.records import Learning
 from examples.learning.tables import ENRICHED, LEARNERS
-from onceward import MemoryStore, Once, SourceError, StoreUnavailable
-from onceward.identity import Person
+from onceward import Once, StoreUnavailable
+from onceward.errors import SourceError
+from onceward.people import Person
 from onceward.queues import MemoryQueue
+from onceward.stores import MemoryStore
 from onceward.testing.queues import parked, until
 from tests.learning.places import server_of
 from tests.learning.samples import JOHN, statement, uuid

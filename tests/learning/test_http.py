@@ -15,7 +15,7 @@ import pytest
 from examples.learning.endpoint import IN_FLIGHT, PATH, Statements
 from examples.learning.place import opened
 from onceward import StoreUnavailable
-from onceward.http.answer import Answer, Request
+from onceward.http.messages import Answer, Request
 from onceward.warehouse import ComparesRows
 from tests.learning.places import server_of
 from tests.learning.samples import JOHN, VERBS, statement, uuid, voiding

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onceward import content_key
+from onceward.objects.backend import PIECE
 from onceward.objects.cloud import IN_ONE
-from onceward.objects.place import PIECE
 
 PDF = b"%PDF-1.7 one"
 OTHER = b"%PDF-1.7 two"

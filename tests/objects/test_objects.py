@@ -13,8 +13,8 @@ import pytest
 
 from onceward import InvalidKey, PayloadMismatch, content_key
 from onceward.objects import Put, open_objects
+from onceward.objects.backend import PIECE
 from onceward.objects.cloud import IN_ONE
-from onceward.objects.place import PIECE
 from tests.objects.contents import LARGE, LARGE_KEY, OTHER, PDF, large
 from tests.objects.places import opened
 

@@ -13,7 +13,7 @@ import pytest
 
 from onceward import content_key
 from onceward.objects import Put
-from onceward.objects.place import PIECE
+from onceward.objects.backend import PIECE
 from tests.objects.contents import OTHER, PDF, large
 from tests.objects.places import BUCKET, opened, place_of, s3
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from onceward import ConfigurationError, StoreBroken, StoreNotSetUp, StoreUnavailable
+from onceward import ConfigurationError, StoreUnavailable
+from onceward.errors import StoreBroken, StoreNotSetUp
 from onceward.objects import Objects, folder, open_objects
 from tests.objects.contents import OTHER, PDF, large
 from tests.objects.gcs_stand_in import Storage

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from onceward.model import cells, transitions
-from onceward.model.record import NOBODY, READER, AfterCrash, ClaimRequest, Record, State, Verdict
+from onceward.protocol import cells, transitions
+from onceward.protocol.record import NOBODY, READER, AfterCrash, Record, RecordState
+from onceward.protocol.requests import ClaimRequest, Verdict
 
 from .world import Rules, Step
 
@@ -26,11 +27,15 @@ def seeing(change: Callable[[Record, ClaimRequest, int], Record]) -> Rules:
 
 
 def blind_take_over(record: Record, request: ClaimRequest, now: int) -> Record:
-    return replace(record, lease_until=now) if record.state is State.PENDING else record
+    return replace(record, lease_until=now) if record.state is RecordState.PENDING else record
 
 
 def missing_lease_is_free(record: Record, request: ClaimRequest, now: int) -> Record:
-    return replace(record, lease_until=now) if record.state is State.PENDING and record.lease_until is None else record
+    return (
+        replace(record, lease_until=now)
+        if record.state is RecordState.PENDING and record.lease_until is None
+        else record
+    )
 
 
 def only_the_claimant_decides(record: Record, request: ClaimRequest, now: int) -> Record:
@@ -38,17 +43,17 @@ def only_the_claimant_decides(record: Record, request: ClaimRequest, now: int) -
 
 
 def parked_is_free(record: Record, request: ClaimRequest, now: int) -> Record:
-    if record.state is not State.PARKED:
+    if record.state is not RecordState.PARKED:
         return record
-    return replace(record, state=State.FAILED, retry_at=now, valid_until=now + cells.KEEP_UNFINISHED)
+    return replace(record, state=RecordState.FAILED, retry_at=now, valid_until=now + cells.KEEP_UNFINISHED)
 
 
 def window_forgotten_early(record: Record, request: ClaimRequest, now: int) -> Record:
-    return replace(record, valid_until=now) if record.state is State.COMPLETED else record
+    return replace(record, valid_until=now) if record.state is RecordState.COMPLETED else record
 
 
 def due_at_once(record: Record, request: ClaimRequest, now: int) -> Record:
-    return replace(record, retry_at=now) if record.state is State.FAILED else record
+    return replace(record, retry_at=now) if record.state is RecordState.FAILED else record
 
 
 def any_payload(record: Record, request: ClaimRequest, now: int) -> Record:
@@ -83,7 +88,7 @@ def own_nonce_not_recognised(record: Record | None, request: ClaimRequest, now: 
 
 def regrant_grants_again(record: Record | None, request: ClaimRequest, now: int) -> Step:
     ours = record is not None and record.nonce == request.nonce and record.min_reader <= READER
-    if record is not None and ours and record.state is State.PENDING:
+    if record is not None and ours and record.state is RecordState.PENDING:
         return cells.acquire_again(record, request, now, record.after_crash, ask_first=record.ask_first)
     return transitions.claim(record, request, now)
 
@@ -96,7 +101,7 @@ def regrant_forgets_to_ask(record: Record | None, request: ClaimRequest, now: in
 
 
 def settled_nonce_acquires(record: Record | None, request: ClaimRequest, now: int) -> Step:
-    if record is None or record.nonce != request.nonce or record.state is not State.FAILED:
+    if record is None or record.nonce != request.nonce or record.state is not RecordState.FAILED:
         return transitions.claim(record, request, now)
     strange = replace(record, nonce=NOBODY)
     after, verdict = transitions.claim(strange, request, now)

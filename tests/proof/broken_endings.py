@@ -7,15 +7,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from onceward.model import transitions
-from onceward.model.record import Complete, Fail, Record, Release, Renewal, Resolution, Resolve, State, Verdict
-from onceward.model.transitions import Row, row_of
+from onceward.protocol import transitions
+from onceward.protocol.record import Record, RecordState
+from onceward.protocol.requests import Complete, Fail, Release, Renewal, Resolution, Resolve, Verdict
+from onceward.protocol.transitions import Row, row_of
 
 from .world import Rules, Step
 
 
 def renew_without_token(record: Record | None, request: Renewal, now: int) -> Step:
-    if record is not None and record.state is State.PENDING:
+    if record is not None and record.state is RecordState.PENDING:
         request = replace(request, token=record.token, nonce=record.nonce)
     return transitions.renew(record, request, now)
 
@@ -26,9 +27,9 @@ def renew_gives_a_lease_to_what_has_none(record: Record | None, request: Renewal
 
 
 def renew_revives_what_is_settled(record: Record | None, request: Renewal, now: int) -> Step:
-    if record is None or record.state is not State.FAILED:
+    if record is None or record.state is not RecordState.FAILED:
         return transitions.renew(record, request, now)
-    revived = replace(record, state=State.PENDING, lease_until=now, retry_at=None, valid_until=None)
+    revived = replace(record, state=RecordState.PENDING, lease_until=now, retry_at=None, valid_until=None)
     after, verdict = transitions.renew(revived, request, now)
     return (record if after is revived else after), verdict
 
@@ -72,9 +73,9 @@ def late_owner_refused(record: Record | None, request: Any, now: int) -> Step:
 
 def completed_twice(record: Record | None, request: Any, now: int) -> Step:
     """The last result counts instead of the first."""
-    if record is None or record.state is not State.COMPLETED or not isinstance(request, Complete):
+    if record is None or record.state is not RecordState.COMPLETED or not isinstance(request, Complete):
         return transitions.settle(record, request, now)
-    undone = replace(record, state=State.PENDING, valid_until=None)
+    undone = replace(record, state=RecordState.PENDING, valid_until=None)
     after, verdict = transitions.settle(undone, request, now)
     return (record if after is undone else after), verdict
 
@@ -89,7 +90,7 @@ def release_still_counts(record: Record | None, request: Any, now: int) -> Step:
 def release_answers_for_verify(record: Record | None, request: Any, now: int) -> Step:
     if record is not None and isinstance(request, Release):
         after, verdict = transitions.settle(replace(record, ask_first=False), request, now)
-        return (after if verdict is Verdict.OK and record.state is State.PENDING else record), verdict
+        return (after if verdict is Verdict.OK and record.state is RecordState.PENDING else record), verdict
     return transitions.settle(record, request, now)
 
 
@@ -104,7 +105,7 @@ def release_begins_a_new_cycle(record: Record | None, request: Any, now: int) ->
 
 def failure_deletes(record: Record | None, request: Any, now: int) -> Step:
     after, verdict = transitions.settle(record, request, now)
-    return (None if after is not None and after.state is State.FAILED else after), verdict
+    return (None if after is not None and after.state is RecordState.FAILED else after), verdict
 
 
 def resolving_spares_the_late_owner(record: Record | None, request: Any, now: int) -> Step:
@@ -145,9 +146,9 @@ def purge_of_young_tokens(record: Record, now: int) -> bool:
 
 def purge_of_what_is_parked(record: Record, now: int) -> bool:
     old = record.token < now - transitions.CLOCK_MARGIN
-    return (old and record.state is State.PARKED) or transitions.purgeable(record, now)
+    return (old and record.state is RecordState.PARKED) or transitions.purgeable(record, now)
 
 
 def purge_inside_the_window(record: Record, now: int) -> bool:
     old = record.token < now - transitions.CLOCK_MARGIN
-    return (old and record.state is State.COMPLETED) or transitions.purgeable(record, now)
+    return (old and record.state is RecordState.COMPLETED) or transitions.purgeable(record, now)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from onceward.model.record import Record, State, Validity
+from onceward.protocol.record import Record, RecordState
+from onceward.protocol.requests import Validity
 
 from .logic import Symbol, all_of
 
@@ -74,16 +75,16 @@ def _parts(one: Any) -> tuple[Any, Any, Any]:
 
 def answers_no_more(record: Record, now: Any) -> Any:
     """FREE, or the record's own window is over."""
-    if record.state is State.FREE:
+    if record.state is RecordState.FREE:
         return True
-    if record.state not in (State.COMPLETED, State.FAILED) or record.valid_until is None:
+    if record.state not in (RecordState.COMPLETED, RecordState.FAILED) or record.valid_until is None:
         return False
     return now >= record.valid_until
 
 
 def still_answers(before: Record, after: Record) -> Any:
     """The same result, for at least as long."""
-    if after.state is not State.COMPLETED or (before.valid_until is None) != (after.valid_until is None):
+    if after.state is not RecordState.COMPLETED or (before.valid_until is None) != (after.valid_until is None):
         return False
     longer = before.valid_until is None or after.valid_until is None or after.valid_until >= before.valid_until
     return all_of(same_ownership(before, after), before.digest == after.digest, longer)

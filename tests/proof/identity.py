@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from onceward.model.record import NOBODY, Record, State
-from onceward.model.transitions import CLOCK_MARGIN
+from onceward.protocol.record import NOBODY, Record, RecordState
+from onceward.protocol.transitions import CLOCK_MARGIN
 
 from .invariant import alive
 from .observer import Observer
@@ -42,13 +42,13 @@ def identity(world: World, observer: Observer, scenario: Scenario) -> tuple[Any,
 def facts(record: Record, now: int) -> tuple[Any, ...]:
     state = record.state
     shared = state, record.nonce == NOBODY, record.released, record.fingerprint, record.min_reader
-    if state is State.FREE:
+    if state is RecordState.FREE:
         return shared
-    if state is State.COMPLETED:
+    if state is RecordState.COMPLETED:
         return *shared, left(record.valid_until, now, LONG_PAST)
-    held = state is State.PENDING and not record.released
+    held = state is RecordState.PENDING and not record.released
     attempt = min(record.attempt, MANY + held)  # release takes one off again
-    if state is State.FAILED:
+    if state is RecordState.FAILED:
         return (
             *shared,
             attempt,
@@ -56,7 +56,7 @@ def facts(record: Record, now: int) -> tuple[Any, ...]:
             left(record.retry_at, now, LONG_PAST),
             left(record.valid_until, now, LONG_PAST),
         )
-    if state is State.PARKED:
+    if state is RecordState.PARKED:
         return *shared, attempt, record.max_attempts
     first = record.attempt <= 1 and record.token == record.cycle
     lease = left(record.lease_until, now, LONG_PAST - STEP)
@@ -75,7 +75,7 @@ def client(world: World, grant: Grant, number: int) -> tuple[int, ...]:
     ends = SOME_TIME if grant.unending or world.jumped else max(grant.ends - world.real, 0)
     if not grant.heard:
         return (number, own, GONE) if grant.ended else (number, own, ASKS, ends)
-    if grant.ended or record is None or record.state is not State.PENDING:
+    if grant.ended or record is None or record.state is not RecordState.PENDING:
         return (number, own, OWNED, works)
     return (number, own, OWNS, ends)
 

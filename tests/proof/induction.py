@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import z3
 from msgspec.structs import replace
 
-from onceward.model.cells import KEEP_UNFINISHED
-from onceward.model.record import ClaimRequest, Record, State, Verdict
-from onceward.model.transitions import CLOCK_MARGIN
+from onceward.protocol.cells import KEEP_UNFINISHED
+from onceward.protocol.record import Record, RecordState
+from onceward.protocol.requests import ClaimRequest, Verdict
+from onceward.protocol.transitions import CLOCK_MARGIN
 
 from .invariant import invariant
 from .logic import Promise, all_of, any_of, choose, flag, formula, implies, larger, negate, number
@@ -59,7 +60,7 @@ VERBS = {
 """Which steps depend on which of the rules."""
 
 
-def prove(rules: Rules = SHIPPED, verbs: Collection[str] | None = None, states: Collection[State] = ()) -> Proof:
+def prove(rules: Rules = SHIPPED, verbs: Collection[str] | None = None, states: Collection[RecordState] = ()) -> Proof:
     """Check the first world, and every step; or only steps of these verbs, on records in these states."""
     counted = Proof(0, 0, 0, 0)
     if verbs is None:

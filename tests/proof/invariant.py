@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
 
-from onceward.model.record import NOBODY, AfterCrash, Record, State
-from onceward.model.transitions import CLOCK_MARGIN
+from onceward.protocol.record import NOBODY, AfterCrash, Record, RecordState
+from onceward.protocol.transitions import CLOCK_MARGIN
 
 from .logic import Promise, all_of, any_of, given, implies, negate
 from .world import Grant, World
@@ -45,17 +45,17 @@ def record_is_well_formed(record: Record) -> Iterator[Promise]:
     """Which fields a state has."""
     state = record.state
     lease, due, until = (at is not None for at in (record.lease_until, record.retry_at, record.valid_until))
-    yield "only PENDING has a lease", state is State.PENDING or not lease
+    yield "only PENDING has a lease", state is RecordState.PENDING or not lease
     yield (
         "only a retryable FAILED has a time to retry",
         any_of(
-            all_of(state is State.FAILED, negate(record.final), due and until),
-            all_of(any_of(state is not State.FAILED, record.final), not due),
+            all_of(state is RecordState.FAILED, negate(record.final), due and until),
+            all_of(any_of(state is not RecordState.FAILED, record.final), not due),
         ),
     )
-    yield "only what is settled has a window", state in (State.COMPLETED, State.FAILED) or not until
-    yield "only FAILED is final", any_of(state is State.FAILED, negate(record.final))
-    if state is State.PENDING:
+    yield "only what is settled has a window", state in (RecordState.COMPLETED, RecordState.FAILED) or not until
+    yield "only FAILED is final", any_of(state is RecordState.FAILED, negate(record.final))
+    if state is RecordState.PENDING:
         yield (
             "only what lapsed under verify is asked for",
             implies(record.ask_first, record.after_crash is AfterCrash.VERIFY),
@@ -68,19 +68,19 @@ def record_is_well_formed(record: Record) -> Iterator[Promise]:
             "what is asked for had an attempt before",
             implies(record.ask_first, any_of(record.released, record.attempt >= 2)),
         )
-    elif state is not State.PARKED:
+    elif state is not RecordState.PARKED:
         yield "what is known is not asked for", negate(record.ask_first)
-    if state in (State.PARKED, State.COMPLETED):
+    if state in (RecordState.PARKED, RecordState.COMPLETED):
         yield "who handed back cannot complete", implies(record.released, record.nonce == NOBODY)
-    if state is State.FAILED:
+    if state is RecordState.FAILED:
         yield (
             "who handed back did not fail for good",
             implies(all_of(record.released, record.final), record.nonce == NOBODY),
         )
-    if state is State.FREE:
+    if state is RecordState.FREE:
         yield "FREE has no work", all_of(record.attempt == 0, record.after_crash is AfterCrash.RERUN)
     else:
-        yield "attempts are counted", record.attempt >= (0 if state is State.FAILED else 1)
+        yield "attempts are counted", record.attempt >= (0 if state is RecordState.FAILED else 1)
 
 
 def token_is_known(world: World, grant: Grant) -> Iterator[Promise]:
@@ -118,6 +118,6 @@ def alive(world: World, grant: Grant) -> Any:
 
 
 def still_owned(record: Record | None, grant: Grant) -> Any:
-    if record is None or record.state is not State.PENDING:
+    if record is None or record.state is not RecordState.PENDING:
         return False
     return all_of(record.token == grant.token, record.nonce == grant.nonce, negate(record.released))

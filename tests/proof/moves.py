@@ -8,23 +8,20 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from onceward.model.cells import KEEP_UNFINISHED
-from onceward.model.record import (
-    NOBODY,
-    READER,
+from onceward.protocol.cells import KEEP_UNFINISHED
+from onceward.protocol.record import NOBODY, READER, Record, RecordState
+from onceward.protocol.requests import (
     ClaimRequest,
     Complete,
     Fail,
     Park,
-    Record,
     Release,
     Renewal,
     Resolution,
     Resolve,
-    State,
     Verdict,
 )
-from onceward.model.transitions import CLOCK_MARGIN, Row, row_of
+from onceward.protocol.transitions import CLOCK_MARGIN, Row, row_of
 
 from .facts import answers_no_more
 from .logic import Promise
@@ -129,7 +126,7 @@ class Moves:
         )
         over = (
             world.record is not None
-            and world.record.state is not State.FREE
+            and world.record.state is not RecordState.FREE
             and answers_no_more(world.record, world.now)
         )
         self.check(here.observer.expects_of_claim(record, verdict, new=new, over=over), label)
@@ -182,7 +179,7 @@ class Moves:
                 cut = tuple(one._replace(ended=True) for one in world.grants) if force else world.grants
                 yield label, here._replace(world=holding(world._replace(grants=cut), record), observer=Observer())
         seen = {world.highest}
-        if world.record is not None and world.record.state is State.PARKED:
+        if world.record is not None and world.record.state is RecordState.PARKED:
             seen.update(one.token for one in world.grants if one.issued)
         for resolution in Resolution:
             for token in sorted(seen):

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from onceward.model.record import AfterCrash, Complete, Fail, Record, Release, Resolution, Resolve, State, Verdict
+from onceward.protocol.record import AfterCrash, Record, RecordState
+from onceward.protocol.requests import Complete, Fail, Release, Resolution, Resolve, Verdict
 
 from .logic import Promise
 
@@ -57,7 +58,7 @@ class Observer(NamedTuple):
             return Observer(kept=(request.digest, request.validity.end(now)))
         if isinstance(request, Release):
             return self._replace(begun=False, cycle=None if self.opened else self.cycle, opened=False)
-        said = isinstance(request, Resolve) or (isinstance(request, Fail) and record.state is State.FAILED)
+        said = isinstance(request, Resolve) or (isinstance(request, Fail) and record.state is RecordState.FAILED)
         return self._replace(doubted=False, begun=False, opened=False) if said else self
 
     def at(self, now: int) -> Observer:

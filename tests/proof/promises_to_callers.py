@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onceward.model.record import NOBODY, READER, AfterCrash, ClaimRequest, Record, State, Verdict
+from onceward.protocol.record import NOBODY, READER, AfterCrash, Record, RecordState
+from onceward.protocol.requests import ClaimRequest, Verdict
 
 from .facts import alike, answers_no_more, same_ownership, same_time, still_answers, unlike, used_up
 from .logic import Promise, all_of, any_of, given, implies, negate
@@ -60,13 +61,13 @@ def of_claim(world: World, request: ClaimRequest, after: Record | None, verdict:
 def repeated(world: World, before: Record, after: Record, verdict: Verdict) -> Iterator[Promise]:
     """The reply was lost, or the network delivers the request again."""
     yield "one call, one grant", all_of(same_ownership(before, after), after.state is before.state)
-    if before.state is State.PENDING:
+    if before.state is RecordState.PENDING:
         acquired = verdict is Verdict.ACQUIRED
         yield "a lost reply is given again", any_of(before.released, acquired)
         yield "a settled nonce never acquires", implies(before.released, not acquired)
         if before.lease_until is not None and after.lease_until is not None:
             yield "a repeated claim shortens no lease", after.lease_until >= before.lease_until
-    elif before.state is State.COMPLETED:
+    elif before.state is RecordState.COMPLETED:
         yield "a completed result is replayed", all_of(verdict is Verdict.REPLAY, alike(before, after))
     else:
         yield "a settled nonce never acquires", all_of(verdict is Verdict.SETTLED, alike(before, after))
@@ -97,7 +98,7 @@ def granted(world: World, request: ClaimRequest, after: Record, verdict: Verdict
         return
     yield (
         "whoever acquires is the owner",
-        all_of(after.state is State.PENDING, after.nonce == request.nonce, negate(after.released)),
+        all_of(after.state is RecordState.PENDING, after.nonce == request.nonce, negate(after.released)),
     )
     yield "tokens strictly grow", after.token > world.highest
     yield "no token is below the store's time", after.token >= world.now
@@ -124,7 +125,7 @@ def pending(world: World, before: Record, request: ClaimRequest, after: Record, 
 
 def lapsed(world: World, before: Record, request: ClaimRequest, after: Record, verdict: Verdict) -> Iterator[Promise]:
     strictest = max(before.after_crash, request.after_crash)
-    parked = verdict is Verdict.PARKED and after.state is State.PARKED
+    parked = verdict is Verdict.PARKED and after.state is RecordState.PARKED
     if strictest is AfterCrash.PARK:
         yield "what lapsed under park never runs by itself", parked
     elif strictest is AfterCrash.VERIFY:
@@ -137,7 +138,7 @@ def lapsed(world: World, before: Record, request: ClaimRequest, after: Record, v
             negate(spent),
             [("a silent owner is replaced", verdict is Verdict.ACQUIRED), *again(before, after)],
         )
-    if after.state is State.PARKED:
+    if after.state is RecordState.PARKED:
         kept = all_of(after.token == before.token, any_of(before.released, after.nonce == before.nonce))
         yield "the late owner may still say how it ended", kept
         yield (
@@ -178,9 +179,9 @@ def free(world: World, before: Record, request: ClaimRequest, after: Record, ver
 
 
 ANSWERS = {
-    State.PENDING: pending,
-    State.FAILED: failed,
-    State.COMPLETED: completed,
-    State.PARKED: parked,
-    State.FREE: free,
+    RecordState.PENDING: pending,
+    RecordState.FAILED: failed,
+    RecordState.COMPLETED: completed,
+    RecordState.PARKED: parked,
+    RecordState.FREE: free,
 }

@@ -5,21 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from onceward.model.record import (
-    NOBODY,
-    READER,
-    AfterCrash,
-    Complete,
-    Fail,
-    Park,
-    Record,
-    Release,
-    Renewal,
-    Resolution,
-    Resolve,
-    State,
-    Verdict,
-)
+from onceward.protocol.record import NOBODY, READER, AfterCrash, Record, RecordState
+from onceward.protocol.requests import Complete, Fail, Park, Release, Renewal, Resolution, Resolve, Verdict
 
 from .facts import alike, answers_no_more, end_of, same_time, used_up
 from .logic import Promise, all_of, any_of, given, implies, negate
@@ -55,10 +42,10 @@ def by_owner(world: World, before: Record, request: Any, after: Record, verdict:
             after.cycle == before.cycle,
         ),
     )
-    if before.state is State.PENDING:
+    if before.state is RecordState.PENDING:
         yield from given(negate(before.released), ends(world, before, request, after, verdict))
         yield from given(before.released, has_ended(world, before, request, after, verdict))
-    elif before.state is State.PARKED and isinstance(request, Complete):
+    elif before.state is RecordState.PARKED and isinstance(request, Complete):
         yield "the late owner may still say how it ended", verdict is Verdict.OK
         yield from done(world, before, request, after)
     else:
@@ -69,16 +56,16 @@ def has_ended(world: World, before: Record, request: Any, after: Record, verdict
     """Who has settled may say the same again, because the reply may have been lost, and nothing else."""
     yield "who has settled changes nothing more", after is before
     said: Any = False
-    if isinstance(request, Complete) and before.state is State.COMPLETED:
+    if isinstance(request, Complete) and before.state is RecordState.COMPLETED:
         said = before.digest == request.digest
         over = answers_no_more(before, world.now)
         yield "another result is a conflict inside the window", any_of(said, over, verdict is Verdict.CONFLICT)
         yield "another result comes too late after the window", any_of(said, negate(over), verdict is Verdict.LOST)
     elif isinstance(request, Fail):
-        said = before.state is State.FAILED
+        said = before.state is RecordState.FAILED
     elif isinstance(request, Park):
-        said = before.state is State.PARKED
-    elif isinstance(request, Release) and before.state in (State.FREE, State.FAILED, State.PENDING):
+        said = before.state is RecordState.PARKED
+    elif isinstance(request, Release) and before.state in (RecordState.FREE, RecordState.FAILED, RecordState.PENDING):
         said = before.released
     yield "settling twice with the same content is fine", implies(said, verdict is Verdict.OK)
     yield "who has settled has nothing else to say", any_of(said, verdict in (Verdict.LOST, Verdict.CONFLICT))
@@ -93,18 +80,21 @@ def ends(world: World, before: Record, request: Any, after: Record, verdict: Ver
         yield "under verify a failure of unknown effect is parked", implies(doubtful, parks)
     yield "an owner whom nobody replaced may still settle", any_of(verdict is Verdict.OK, parks)
     if isinstance(request, Fail):
-        yield "a failure is kept as such", after.state is (State.PARKED if verdict is Verdict.PARKED else State.FAILED)
-        if after.state is State.FAILED:
+        yield (
+            "a failure is kept as such",
+            after.state is (RecordState.PARKED if verdict is Verdict.PARKED else RecordState.FAILED),
+        )
+        if after.state is RecordState.FAILED:
             yield from gave_up(world, before, request, after)
     elif isinstance(request, Complete):
         yield from done(world, before, request, after)
     elif isinstance(request, Park):
-        yield "parking parks", after.state is State.PARKED
+        yield "parking parks", after.state is RecordState.PARKED
     elif isinstance(request, Renewal):
         lease = None if before.lease_until is None else world.now + request.lease
         yield (
             "renewing keeps it running",
-            all_of(after.state is State.PENDING, negate(after.released), same_time(after.lease_until, lease)),
+            all_of(after.state is RecordState.PENDING, negate(after.released), same_time(after.lease_until, lease)),
         )
         yield "renewing does not answer for verify", any_of(negate(before.ask_first), after.ask_first)
     else:
@@ -114,7 +104,7 @@ def ends(world: World, before: Record, request: Any, after: Record, verdict: Ver
 
 
 def done(world: World, before: Record, request: Complete | Resolve, after: Record) -> Iterator[Promise]:
-    yield "a completed result is kept", all_of(after.state is State.COMPLETED, after.digest == request.digest)
+    yield "a completed result is kept", all_of(after.state is RecordState.COMPLETED, after.digest == request.digest)
     yield (
         "it answers for the window that was declared",
         all_of(
@@ -145,13 +135,13 @@ def gave_up(world: World, before: Record, request: Fail, after: Record) -> Itera
 def handed_back(world: World, before: Record, after: Record) -> Iterator[Promise]:
     """`release`: the effect was not begun."""
     yield "a released attempt does not count", after.attempt == before.attempt - 1
-    asked = all_of(after.state is State.PENDING, after.released, after.ask_first)
+    asked = all_of(after.state is RecordState.PENDING, after.released, after.ask_first)
     yield "release leaves the question of verify to the next", implies(before.ask_first, asked)
     alone = all_of(before.attempt <= 1, before.token == before.cycle)
     first = all_of(negate(before.ask_first), alone)
-    yield "a released first attempt frees the key", implies(first, after.state is State.FREE)
+    yield "a released first attempt frees the key", implies(first, after.state is RecordState.FREE)
     later = all_of(negate(before.ask_first), negate(alone))
-    due = all_of(after.state is State.FAILED, negate(after.final), same_time(after.retry_at, world.now))
+    due = all_of(after.state is RecordState.FAILED, negate(after.final), same_time(after.retry_at, world.now))
     yield "a released later attempt is due at once", implies(later, due)
 
 
@@ -166,7 +156,7 @@ def of_resolve(world: World, request: Resolve, after: Record | None, verdict: Ve
     if before is None or after is None:
         return
     readable = before.min_reader <= READER
-    seen = all_of(before.state is State.PARKED, before.token == request.token_seen)
+    seen = all_of(before.state is RecordState.PARKED, before.token == request.token_seen)
     yield from given(
         all_of(readable, negate(seen)),
         [("resolving holds only for what was seen parked", all_of(verdict is Verdict.LOST, alike(before, after)))],
@@ -181,7 +171,7 @@ def resolved(world: World, before: Record, request: Resolve, after: Record, verd
     if request.resolution is Resolution.APPLIED:
         yield from done(world, before, request, after)
         return
-    yield "what was not applied or is abandoned is a failure", after.state is State.FAILED
+    yield "what was not applied or is abandoned is a failure", after.state is RecordState.FAILED
     if request.resolution is Resolution.ABANDON:
         yield "what is abandoned is final", after.final
         yield (
@@ -201,7 +191,7 @@ def of_forget(world: World, force: Any, after: Record | None, verdict: Verdict) 
     if before is None or after is None:
         return
     readable = before.min_reader <= READER
-    live: Any = before.state is State.PENDING
+    live: Any = before.state is RecordState.PENDING
     if live:
         unlapsed = before.lease_until is None or world.now < before.lease_until
         live = all_of(negate(before.released), unlapsed)
@@ -210,10 +200,10 @@ def of_forget(world: World, force: Any, after: Record | None, verdict: Verdict) 
     yield from given(
         all_of(readable, negate(spared)),
         [
-            ("forget frees the key", all_of(verdict is Verdict.OK, after.state is State.FREE)),
+            ("forget frees the key", all_of(verdict is Verdict.OK, after.state is RecordState.FREE)),
             (
                 "forget cuts every owner off",
-                any_of(before.state is State.FREE, all_of(after.token > world.highest, after.nonce == NOBODY)),
+                any_of(before.state is RecordState.FREE, all_of(after.token > world.highest, after.nonce == NOBODY)),
             ),
         ],
     )
@@ -224,7 +214,7 @@ def of_purge(world: World, gone: Any, margin: int, keep: int) -> Iterator[Promis
     before, now = world.record, world.now
     if before is None:
         return
-    given_up: Any = before.state is State.PENDING and before.after_crash is AfterCrash.RERUN
+    given_up: Any = before.state is RecordState.PENDING and before.after_crash is AfterCrash.RERUN
     if given_up and before.lease_until is not None:
         given_up = all_of(
             negate(before.released),

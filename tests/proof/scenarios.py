@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from onceward.model.cells import KEEP_UNFINISHED
-from onceward.model.record import AfterCrash, Validity
+from onceward.protocol.cells import KEEP_UNFINISHED
+from onceward.protocol.record import AfterCrash
+from onceward.protocol.requests import Validity
 
 STEP = KEEP_UNFINISHED  # so that one step more than a lapse is also "nobody came back for 30 days"
 LEASE = 2 * STEP

@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from onceward.model.record import Verdict
-from onceward.model.transitions import Row
+from onceward.protocol.requests import Verdict
+from onceward.protocol.transitions import Row
 
 from .identity import identity
 from .invariant import invariant

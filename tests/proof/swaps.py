@@ -6,21 +6,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from onceward.model.record import State
-from onceward.model.transitions import TABLE, Cell, Cells, Row
+from onceward.protocol.record import RecordState
+from onceward.protocol.transitions import TABLE, Cell, Cells, Row
 
 STATES = {
-    Row.FREE: State.FREE,
-    Row.DONE_OVER: State.COMPLETED,
-    Row.DONE: State.COMPLETED,
-    Row.REFUSED_OVER: State.FAILED,
-    Row.FAILED_OVER: State.FAILED,
-    Row.FAILED: State.FAILED,
-    Row.REFUSED: State.FAILED,
-    Row.LIVE: State.PENDING,
-    Row.LAPSED: State.PENDING,
-    Row.HANDED_BACK: State.PENDING,
-    Row.PARKED: State.PARKED,
+    Row.FREE: RecordState.FREE,
+    Row.DONE_OVER: RecordState.COMPLETED,
+    Row.DONE: RecordState.COMPLETED,
+    Row.REFUSED_OVER: RecordState.FAILED,
+    Row.FAILED_OVER: RecordState.FAILED,
+    Row.FAILED: RecordState.FAILED,
+    Row.REFUSED: RecordState.FAILED,
+    Row.LIVE: RecordState.PENDING,
+    Row.LAPSED: RecordState.PENDING,
+    Row.HANDED_BACK: RecordState.PENDING,
+    Row.PARKED: RecordState.PARKED,
 }
 
 

@@ -6,18 +6,16 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-from onceward.model.record import (
-    AfterCrash,
+from onceward.protocol.record import AfterCrash, Record, RecordState
+from onceward.protocol.requests import (
     ClaimRequest,
     Complete,
     Fail,
     Park,
-    Record,
     Release,
     Renewal,
     Resolution,
     Resolve,
-    State,
     Validity,
 )
 
@@ -41,13 +39,13 @@ def fingerprint(of: str) -> Any:
 def worlds() -> Iterator[World]:
     """Without a record, and with one of every shape that a record can have."""
     yield _world(None)
-    for state, leased, due, ending, after_crash in product(State, *((True, False),) * 3, AfterCrash):
+    for state, leased, due, ending, after_crash in product(RecordState, *((True, False),) * 3, AfterCrash):
         found = _record(state, leased=leased, due=due, ending=ending, after_crash=after_crash)
         if all(condition is not False for _, condition in record_is_well_formed(found)):
             yield _world(found)
 
 
-def _record(state: State, *, leased: bool, due: bool, ending: bool, after_crash: AfterCrash) -> Record:
+def _record(state: RecordState, *, leased: bool, due: bool, ending: bool, after_crash: AfterCrash) -> Record:
     return Record(
         id=ID,
         scope="",

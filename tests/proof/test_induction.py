@@ -7,8 +7,9 @@ from __future__ import annotations
 import pytest
 import z3
 
-from onceward.model.record import ClaimRequest, Release, State, Verdict
-from onceward.model.transitions import Cells, claim
+from onceward.protocol.record import RecordState
+from onceward.protocol.requests import ClaimRequest, Release, Verdict
+from onceward.protocol.transitions import Cells, claim
 from tests.proof.induction import VERBS, broken, cases, knowing, passed, prove, refute
 from tests.proof.invariant import alive, invariant
 from tests.proof.logic import all_of, formula, negate
@@ -41,7 +42,7 @@ def test_the_proof_is_not_about_nothing(name: str) -> None:
     one, other = world.grants
     both = all_of(one.issued, other.issued, one.token != other.token)
     assert solver.check(formula(both)) == z3.sat
-    if world.record is not None and world.record.state is State.PENDING:
+    if world.record is not None and world.record.state is RecordState.PENDING:
         assert solver.check(formula(all_of(both, alive(world, one), negate(world.jumped)))) == z3.sat
     taken = set()
     for verb, call in cases(SHIPPED, world):

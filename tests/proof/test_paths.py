@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
-from onceward.model import transitions
-from onceward.model.record import Record, Validity, Verdict
+from onceward.protocol import transitions
+from onceward.protocol.record import Record
+from onceward.protocol.requests import Validity, Verdict
 from tests.proof.facts import FLAGS, NUMBERS, TIMES, Fingerprint
 from tests.proof.logic import Symbol, flag, number
 from tests.proof.paths import paths

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onceward.model.transitions import Row
+from onceward.protocol.transitions import Row
 from tests.proof.moves import Moment, Move, Moves
 from tests.proof.mutants import MUTANTS
 from tests.proof.scenarios import SCENARIOS, Scenario, scenario

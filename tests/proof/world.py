@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from onceward.model import transitions
-from onceward.model.record import ClaimRequest, Record, Renewal, Verdict
+from onceward.protocol import transitions
+from onceward.protocol.record import Record
+from onceward.protocol.requests import ClaimRequest, Renewal, Verdict
 
 Step = tuple[Record | None, Verdict]
 

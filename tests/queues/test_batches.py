@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from onceward import AsyncOnce, ConfigurationError, MemoryStore, Mismatch, Once, Replayed, StoreUnavailable
+from onceward import AsyncOnce, ConfigurationError, Mismatch, Once, Replayed, StoreUnavailable
 from onceward.queues import Batch, Consumer, MemoryQueue
+from onceward.stores import MemoryStore
 from onceward.testing.queues import parked, until
 
 Clients = Callable[[], Once | AsyncOnce]

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 import redis
 
-from onceward import AsyncOnce, ConfigurationError, MemoryStore
+from onceward import AsyncOnce, ConfigurationError
 from onceward.queues import Consumer, Message, Queue
 from onceward.queues.nats import NatsQueue
 from onceward.queues.redis_streams import RedisStreamQueue
+from onceward.stores import MemoryStore
 from onceward.testing.queues import QueueConformance, Seen, noting, until
 from tests.queues.brokers import Broker, OnNats, OnRabbit, OnRedisStreams
 from tests.servers import nats, rabbitmq

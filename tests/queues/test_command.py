@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from onceward import ConfigurationError, Once
-from onceward.cli.consuming import consumer_at
+from onceward.cli.consume import consumer_at
 from onceward.cli.program import Refusal
 from tests.queues.brokers import OnRedisStreams
 from tests.servers.redis import shared

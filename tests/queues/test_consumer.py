@@ -10,16 +10,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from onceward import AsyncOnce, ConfigurationError, MemoryStore, Once, current_claim
-from onceward.core.held import Held
-from onceward.model.record import Answer, ClaimRequest, State
-from onceward.observe.events import Event
-from onceward.ports import Filter
+from onceward import AsyncOnce, ConfigurationError, Once, current_claim
+from onceward.engine.attempt import Held
+from onceward.engine.events import Event
+from onceward.protocol.ports import Filter
+from onceward.protocol.record import RecordState
+from onceward.protocol.requests import Answer, ClaimRequest
 from onceward.queues import Consumer, Delivery, MemoryQueue, Message
 from onceward.queues.broker import Broker
-from onceward.queues.hand import Hand
-from onceward.queues.rule import Result
-from onceward.queues.work import FunctionWork, decoder
+from onceward.queues.function_work import FunctionWork, decoder
+from onceward.queues.in_flight import Hand
+from onceward.queues.settlement_rule import Result
+from onceward.stores import MemoryStore
 from onceward.testing.queues import Forgetful, Seen, Shaky, noting, parked
 from tests.queues.consuming import consumed
 from tests.queues.test_consumer_trouble import Nameless
@@ -79,7 +81,7 @@ async def test_claims_whose_work_was_cancelled_before_it_began_are_given_back(to
         await batch
     assert len(seen.effects) == 50
     assert once.engine.keeper.shortest_lease() is None
-    page = await once.store.scan(Filter(states=(State.PENDING,)), cursor=None, limit=1, timeout=1)
+    page = await once.store.scan(Filter(states=(RecordState.PENDING,)), cursor=None, limit=1, timeout=1)
     assert not page.records, "nobody would ever get them while this process keeps their leases alive"
 
 
@@ -173,7 +175,7 @@ async def test_the_record_of_a_parked_message_says_where_it_came_from_and_why() 
     once, queue = AsyncOnce(MemoryStore()), MemoryQueue("orders")
     queue.put(b"no JSON", id="m1")
     await consumed(queue, noting(once, Seen()))
-    page = await once.store.scan(Filter(states=(State.PARKED,)), cursor=None, limit=10, timeout=1)
+    page = await once.store.scan(Filter(states=(RecordState.PARKED,)), cursor=None, limit=10, timeout=1)
     (record,) = page.records
     assert (record.scope, record.key, record.error_type) == ("default/book.message", "m1", "DecodeError")
     assert record.note["queue"] == "orders"

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
-from onceward import AsyncOnce, MemoryStore, Once, StateEvent, StoreUnavailable
-from onceward.core.deliver import claim_together
-from onceward.core.held import Held
-from onceward.model.record import State
+from onceward import AsyncOnce, Once, StoreUnavailable
+from onceward.engine.attempt import Held
+from onceward.engine.deliver import claim_together
+from onceward.latest import StateEvent
+from onceward.protocol.record import RecordState
 from onceward.queues import Consumer, Delivery, MemoryQueue, Message
-from onceward.queues.results import Results
+from onceward.queues.result_batch import Results
+from onceward.stores import MemoryStore
 from onceward.testing.queues import Seen, noting, parked, until
 from tests.queues.consuming import consumed
 
@@ -109,7 +111,7 @@ async def test_a_cancelled_consumer_records_what_had_returned(tmp_path: Path) ->
     assert task.cancelled()
     entry = await once.read(book.key({"id": "a"}))
     assert entry is not None
-    assert entry.state is State.COMPLETED
+    assert entry.state is RecordState.COMPLETED
     await once.close()
 
 
@@ -156,7 +158,7 @@ async def test_results_that_nobody_came_to_record_are_recorded_on_the_way_out(tm
     await results.recover(asyncio.CancelledError())
     entry = await once.read(book.key({"id": "a"}))
     assert entry is not None
-    assert entry.state is State.COMPLETED
+    assert entry.state is RecordState.COMPLETED
     await once.close()
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from onceward import AsyncOnce, MemoryStore
+from onceward import AsyncOnce
 from onceward.queues import Consumer, Delivery, MemoryQueue, Message
+from onceward.stores import MemoryStore
 from onceward.testing.queues import Seen, Shaky, noting, parked, until
 from tests.queues.consuming import consumed
 

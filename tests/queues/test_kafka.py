@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from onceward import AsyncOnce, ConfigurationError, MemoryStore
+from onceward import AsyncOnce, ConfigurationError
 from onceward.queues import Consumer, Delivery
 from onceward.queues.kafka import KafkaQueue
 from onceward.queues.offsets import Offsets
+from onceward.stores import MemoryStore
 from onceward.testing.queues import until
 from tests.queues.cloud import SHORTEST_SESSION, OnKafka, of_group
 from tests.servers.kafka import KafkaServer

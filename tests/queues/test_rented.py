@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from onceward import MissingExtra
+from onceward.errors import MissingExtra
 from onceward.queues import Queue
 from onceward.queues.kafka import KafkaQueue
 from onceward.queues.pubsub import PubSubQueue

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from onceward import errors
-from onceward.model.outcome import Common, Executed, Failed, Mismatch, Parked, Replayed, Running, Stale, Unknown
-from onceward.queues.rule import AT_LEAST, Ack, Aside, Later, Pace, Result, Ruling, Unreadable, rule
+from onceward.protocol.outcome import Common, Executed, Failed, Mismatch, Parked, Replayed, Running, Stale, Unknown
+from onceward.queues.settlement_rule import AT_LEAST, Ack, Aside, Later, Pace, Result, Ruling, Unreadable, rule
 
 PACE = Pace(first=1.0, longest=60.0)
 KEY = "order:7"

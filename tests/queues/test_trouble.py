@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 
-from onceward import AsyncOnce, ClaimError, MemoryStore, Once, StateEvent
-from onceward.cli.sentences import sentences
-from onceward.model.record import Answer, ClaimRequest
-from onceward.observe.events import Event
-from onceward.ports import Filter
+from onceward import AsyncOnce, Once
+from onceward.cli.explain import sentences
+from onceward.engine.events import Event
+from onceward.errors import ClaimError
+from onceward.latest import StateEvent
+from onceward.protocol.ports import Filter
+from onceward.protocol.requests import Answer, ClaimRequest
 from onceward.queues import Consumer, Delivery, MemoryQueue
+from onceward.stores import MemoryStore
 from onceward.testing.queues import Seen, noting, parked, until
 from tests.queues.consuming import consumed
 

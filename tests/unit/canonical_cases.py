@@ -17,7 +17,7 @@ import attrs
 import msgspec
 import pydantic
 
-from onceward.model.canonical import canonical
+from onceward.keys.canonical import canonical
 
 
 @dataclasses.dataclass

@@ -7,14 +7,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from onceward import Event, MemoryStore
-from onceward.bridge import run
-from onceward.core.lease import Lease
-from onceward.model.policy import SECOND
-from onceward.model.record import ClaimRequest, Record, Verdict
+from onceward.engine.lease import Lease
+from onceward.observe import Event
 from onceward.observe.log import logging_bus
+from onceward.protocol.policy import SECOND
+from onceward.protocol.record import Record
+from onceward.protocol.requests import ClaimRequest, Verdict
+from onceward.runtime.bridge import run
+from onceward.runtime.heartbeat import Keeper
+from onceward.stores import MemoryStore
 from onceward.testing.clock import FakeClock
-from onceward.worlds.keeper import Keeper
 from tests.faulty import FaultyStore, Wire
 
 LEASE = 600

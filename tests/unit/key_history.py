@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from onceward.model.record import ClaimRequest, Record, Renewal, Resolution, Resolve, Seen, Verdict
-from onceward.model.transitions import claim, forget, renew, settle
+from onceward.protocol.record import Record
+from onceward.protocol.requests import ClaimRequest, Renewal, Resolution, Resolve, Seen, Verdict
+from onceward.protocol.transitions import claim, forget, renew, settle
 
 SECOND = 1_000_000
 LEASE = 600 * SECOND

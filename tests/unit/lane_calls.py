@@ -9,8 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from onceward.errors import StoreUnavailable
-from onceward.model.record import Answer, ClaimRequest, Complete, Verdict
-from onceward.ports import AnyRequest
+from onceward.protocol.requests import Answer, AnyRequest, ClaimRequest, Complete, Verdict
 from tests.moved_time import TOO_LONG
 from tests.unit.sqlite_calls import ident, request
 

@@ -7,9 +7,8 @@ from asyncio import Task
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from onceward.model.record import Answer
-from onceward.ports import AnyRequest
-from onceward.worlds.loop_lane import LoopLane
+from onceward.protocol.requests import Answer, AnyRequest
+from onceward.runtime.async_batcher import LoopLane
 from tests.moved_time import TOO_LONG
 from tests.unit.lane_calls import LoopSend, answer_to, request
 

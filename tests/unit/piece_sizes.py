@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
-from onceward.model import canonical, frames, pace, results, runs, writer
+from onceward.keys import canonical, pace, runs
+from onceward.results import frames, writer
+from onceward.results import result_type as results
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from onceward.model.results import ResultType
+from onceward.results.result_type import ResultType
 
 ANYTHING = ResultType()
 

@@ -9,19 +9,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from onceward.bridge import run
-from onceward.model.record import (
-    Answer,
-    ClaimRequest,
-    Complete,
-    Record,
-    Validity,
-    Verdict,
-)
-from onceward.ports import World
+from onceward.protocol.record import Record
+from onceward.protocol.requests import Answer, ClaimRequest, Complete, Validity, Verdict
+from onceward.protocol.runtime import World
+from onceward.runtime.aio import EventLoop
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import Threads
 from onceward.stores.sqlite import SQLiteStore
-from onceward.worlds.aio import EventLoop
-from onceward.worlds.threads import Threads
 
 T = TypeVar("T")
 LEASE = 60_000_000

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from onceward.bridge import run
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import Threads
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing.clock import FakeClock
-from onceward.worlds.threads import Threads
 from tests.unit.sqlite_calls import Blocking, Colour, OnALoop
 
 

@@ -20,7 +20,8 @@ from bench import __main__ as command
 from bench import bare, bars, cases_keys, cases_many, http_apps, paired, peers, peers_postgres, peers_redis, report
 from bench.case import Effort, Missing, Plan
 from bench.paired import Comparison, Pace, Ratio, Reading
-from onceward import MemoryStore, open_store
+from onceward import open_store
+from onceward.stores import MemoryStore
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench.identity import measured
 from bench.identity_data import Known, Maker
-from onceward.identity import SourceRecord
+from onceward.people import SourceRecord
 
 
 def test_of_a_made_up_register_what_is_accepted_is_true() -> None:

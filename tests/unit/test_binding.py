@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceward.binding import Binding
+from onceward.operations.binding import Binding
 
 
 def plain(a: int, b: int = 2) -> None: ...

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from onceward import AsyncOnce, ConfigurationError, MemoryStore, Once, StoreUnavailable, sliding
-from onceward.model.record import Answer, ClaimRequest, Complete
-from onceward.ports import AnySettlement, Notifies, Store
+from onceward import AsyncOnce, ConfigurationError, Once, StoreUnavailable, sliding
+from onceward.protocol.capabilities import Notifies
+from onceward.protocol.ports import Store
+from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, Complete
+from onceward.stores import MemoryStore
 from onceward.stores.cached import CachedStore
 from onceward.testing import FakeClock
 from tests.faces import Place

@@ -18,8 +18,8 @@ import pydantic
 import pytest
 
 from onceward.errors import InvalidKey
-from onceward.model import tagged as tagged_module
-from onceward.model.canonical import MAX_DEPTH, canonical, digest
+from onceward.keys import tagged as tagged_module
+from onceward.keys.canonical import MAX_DEPTH, canonical, digest
 from tests.unit.canonical_cases import (
     CASES,
     Colour,
@@ -220,7 +220,7 @@ def test_a_value_that_unfolds_without_end_is_stopped(monkeypatch: pytest.MonkeyP
 
 def test_a_value_that_is_too_large_is_refused_on_both_paths(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tagged_module, "MAX_BYTES", 1 << 20)
-    monkeypatch.setattr("onceward.model.canonical.MAX_BYTES", 1 << 20)
+    monkeypatch.setattr("onceward.keys.canonical.MAX_BYTES", 1 << 20)
     large, half = "x" * (1 << 21), "x" * 600_000
     cases: list[tuple[object, str]] = [(large, "arguments"), ((large,), r"\[0\]"), ((half, half, half), r"\[1\]")]
     for value, place in cases:

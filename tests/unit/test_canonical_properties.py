@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onceward.errors import InvalidKey
-from onceward.model.canonical import canonical
-from onceward.model.tagged import tagged
+from onceward.keys.canonical import canonical
+from onceward.keys.tagged import tagged
 from tests.unit.canonical_cases import Colour, Level, Name, Order, OrderId, Point
 
 # A small pool of lookalikes, so that equal and nearly equal values are drawn often.

@@ -19,9 +19,9 @@ from onceward import (
     OutcomeParked,
     PayloadMismatch,
     PreviouslyFailed,
-    State,
-    StillRunning,
+    RecordState,
 )
+from onceward.errors import StillRunning
 from onceward.testing import FakeClock
 from tests.faces import Face, Pause, Place
 from tests.unit.elsewhere import owned
@@ -157,7 +157,7 @@ def test_an_exception_reaches_the_caller_and_the_next_delivery_tries_again(face:
         work(1)
     assert caught.value is error
     entry = work.read(1)
-    assert (entry.state, entry.error, entry.attempt) == (State.FAILED, "ConnectionError: no route", 1)
+    assert (entry.state, entry.error, entry.attempt) == (RecordState.FAILED, "ConnectionError: no route", 1)
     outcome = work.outcome(1)
     assert (outcome.kind, outcome.attempt, outcome.value, handler.calls) == ("executed", 2, "done", 2)
 
@@ -247,7 +247,7 @@ def test_not_applied_runs_again_where_unknown_would_park(face: Face) -> None:
     assert parked.outcome(1).kind == "parked"
     with pytest.raises(OutcomeParked, match="ConnectionResetError: x"):
         parked(1)
-    assert (parked.read(1).state, handler.calls) == (State.PARKED, 1)
+    assert (parked.read(1).state, handler.calls) == (RecordState.PARKED, 1)
 
 
 # ── without a key ──
@@ -345,7 +345,7 @@ def test_store_result_false_keeps_none_and_replays_none(face: Face) -> None:
     assert [work(1), work(1)] == ["free 1", None]
     outcome, entry = work.outcome(1), work.read(1)
     assert (outcome.replayed, outcome.stored, outcome.value) == (True, False, None)
-    assert (entry.state, entry.stored, entry.value) == (State.COMPLETED, False, None)
+    assert (entry.state, entry.stored, entry.value) == (RecordState.COMPLETED, False, None)
 
 
 # ── tenants ──

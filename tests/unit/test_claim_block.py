@@ -10,28 +10,24 @@ from typing import Any
 import pytest
 
 from onceward import (
-    AlreadyCompleted,
     AlreadyDone,
     AlreadyRunning,
     AsyncOnce,
-    ClaimError,
     ConfigurationError,
     LeaseLost,
-    MemoryStore,
     NotAcquired,
     Once,
     OutcomeParked,
     PayloadMismatch,
-    Reentrant,
-    State,
-    StillRunning,
-    WrongWorld,
+    RecordState,
     applied,
     current_async_claim,
     current_claim,
     not_applied,
     verify,
 )
+from onceward.errors import AlreadyCompleted, ClaimError, Reentrant, StillRunning, WrongWorld
+from onceward.stores import MemoryStore
 from onceward.testing import FakeClock
 from tests.faces import Face, Place
 from tests.unit.elsewhere import owned
@@ -54,11 +50,11 @@ def here(face: Face) -> Any:
 @pytest.mark.mission("A5")
 def test_a_block_that_ends_is_completed(face: Face) -> None:
     with face.claim("k") as claim:
-        assert (claim.key, claim.attempt, claim.state, claim.note) == ("k", 1, State.PENDING, {})
-        assert face.read("k").state is State.PENDING
+        assert (claim.key, claim.attempt, claim.state, claim.note) == ("k", 1, RecordState.PENDING, {})
+        assert face.read("k").state is RecordState.PENDING
     entry = face.read("k")
-    assert (entry.state, entry.value, entry.stored) == (State.COMPLETED, None, True)
-    assert claim.state is State.COMPLETED
+    assert (entry.state, entry.value, entry.stored) == (RecordState.COMPLETED, None, True)
+    assert claim.state is RecordState.COMPLETED
 
 
 @pytest.mark.mission("A5")
@@ -69,9 +65,9 @@ def test_a_block_that_raises_is_failed_with_the_message(face: Face, error: BaseE
         raise error
     assert caught.value is error
     entry = face.read("k")
-    assert entry.state is State.FAILED
+    assert entry.state is RecordState.FAILED
     assert entry.error.startswith(type(error).__name__)
-    assert claim.state is State.FAILED
+    assert claim.state is RecordState.FAILED
     with face.claim("k") as claim:
         assert claim.attempt == 2
 
@@ -79,7 +75,7 @@ def test_a_block_that_raises_is_failed_with_the_message(face: Face, error: BaseE
 def test_a_block_that_raises_is_parked_where_nobody_can_know(face: Face) -> None:
     with pytest.raises(ConnectionError), face.claim("k", after_crash="park"):
         raise ConnectionError("reset")
-    assert face.read("k").state is State.PARKED
+    assert face.read("k").state is RecordState.PARKED
     with pytest.raises(OutcomeParked, match="ConnectionError: reset"), face.claim("k"):
         pytest.fail("nobody may enter")
     face.resolve("k", applied("found it"))
@@ -102,7 +98,7 @@ def test_what_is_raised_after_complete_changes_nothing(face: Face) -> None:
     with pytest.raises(ZeroDivisionError), face.claim("k") as claim:
         claim.complete(1)
         raise ZeroDivisionError
-    assert (face.read("k").state, face.read("k").value) == (State.COMPLETED, 1)
+    assert (face.read("k").state, face.read("k").value) == (RecordState.COMPLETED, 1)
 
 
 @pytest.mark.rival(1)
@@ -118,7 +114,7 @@ def test_a_lost_claim_changes_nothing_and_raises(face: Face) -> None:
         with pytest.raises(LeaseLost):
             late.annotate(by="the late one")
     entry = face.read("k")
-    assert (entry.state, entry.value, entry.note, entry.attempt) == (State.COMPLETED, None, {}, 2)
+    assert (entry.state, entry.value, entry.note, entry.attempt) == (RecordState.COMPLETED, None, {}, 2)
 
 
 @pytest.mark.rival(1)
@@ -128,7 +124,7 @@ def test_the_exception_of_a_lost_claim_passes_and_changes_nothing(face: Face) ->
         with owned(face, "k"):
             pass
         raise ZeroDivisionError
-    assert face.read("k").state is State.COMPLETED
+    assert face.read("k").state is RecordState.COMPLETED
 
 
 @pytest.mark.mission("A4")
@@ -178,7 +174,7 @@ def test_a_payload_under_the_key_is_compared(face: Face) -> None:
 def test_the_name_of_the_operation_tells_equal_keys_apart(face: Face) -> None:
     with face.claim("7", name="invoice"), face.claim("7", name="mail"), face.claim("7"):
         pass
-    assert face.read("7", name="invoice").state is State.COMPLETED
+    assert face.read("7", name="invoice").state is RecordState.COMPLETED
     assert face.read("7", name="letter") is None
 
 
@@ -203,7 +199,7 @@ def test_one_block_cannot_have_two_owners(face: Face) -> None:
         face._enter(block, contextvars.Context())
     assert inside.attempt == 1
     face._leave(block, contextvars.Context(), None)
-    assert inside.state is State.COMPLETED
+    assert inside.state is RecordState.COMPLETED
 
 
 @pytest.mark.mission("A6")

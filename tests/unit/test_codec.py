@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceward.errors import ConfigurationError, ResultCorrupt, ResultError, UnknownCodec
-from onceward.model import codec as codec_module
-from onceward.model.codec import COMPRESSED, PLAIN, Codec, Encoded
-from onceward.model.results import ResultType
+from onceward.results import codec as codec_module
+from onceward.results.codec import COMPRESSED, PLAIN, Codec, Encoded
+from onceward.results.result_type import ResultType
 
 RECORD = hashlib.sha256(b"scope and key").digest()
 json_values = st.recursive(

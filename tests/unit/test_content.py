@@ -9,8 +9,8 @@ from typing import Any, BinaryIO
 import pytest
 
 from onceward.errors import InvalidKey
-from onceward.model.content import content_key
-from onceward.model.sources import Content
+from onceward.keys.content import content_key
+from onceward.keys.sources import Content
 from tests.faces import Face
 
 EXPECTED = "sha256:" + hashlib.sha256(b"hello").hexdigest()

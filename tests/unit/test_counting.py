@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from onceward import MemoryStore, Once
-from onceward.model.counts import COUNTED, HOUR, Counted, Counts, Sheet, Tally, name_of, operation_of, tally_of
-from onceward.model.record import State
-from onceward.observe.counting import MOST_SCOPES, OTHERS, Book, Totals
-from onceward.observe.events import LEVELS
-from onceward.worlds.counters import Counters
+from onceward import Once
+from onceward.engine.events import LEVELS
+from onceward.engine.totals import MOST_SCOPES, OTHERS, Book, Totals
+from onceward.protocol.counters import COUNTED, HOUR, Counted, Counts, Sheet, Tally, name_of, operation_of, tally_of
+from onceward.protocol.record import RecordState
+from onceward.runtime.counters import Counters
+from onceward.stores import MemoryStore
 from tests.collector import resting
 
 ME = b"me"
@@ -280,4 +281,9 @@ def test_counting_makes_no_event_that_nobody_hears() -> None:
 
 
 def test_every_state_of_a_record_that_was_skipped_has_a_name() -> None:
-    assert {name_of("skipped", state=state.value) for state in State} == {"replayed", "running", "failed", "parked"}
+    assert {name_of("skipped", state=state.value) for state in RecordState} == {
+        "replayed",
+        "running",
+        "failed",
+        "parked",
+    }

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from onceward.core.cursor import Cursor, cursor_of, move
-from onceward.core.engine import Engine
-from onceward.cron import timetable
+from onceward.engine.engine import Engine
 from onceward.errors import StoreUnavailable
-from onceward.model.key import Scope
-from onceward.model.policy import Policy
-from onceward.model.schedule import Schedule
+from onceward.keys.key import Scope
+from onceward.protocol.policy import Policy
+from onceward.schedules.cron import timetable
+from onceward.schedules.cursor import Cursor, cursor_of, move
+from onceward.schedules.definition import Schedule
 from onceward.testing.clock import FakeClock
 from tests.faces import Face, Place
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from onceward import ConfigurationError, MemoryStore, Once, OncewardWarning, State
+from onceward import ConfigurationError, Once, OncewardWarning, RecordState
+from onceward.stores import MemoryStore
 from tests.faces import Face
 from tests.unit.decorating import decorated, place
 
@@ -67,7 +68,7 @@ def test_read_tells_and_forget_makes_the_next_call_run(face: Face) -> None:
     assert charge.forget(1) is False
     assert charge(1) == 1
     entry = charge.read(1)
-    assert (entry.state, entry.value, entry.key, entry.stored) == (State.COMPLETED, 1, "charge:1", True)
+    assert (entry.state, entry.value, entry.key, entry.stored) == (RecordState.COMPLETED, 1, "charge:1", True)
     assert charge.forget(1) is True
     assert charge.read(1) is None
     assert charge(1) == 2
@@ -162,7 +163,7 @@ def test_what_has_no_name_of_its_own_must_be_given_one(fn: Any) -> None:
 def test_a_script_has_the_same_keys_as_the_module_that_it_is(tmp_path: Path) -> None:
     script = tmp_path / "billing.py"
     script.write_text(
-        "from onceward import MemoryStore, Once\n"
+        "from onceward import Once; from onceward.stores import MemoryStore\n"
         "once = Once(MemoryStore())\n"
         "@once\n"
         "def charge(x):\n    return x\n"

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from onceward import AsyncOnce, ConfigurationError, InvalidKey, MemoryStore, Once
+from onceward import AsyncOnce, ConfigurationError, InvalidKey, Once
+from onceward.stores import MemoryStore
 from tests.faces import Face
 from tests.unit.decorating import decorated, place
 

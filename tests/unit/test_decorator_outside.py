@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from onceward import AsyncOnce, ConfigurationError, MemoryStore, Once
+from onceward import AsyncOnce, ConfigurationError, Once
+from onceward.stores import MemoryStore
 from tests.faces import Face
 from tests.unit.decorating import decorated, place
 

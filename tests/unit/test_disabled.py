@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from onceward import AsyncOnce, ConfigurationError, MemoryStore, Once, State, current_async_claim, current_claim
-from onceward.core import switch
+from onceward import AsyncOnce, ConfigurationError, Once, RecordState, current_async_claim, current_claim
+from onceward.engine import switch
+from onceward.stores import MemoryStore
 from onceward.testing import FakeClock, disabled
 from tests.faces import Face, Place
 
@@ -70,14 +71,14 @@ def test_a_claim_is_there_to_look_at_but_no_store_knows_it(face: Face) -> None:
     told = len(face.events)
     with disabled():
         with face.claim("taken", note={"a": "1"}) as claim:  # done before, but who cares
-            assert (claim.attempt, claim.key, claim.note, claim.state) == (1, "taken", {"a": "1"}, State.PENDING)
+            assert (claim.attempt, claim.key, claim.note, claim.state) == (1, "taken", {"a": "1"}, RecordState.PENDING)
             claim.check()
             claim.annotate(b="2")
             assert claim.note == {"a": "1", "b": "2"}
             assert claim.derived_key("step") == claim.derived_key("step") != claim.derived_key("other")
             claim.complete(5)
             claim.complete_in(object(), 5)
-            assert claim.state is State.COMPLETED
+            assert claim.state is RecordState.COMPLETED
         with pytest.raises(ZeroDivisionError), face.claim("new"):
             raise ZeroDivisionError
         with face.claim("new") as inner:

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from onceward.model.due import Agenda, Open, agenda
-from onceward.model.record import Record, State
-from onceward.model.schedule import Slots, slots_with
+from onceward.protocol.record import Record, RecordState
+from onceward.schedules.definition import Slots, slots_with
+from onceward.schedules.due import Agenda, Open, agenda
 
 MINUTE = 60_000_000
 HOUR = 60 * MINUTE
 NOW = 1_000 * HOUR
 
 
-def record(state: State, claimed_at: int = NOW, **facts: Any) -> Record:
+def record(state: RecordState, claimed_at: int = NOW, **facts: Any) -> Record:
     return Record(id=b"i", scope="s", key="k", state=state, token=1, claimed_at=claimed_at, **facts)
 
 
@@ -24,14 +24,16 @@ def due(slots: Slots, *open_slots: tuple[int, Record | None]) -> Agenda:
     return agenda([Open(NOW - ago, found) for ago, found in open_slots], slots, NOW, NOW - 900 * HOUR)
 
 
-DONE = record(State.COMPLETED)
-REFUSED = record(State.FAILED, final=True)
-RUNNING = record(State.PENDING, lease_until=NOW + MINUTE)
-SILENT = record(State.PENDING, lease_until=NOW)
-LATE_RUN = record(State.PENDING, claimed_at=NOW, lease_until=NOW + MINUTE)
+DONE = record(RecordState.COMPLETED)
+REFUSED = record(RecordState.FAILED, final=True)
+RUNNING = record(RecordState.PENDING, lease_until=NOW + MINUTE)
+SILENT = record(RecordState.PENDING, lease_until=NOW)
+LATE_RUN = record(RecordState.PENDING, claimed_at=NOW, lease_until=NOW + MINUTE)
 
 
-@pytest.mark.parametrize("settled", [DONE, REFUSED, record(State.PARKED), record(State.COMPLETED, valid_until=NOW - 1)])
+@pytest.mark.parametrize(
+    "settled", [DONE, REFUSED, record(RecordState.PARKED), record(RecordState.COMPLETED, valid_until=NOW - 1)]
+)
 def test_what_is_settled_is_passed_even_if_its_window_is_over(settled: Record) -> None:
     found = due(Slots(), (HOUR, settled), (0, settled))
     assert (found.now, found.late, found.missed) == ((), None, ())
@@ -74,14 +76,14 @@ def test_the_last_is_not_caught_up_if_a_newer_one_ran_runs_or_is_due() -> None:
 def test_the_next_late_one_waits_for_the_late_one_before_but_not_for_a_long_one() -> None:
     slots = slots_with({"catch_up": "all"})
     assert due(slots, (3 * HOUR, LATE_RUN), (2 * HOUR, None)).late is None
-    long_one = record(State.PENDING, claimed_at=NOW - 3 * HOUR, lease_until=NOW + MINUTE)
+    long_one = record(RecordState.PENDING, claimed_at=NOW - 3 * HOUR, lease_until=NOW + MINUTE)
     assert due(slots, (3 * HOUR, long_one), (2 * HOUR, None)).late == NOW - 2 * HOUR
 
 
 def test_a_retry_is_looked_for_when_it_is_due() -> None:
-    waiting = record(State.FAILED, retry_at=NOW + MINUTE)
+    waiting = record(RecordState.FAILED, retry_at=NOW + MINUTE)
     assert due(Slots(), (HOUR, waiting)).look_at == NOW + MINUTE
-    assert due(Slots(), (HOUR, record(State.FAILED, retry_at=NOW))).late == NOW - HOUR
+    assert due(Slots(), (HOUR, record(RecordState.FAILED, retry_at=NOW))).late == NOW - HOUR
 
 
 def test_a_run_elsewhere_is_looked_at_when_its_lease_ends_and_one_of_ours_is_not() -> None:
@@ -91,4 +93,4 @@ def test_a_run_elsewhere_is_looked_at_when_its_lease_ends_and_one_of_ours_is_not
 
 
 def test_a_slot_that_somebody_made_free_runs_again_if_it_is_on_time() -> None:
-    assert due(Slots(), (0, record(State.FREE))).now == (NOW,)
+    assert due(Slots(), (0, record(RecordState.FREE))).now == (NOW,)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceward.errors import ConfigurationError
-from onceward.model.duration import microseconds, readable
+from onceward.protocol.duration import microseconds, readable
 
 
 @pytest.mark.parametrize(

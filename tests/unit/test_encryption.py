@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceward.encryption import AesGcm
 from onceward.errors import ConfigurationError, MissingExtra, ResultCorrupt, ResultError
-from onceward.model.cipher import Cipher
-from onceward.model.codec import COMPRESSED, ENCRYPTED, PLAIN, Codec
-from onceward.model.results import ResultType
+from onceward.results.cipher import Cipher
+from onceward.results.codec import COMPRESSED, ENCRYPTED, PLAIN, Codec
+from onceward.results.encryption import AesGcm
+from onceward.results.result_type import ResultType
 from tests.faces import Face
 
 RECORD = hashlib.sha256(b"one record").digest()

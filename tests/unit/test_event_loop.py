@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from onceward import AsyncOnce, MemoryStore, Once, WrongWorld
-from onceward.bridge import run
+from onceward import AsyncOnce, Once
+from onceward.errors import WrongWorld
+from onceward.runtime.bridge import run
+from onceward.stores import MemoryStore
 
 
 async def test_once_on_the_thread_of_an_event_loop_names_async_once(tmp_path: Path) -> None:

@@ -11,10 +11,7 @@ import pytest
 
 from onceward import (
     AlreadyRunning,
-    ClaimError,
-    Event,
     LeaseLost,
-    MemoryStore,
     Once,
     OutcomeUnknown,
     PayloadMismatch,
@@ -22,8 +19,11 @@ from onceward import (
     not_applied,
     verify,
 )
-from onceward.bridge import run
-from onceward.observe.events import LEVELS, Bus, Level
+from onceward.engine.events import LEVELS, Bus, Level
+from onceward.errors import ClaimError
+from onceward.observe import Event
+from onceward.runtime.bridge import run
+from onceward.stores import MemoryStore
 from onceward.testing.clock import FakeClock
 from tests.faces import Face
 from tests.faulty import FaultyStore, Wire

@@ -10,24 +10,17 @@ from typing import Any
 
 import pytest
 
-from onceward import (
-    AsyncClaim,
-    AsyncFunction,
-    AsyncOnce,
-    Claim,
-    ConfigurationError,
-    Function,
-    MemoryStore,
-    Once,
-    Stopping,
-)
-from onceward.blocks import AsyncClaimBlock, ClaimBlock
-from onceward.encryption import AesGcm
-from onceward.locks import AsyncHeldLock, AsyncLock, HeldLock, Lock
-from onceward.sagas import AsyncSaga, Saga
-from onceward.schedules import AsyncScheduled, AsyncSlotClaim, AsyncTickBlock, Scheduled, SlotClaim, TickBlock
-from onceward.states import AsyncState, State
-from onceward.transactions import AsyncWithin, Within
+from onceward import AsyncClaim, AsyncOnce, Claim, ConfigurationError, Once
+from onceward.errors import Stopping
+from onceward.latest.api import AsyncState, State
+from onceward.locks.api import AsyncHeldLock, AsyncLock, HeldLock, Lock
+from onceward.operations import AsyncFunction, Function
+from onceward.operations.block import AsyncClaimBlock, ClaimBlock
+from onceward.operations.transaction import AsyncWithin, Within
+from onceward.results.encryption import AesGcm
+from onceward.sagas.api import AsyncSaga, Saga
+from onceward.schedules.api import AsyncScheduled, AsyncSlotClaim, AsyncTickBlock, Scheduled, SlotClaim, TickBlock
+from onceward.stores import MemoryStore
 from tests.faces import Face
 
 PAIRS = [

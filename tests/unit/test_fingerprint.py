@@ -6,7 +6,7 @@ from types import MappingProxyType
 import pytest
 
 from onceward.errors import InvalidKey
-from onceward.model.fingerprint import comparable, differing, fingerprint, parts
+from onceward.keys.fingerprint import comparable, differing, fingerprint, parts
 
 
 @pytest.mark.mission("B1")

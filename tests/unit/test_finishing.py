@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from onceward.errors import StoreUnavailable
-from onceward.worlds.finishing import Finishing
+from onceward.runtime.shielded import Finishing
 from tests.moved_time import TOO_LONG
 
 Futures = list[asyncio.Future[str]]

@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceward.errors import ConfigurationError, StoreBroken
-from onceward.model import transitions
-from onceward.model.key import Scope, make_key
-from onceward.model.newest import Delivery
-from onceward.model.record import AfterCrash, Record, State
+from onceward.keys.key import Scope, make_key
+from onceward.protocol import transitions
+from onceward.protocol.latest import Delivery
+from onceward.protocol.record import AfterCrash, Record, RecordState
 from onceward.stores.firestore.calls import MOST_BYTES, nested
 from onceward.stores.firestore.documents import Records, expires
+from onceward.stores.firestore.latest import batches
 from onceward.stores.firestore.layout import Layout
 from onceward.stores.firestore.names import entity_name, is_legal, mark_name, name_of
-from onceward.stores.firestore.newest import batches
 from onceward.stores.firestore.values import plain, size_of_fields, value_of
 from tests.firestore_places import LOCKS
 
@@ -34,7 +34,7 @@ records = st.builds(
     id=st.just(bytes(32)),
     scope=st.text(),
     key=st.text(),
-    state=st.sampled_from(State),
+    state=st.sampled_from(RecordState),
     token=st.integers(1, 2**62),
     nonce=BYTES,
     cycle=TIMES,
@@ -67,7 +67,7 @@ lives = st.builds(
     id=st.just(bytes(32)),
     scope=st.just("s"),
     key=st.just("k"),
-    state=st.sampled_from(State),
+    state=st.sampled_from(RecordState),
     token=RECENT,
     attempt=st.integers(1, 3),
     max_attempts=st.integers(0, 3),

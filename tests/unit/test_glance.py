@@ -10,24 +10,13 @@ from typing import Any
 
 import pytest
 
-from onceward import (
-    AlreadyDone,
-    AsyncOnce,
-    Event,
-    Executed,
-    MemoryStore,
-    Mismatch,
-    Once,
-    Replayed,
-    ResultCorrupt,
-    ResultNotStored,
-    Stopping,
-    StoreUnavailable,
-    WrongWorld,
-    sliding,
-)
-from onceward.encryption import AesGcm
-from onceward.model.record import Answer, ClaimRequest, Done
+from onceward import AlreadyDone, AsyncOnce, Executed, Mismatch, Once, Replayed, StoreUnavailable, sliding
+from onceward.errors import ResultCorrupt, ResultNotStored, Stopping, WrongWorld
+from onceward.observe import Event
+from onceward.protocol.record import Done
+from onceward.protocol.requests import Answer, ClaimRequest
+from onceward.results.encryption import AesGcm
+from onceward.stores import MemoryStore
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing.clock import FakeClock
 

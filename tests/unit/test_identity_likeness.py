@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from onceward.identity import PERSON, Field, SourceRecord, kinds
-from onceward.identity.blocks import skeleton
-from onceward.identity.fields import Preset, preset
-from onceward.identity.kinds import Kind
-from onceward.identity.likeness import Likeness
-from onceward.identity.prepare import Form, prepared, sketched
+from onceward.people import PERSON, Field, SourceRecord, kinds
+from onceward.people.blocking import skeleton
+from onceward.people.fields import Preset, preset
+from onceward.people.kinds import Kind
+from onceward.people.prepare import Form, prepared, sketched
+from onceward.people.similarity import Likeness
 
 FIELDS = preset(PERSON)
 LIKENESS = Likeness(FIELDS)

@@ -8,9 +8,9 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceward.identity import FIRST, LONGEST, PERSON, UNION, prefer
-from onceward.identity.fields import preset
-from onceward.identity.merge import Part, merged
+from onceward.people import FIRST, LONGEST, PERSON, UNION, prefer
+from onceward.people.fields import preset
+from onceward.people.merge import Part, merged
 
 POLICIES = {"a": FIRST, "b": LONGEST, "c": UNION, "d": prefer("crm", "web")}
 FIELDS = preset(PERSON, policies=POLICIES)

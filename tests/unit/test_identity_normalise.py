@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceward.identity import normalise
-from onceward.identity.normalise.country_names import NAMES
+from onceward.people import normalise
+from onceward.people.normalise.country_names import NAMES
 
 SPELLINGS = [
     "anna@example.com",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceward.identity import People, SourceRecord
+from onceward.people import People, SourceRecord
 from tests.people_places import everything, partition
 
 EMAILS = st.lists(st.sampled_from("abcdef"), max_size=2, unique=True)

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from onceward.errors import InvalidKey
-from onceward.model.jcs import parse_json_strict, rfc8785
+from onceward.keys.jcs import parse_json_strict, rfc8785
 
 # Bits of the double and what ECMAScript writes: the table in appendix B of RFC 8785.
 NUMBERS = {

@@ -11,8 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from onceward import NotAcquired, ResultCorrupt, Step, StepRun, UnknownCodec, verify
-from onceward.model.journal import (
+from onceward import NotAcquired, verify
+from onceward.errors import ResultCorrupt, UnknownCodec
+from onceward.protocol.note import SAGA
+from onceward.protocol.requests import Resolution
+from onceward.sagas import Step, StepRun
+from onceward.sagas.decisions import Ruling, answered, retried
+from onceward.sagas.definition import Kind, Plan, plan_of
+from onceward.sagas.journal import (
     Ask,
     Direction,
     Do,
@@ -36,10 +42,6 @@ from onceward.model.journal import (
     what_next,
     without_results,
 )
-from onceward.model.note import SAGA
-from onceward.model.record import Resolution
-from onceward.model.saga import Kind, Plan, plan_of
-from onceward.model.saga_rulings import Ruling, answered, retried
 
 
 def act(step: StepRun) -> None: ...

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from onceward.core.lease import Lease
-from onceward.model.policy import SECOND
-from onceward.model.record import Fail, State
+from onceward.engine.lease import Lease
+from onceward.protocol.policy import SECOND
+from onceward.protocol.record import RecordState
+from onceward.protocol.requests import Fail
 from tests.unit.keeper_bench import LEASE, Bench, bench, lease_of
 
 __all__ = ["bench"]  # fixtures, told here so that pytest finds them
@@ -27,11 +28,11 @@ def test_what_its_owner_could_not_settle_is_tried_again_and_told_once(bench: Ben
     bench.wire.lose_requests("settle")
     for _ in range(3):
         bench.after(10)
-    assert bench.stored(hold).state is State.PENDING
+    assert bench.stored(hold).state is RecordState.PENDING
     bench.wire.heal()
     bench.after(10)
     bench.after(10)
-    assert bench.stored(hold).state is State.FAILED
+    assert bench.stored(hold).state is RecordState.FAILED
     assert [event.name for event in bench.events] == ["failed"]
 
 
@@ -43,7 +44,7 @@ def test_what_could_never_be_settled_lapses_and_is_forgotten(bench: Bench) -> No
     bench.after(LEASE + 1)
     bench.wire.heal()
     bench.after(1)
-    assert bench.stored(hold).state is State.PENDING
+    assert bench.stored(hold).state is RecordState.PENDING
     assert not bench.keeper._endings
 
 

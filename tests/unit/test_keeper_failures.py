@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from onceward import LeaseLost, LeaseOverdue, Once
-from onceward.model.policy import SECOND
-from onceward.model.record import Answer, Renewal, Verdict
+from onceward import LeaseLost, Once
+from onceward.errors import LeaseOverdue
+from onceward.protocol.policy import SECOND
+from onceward.protocol.requests import Answer, Renewal, Verdict
 from tests.unit.keeper_bench import LEASE, Bench, bench
 
 __all__ = ["bench"]  # fixtures, told here so that pytest finds them

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from onceward.bridge import run
-from onceward.model.policy import SECOND
-from onceward.model.record import ClaimRequest, Complete, Record, State, Verdict
-from onceward.worlds import seeker
-from onceward.worlds.keeper import Keeper
+from onceward.protocol.policy import SECOND
+from onceward.protocol.record import Record, RecordState
+from onceward.protocol.requests import ClaimRequest, Complete, Verdict
+from onceward.runtime import orphans as seeker
+from onceward.runtime.bridge import run
+from onceward.runtime.heartbeat import Keeper
 from tests.unit.keeper_bench import LEASE, Bench, bench, lease_of
 
 __all__ = ["bench"]  # fixtures, told here so that pytest finds them
@@ -16,7 +17,7 @@ __all__ = ["bench"]  # fixtures, told here so that pytest finds them
 GONE = b"gone".rjust(32, b".")
 
 
-def state_of(bench: Bench, id: bytes) -> State | None:
+def state_of(bench: Bench, id: bytes) -> RecordState | None:
     record = run(bench.memory.read([id], timeout=1))[0].record
     return None if record is None else record.state
 
@@ -33,7 +34,7 @@ def sought(bench: Bench, name: str = "work") -> Record:
 def test_a_claim_that_was_granted_is_given_back_and_told(bench: Bench) -> None:
     record = sought(bench)
     bench.after(seeker.FIRST)
-    assert state_of(bench, record.id) is State.FREE
+    assert state_of(bench, record.id) is RecordState.FREE
     assert [(one.key, one.reason) for one in bench.told("released")] == [("work", "its answer came too late")]
     reads = bench.wire.calls["read"]
     bench.after(LEASE)
@@ -43,7 +44,7 @@ def test_a_claim_that_was_granted_is_given_back_and_told(bench: Bench) -> None:
 @pytest.mark.fault("F53")
 def test_a_claim_that_comes_late_is_waited_for(bench: Bench) -> None:
     """A frozen store does what it was told when it goes on, perhaps after it has answered our question."""
-    lease = lease_of(Record(GONE, "app/op", "gone", State.PENDING, 1, nonce=b"nonce of gone"), LEASE)
+    lease = lease_of(Record(GONE, "app/op", "gone", RecordState.PENDING, 1, nonce=b"nonce of gone"), LEASE)
     bench.keeper.seek(lease, GONE, LEASE * SECOND)
     for _ in range(3):
         bench.after(1)
@@ -51,11 +52,11 @@ def test_a_claim_that_comes_late_is_waited_for(bench: Bench) -> None:
     run(bench.memory.claim([request], timeout=1))
     for _ in range(3):
         bench.after(seeker.LONGEST)
-    assert state_of(bench, GONE) is State.FREE
+    assert state_of(bench, GONE) is RecordState.FREE
 
 
 def test_one_that_never_came_is_not_looked_for_for_ever(bench: Bench) -> None:
-    lease = lease_of(Record(GONE, "app/op", "gone", State.PENDING, 1, nonce=b"nonce of gone"), LEASE)
+    lease = lease_of(Record(GONE, "app/op", "gone", RecordState.PENDING, 1, nonce=b"nonce of gone"), LEASE)
     bench.keeper.seek(lease, GONE, LEASE * SECOND)
     for _ in range(100):
         bench.after(1)
@@ -70,8 +71,8 @@ def test_what_somebody_else_has_or_what_is_done_is_left_alone(bench: Bench) -> N
     bench.clock.advance(LEASE)
     bench.taken_over(lease_of(taken, LEASE))
     bench.after(1)
-    assert state_of(bench, done.id) is State.COMPLETED
-    assert state_of(bench, taken.id) is State.PENDING
+    assert state_of(bench, done.id) is RecordState.COMPLETED
+    assert state_of(bench, taken.id) is RecordState.PENDING
     assert bench.told("released") == []
 
 
@@ -82,10 +83,10 @@ def test_a_store_that_is_down_is_asked_again_more_and_more_seldom(bench: Bench) 
     for _ in range(60):
         bench.after(1)
     assert 8 < bench.wire.calls["read"] < 25
-    assert state_of(bench, record.id) is State.PENDING
+    assert state_of(bench, record.id) is RecordState.PENDING
     bench.wire.heal()
     bench.after(seeker.LONGEST)
-    assert state_of(bench, record.id) is State.FREE
+    assert state_of(bench, record.id) is RecordState.FREE
 
 
 def test_many_are_looked_for_in_one_call_and_not_without_end(bench: Bench) -> None:
@@ -97,7 +98,7 @@ def test_many_are_looked_for_in_one_call_and_not_without_end(bench: Bench) -> No
     assert len(bench.told("released")) == 100
     for number in range(seeker.MOST + 10):
         name = f"{number:032}".encode()
-        lease = lease_of(Record(name, "app/op", "gone", State.PENDING, 1, nonce=name), LEASE)
+        lease = lease_of(Record(name, "app/op", "gone", RecordState.PENDING, 1, nonce=name), LEASE)
         bench.keeper.seek(lease, name, LEASE * SECOND)
     assert len(bench.keeper._seeker._sought) == seeker.MOST
 
@@ -108,7 +109,7 @@ def test_a_keeper_that_is_closed_looks_for_nothing_and_raises_nothing(bench: Ben
     keeper = Keeper(bench.store, bench.bus, monotonic=bench.now)
     keeper.close()
     keeper.seek(lease_of(record, LEASE), record.id, LEASE * SECOND)
-    assert state_of(bench, record.id) is State.PENDING
+    assert state_of(bench, record.id) is RecordState.PENDING
 
 
 def test_what_was_forgotten_meanwhile_is_not_told(bench: Bench) -> None:

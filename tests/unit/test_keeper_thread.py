@@ -13,13 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from onceward import Event, LeaseLost, MemoryStore, Once
-from onceward.bridge import run
+from onceward import LeaseLost, Once
 from onceward.errors import ConfigurationError
-from onceward.model.record import Answer, Renewal
+from onceward.observe import Event
+from onceward.protocol.requests import Answer, Renewal
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import Threads
+from onceward.stores import MemoryStore
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing.clock import FakeClock
-from onceward.worlds.threads import Threads
 from tests.faulty import FaultyStore, Wire
 from tests.unit.keeper_bench import NAME, Bench, bench, keepers
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from onceward.errors import InvalidKey, MissingKey
-from onceward.model.key import Key, Scope, derived_key, make_key
+from onceward.keys.key import Key, Scope, derived_key, make_key
 
 SCOPE = Scope("shop", "send_email")
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from onceward.errors import StoreUnavailable
-from onceward.model.record import Answer, Verdict
-from onceward.worlds.aio import EventLoop
-from onceward.worlds.landing import Passenger, hand_over
+from onceward.protocol.requests import Answer, Verdict
+from onceward.runtime.aio import EventLoop
+from onceward.runtime.pending_request import Passenger, hand_over
 from tests.moved_time import TOO_LONG
 from tests.unit.lane_calls import request
 

@@ -7,9 +7,9 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceward.ports import AnyRequest
-from onceward.worlds.lane import MOST, MOST_BYTES, OVERHEAD, Queue
-from onceward.worlds.thread_lane import Sleeper
+from onceward.protocol.requests import AnyRequest
+from onceward.runtime.batch_queue import MOST, MOST_BYTES, OVERHEAD, Queue
+from onceward.runtime.thread_batcher import Sleeper
 from tests.unit.lane_calls import large, request
 
 

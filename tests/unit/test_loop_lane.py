@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from onceward.errors import StoreBroken, StoreUnavailable
-from onceward.model.record import Answer
-from onceward.ports import AnyRequest
-from onceward.worlds.loop_lane import LoopLane
+from onceward.protocol.requests import Answer, AnyRequest
+from onceward.runtime.async_batcher import LoopLane
 from tests.moved_time import TOO_LONG, in_thread
 from tests.unit.lane_calls import LoopSend, Noted, answer_to, large, request, until
 from tests.unit.loop_lane_calls import all_of, ask, start, under_way

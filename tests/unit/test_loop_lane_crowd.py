@@ -9,9 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from onceward.errors import StoreUnavailable
-from onceward.model.record import Answer
-from onceward.ports import AnyRequest
-from onceward.worlds.loop_lane import LoopLane, Runway
+from onceward.protocol.requests import Answer, AnyRequest
+from onceward.runtime.async_batcher import LoopLane, Runway
 from tests.moved_time import TOO_LONG
 from tests.unit.lane_calls import LoopSend, answer_to, request
 from tests.unit.loop_lane_calls import all_of, ask, start

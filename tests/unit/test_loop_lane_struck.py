@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 
-from onceward.model.record import Answer
-from onceward.ports import AnyRequest
-from onceward.worlds.landing import hand_over
-from onceward.worlds.loop_lane import LoopLane, Runway
-from onceward.worlds.steps import Steps
+from onceward.protocol.requests import Answer, AnyRequest
+from onceward.runtime.async_batcher import LoopLane, Runway
+from onceward.runtime.callback_steps import Steps
+from onceward.runtime.pending_request import hand_over
 from tests.moved_time import TOO_LONG
 from tests.unit.lane_calls import answer_to, request
 from tests.unit.loop_lane_calls import ask

@@ -19,12 +19,13 @@ from typing import Any, BinaryIO, Self
 
 import pytest
 
-from onceward import AsyncOnce, Content, MemoryStore, State
-from onceward.core.engine import AT_A_TIME
-from onceward.model import content, fingerprint, key
-from onceward.model.codec import Codec
-from onceward.model.weight import LIGHT_BYTES
-from onceward.stores.sqlite.link import Link
+from onceward import AsyncOnce, Content, RecordState
+from onceward.engine.engine import AT_A_TIME
+from onceward.keys import content, fingerprint, key
+from onceward.keys.weight import LIGHT_BYTES
+from onceward.results.codec import Codec
+from onceward.stores import MemoryStore
+from onceward.stores.sqlite.connection import Link
 from tests.faces import TOO_LONG, Place
 
 MANY: list[tuple[int, str]] = [(x, str(x)) for x in range(4_000)]
@@ -297,7 +298,7 @@ async def test_a_result_is_recorded_though_its_caller_is_cancelled_while_it_is_e
             await call
         entry = await once.read("k")
         assert entry is not None
-        assert entry.record.state is State.COMPLETED
+        assert entry.record.state is RecordState.COMPLETED
 
 
 async def test_a_small_call_needs_no_other_thread() -> None:

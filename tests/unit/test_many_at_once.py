@@ -9,11 +9,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from onceward import InvalidKey, Ordering
-from onceward.model.canonical import canonical, canonical_all
-from onceward.model.codec import PLAIN, Codec
-from onceward.model.ordering import encoded, instant, place_of
-from onceward.model.results import ResultType, Unstorable
+from onceward import InvalidKey
+from onceward.keys.canonical import canonical, canonical_all
+from onceward.latest import Ordering
+from onceward.protocol.ordering import encoded, instant, place_of
+from onceward.results.codec import PLAIN, Codec
+from onceward.results.result_type import ResultType, Unstorable
 
 ID = b"i" * 32
 CLOSE = 2**56

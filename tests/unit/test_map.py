@@ -9,19 +9,11 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from onceward import (
-    AsyncOnce,
-    ConfigurationError,
-    InvalidKey,
-    MemoryStore,
-    MissingKey,
-    Once,
-    PayloadMismatch,
-    Reentrant,
-    State,
-    VersionSkew,
-)
-from onceward.model.record import READER, Answer, ClaimRequest
+from onceward import AsyncOnce, ConfigurationError, InvalidKey, MissingKey, Once, PayloadMismatch, RecordState
+from onceward.errors import Reentrant, VersionSkew
+from onceward.protocol.record import READER
+from onceward.protocol.requests import Answer, ClaimRequest
+from onceward.stores import MemoryStore
 from onceward.testing import FakeClock
 from tests.faces import Face, Place
 from tests.unit.elsewhere import owned
@@ -229,7 +221,7 @@ def test_what_was_not_begun_is_released_when_the_process_is_told_to_stop(face: F
         mapped(face, handler, ["a", "b", "c", "d"], key="{item}", name="n")
     assert handler.done == ["a", "b"]
     states = [face.read(key, name="n") for key in "abcd"]
-    assert [one and one.state for one in states] == [State.COMPLETED, State.FAILED, None, None]
+    assert [one and one.state for one in states] == [RecordState.COMPLETED, RecordState.FAILED, None, None]
     assert face.keeper.shortest_lease() is None  # nothing is held
     handler.refuse.clear()
     again = mapped(face.another(), handler, ["a", "b", "c", "d"], key="{item}", name="n", on_running="raise")

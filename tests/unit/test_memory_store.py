@@ -15,10 +15,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from onceward import MemoryStore, Once
-from onceward.bridge import run
-from onceward.model.record import AfterCrash, Answer, ClaimRequest, Complete, Release, Renewal, State, Verdict
-from onceward.stores import memory, memory_records
+from onceward import Once
+from onceward.protocol.record import AfterCrash, RecordState
+from onceward.protocol.requests import Answer, ClaimRequest, Complete, Release, Renewal, Verdict
+from onceward.runtime.bridge import run
+from onceward.stores import MemoryStore
+from onceward.stores.memory import records as memory_records
+from onceward.stores.memory import store as memory
 from onceward.testing import FakeClock
 
 LEASE = 60_000_000
@@ -110,7 +113,7 @@ def test_whenever_somebody_forgets_the_key_in_between_a_completion_counts_or_is_
             break
         record = run(store.read([b"k"], timeout=1))[0].record
         assert record is not None
-        assert record.state is State.FREE, step
+        assert record.state is RecordState.FREE, step
         seen.add(answer.verdict)
     assert seen == {Verdict.OK, Verdict.LOST}
 
@@ -187,7 +190,7 @@ def test_who_gave_a_claim_back_cannot_complete_it_with_the_record_that_says_so()
     assert taken.ask_first
     given_back = store.answer(Release(b"id", taken.token, b"second")).record
     assert given_back is not None
-    assert (given_back.state, given_back.released) == (State.PENDING, True)
+    assert (given_back.state, given_back.released) == (RecordState.PENDING, True)
     late = Complete(b"id", taken.token, b"second", b"done", b"done", of=given_back)
     assert store.answer(late).verdict is Verdict.LOST
     assert store.answer(replace(late, of=taken)).verdict is Verdict.LOST

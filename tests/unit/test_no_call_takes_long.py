@@ -16,9 +16,11 @@ import ormsgpack
 import pytest
 
 from onceward import AsyncOnce
-from onceward.model import canonical, extensions, frames, reader, results, tagged, writer
-from onceward.model.runs import LIGHT
-from onceward.worlds import aio
+from onceward.keys import canonical, tagged
+from onceward.keys.runs import LIGHT
+from onceward.results import extensions, frames, reader, writer
+from onceward.results import result_type as results
+from onceward.runtime import aio
 
 MB = 1 << 20
 MANY = 30_000

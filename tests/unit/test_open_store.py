@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from onceward import ConfigurationError, MemoryStore, MissingExtra, Once, open_store
-from onceward.stores import registry
+from onceward import ConfigurationError, Once, open_store
+from onceward.errors import MissingExtra
+from onceward.stores import MemoryStore, registry
 from onceward.stores.sqlite import SQLiteStore
 
 STORE = """\
-from onceward import MemoryStore
+from onceward.stores import MemoryStore
 
 class AcmeStore(MemoryStore):
     def __init__(self, url):

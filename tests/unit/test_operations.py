@@ -10,23 +10,22 @@ from typing import Any
 import pytest
 
 from onceward import (
-    AsyncFunction,
     AsyncOnce,
     ConfigurationError,
     Failed,
-    MemoryStore,
     Once,
     OncewardWarning,
-    Operations,
     Payload,
     calendar,
     forever,
     lasting,
     sliding,
 )
-from onceward.model.policy import Settings
-from onceward.model.record import AfterCrash
-from onceward.operations import FIELDS, Declaring
+from onceward.operations import AsyncFunction, Operations
+from onceward.operations.table import FIELDS, Declaring
+from onceward.protocol.policy import Settings
+from onceward.protocol.record import AfterCrash
+from onceward.stores import MemoryStore
 
 pytestmark = pytest.mark.mission("C9")
 

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from onceward import InvalidKey, MissingKey, Ordering
-from onceward.model.ordering import CONTENT, content_of, encoded, instant, ordering_of, place_of
+from onceward import InvalidKey, MissingKey
+from onceward.latest import Ordering
+from onceward.protocol.ordering import CONTENT, content_of, encoded, instant, ordering_of, place_of
 
 pytestmark = pytest.mark.mission("E6")
 

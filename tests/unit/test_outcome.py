@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from onceward import errors
-from onceward.model.outcome import (
+from onceward.protocol.outcome import (
     Common,
     Executed,
     Failed,
@@ -150,7 +150,7 @@ def test_outcome_is_a_class_when_it_runs() -> None:
     outcome: Any = Outcome
     assert all(issubclass(one, outcome) for one in EVERY)
     assert isinstance(Executed(key="k"), outcome)
-    assert repr(outcome) == "<class 'onceward.model.outcome.Outcome'>"
+    assert repr(outcome) == "<class 'onceward.protocol.outcome.Outcome'>"
     assert outcome[int] is not None
     bare = outcome(key="k")
     assert pickle.loads(pickle.dumps(bare)) == bare

@@ -24,14 +24,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from onceward.errors import InvalidKey, ResultCorrupt, ResultError
-from onceward.model import canonical as canonical_module
-from onceward.model.canonical import canonical, pieces
-from onceward.model.codec import COMPRESSED, PLAIN, Codec
-from onceward.model.extensions import EXACT, Tag, int_bytes, pack
-from onceward.model.frames import ENTRIES, ITEMS, MARK, VALUE
-from onceward.model.results import ResultType, Unstorable
-from onceward.model.runs import LIGHT, in_order, is_plain, weigh
-from onceward.model.writer import Writer
+from onceward.keys import canonical as canonical_module
+from onceward.keys.canonical import canonical, pieces
+from onceward.keys.runs import LIGHT, in_order, is_plain, weigh
+from onceward.results.codec import COMPRESSED, PLAIN, Codec
+from onceward.results.extensions import EXACT, Tag, int_bytes, pack
+from onceward.results.frames import ENTRIES, ITEMS, MARK, VALUE
+from onceward.results.result_type import ResultType, Unstorable
+from onceward.results.writer import Writer
 from tests.unit.piece_sizes import beside_others, pieces_of
 from tests.unit.result_values import exactly, values
 from tests.unit.test_canonical_properties import rich
@@ -149,7 +149,7 @@ def test_many_are_sorted_and_collected_with_pauses() -> None:
     assert len(pauses) >= 2 * 20_000 // 2_048
     data = ANYTHING.encode(dict.fromkeys(range(20_000)))
     pauses.clear()
-    with mock.patch("onceward.model.frames.current_pause", return_value=None):  # but for those between two frames
+    with mock.patch("onceward.results.frames.current_pause", return_value=None):  # but for those between two frames
         beside_others(ANYTHING.decode, data, pause=lambda: pauses.append(None))
     assert len(pauses) >= 2 * 20_000 // 4_096
 
@@ -216,7 +216,7 @@ def test_the_careful_way_writes_plain_data_as_the_fast_way_does(value: Any) -> N
     ],
 )
 def test_plain_results_take_the_fast_way_whatever_their_bytes_look_like(value: Any) -> None:
-    with mock.patch("onceward.model.results.Writer", side_effect=AssertionError):
+    with mock.patch("onceward.results.result_type.Writer", side_effect=AssertionError):
         assert ANYTHING.decode(ANYTHING.encode(value)) == value
 
 

@@ -11,12 +11,11 @@ from typing import Any, get_args
 import pytest
 
 from onceward import Once
-from onceward.errors import ConfigurationError
-from onceward.model import policy as policies
-from onceward.model.policy import RENEWALS_PER_LEASE, Policy, Settings, verify
-from onceward.model.record import AfterCrash
-from onceward.model.sources import OncewardWarning
-from onceward.model.window import calendar, forever, lasting, sliding
+from onceward.errors import ConfigurationError, OncewardWarning
+from onceward.protocol import policy as policies
+from onceward.protocol.policy import RENEWALS_PER_LEASE, Policy, Settings, verify
+from onceward.protocol.record import AfterCrash
+from onceward.protocol.window import calendar, forever, lasting, sliding
 
 SECOND = 1_000_000
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "defaults.md"

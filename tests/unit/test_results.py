@@ -23,7 +23,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from onceward.model.results import ResultType
+from onceward.results.result_type import ResultType
 from tests.unit.result_classes import (
     MONEY,
     ORDER,

@@ -14,7 +14,7 @@ import pydantic
 import pytest
 
 from onceward.errors import ResultCorrupt, UnknownCodec
-from onceward.model.results import ResultType, Unstorable
+from onceward.results.result_type import ResultType, Unstorable
 from tests.unit.result_classes import Point
 from tests.unit.result_values import ANYTHING, exactly
 

@@ -17,7 +17,7 @@ import msgspec
 import ormsgpack
 import pytest
 
-from onceward.model.results import MAX_DEPTH, ResultType, Unstorable
+from onceward.results.result_type import MAX_DEPTH, ResultType, Unstorable
 from tests.unit.result_classes import Line, Names, Node, Order, Point, Words
 from tests.unit.result_values import ANYTHING, assert_comes_back
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from onceward import ConfigurationError
-from onceward.model.counts import HOUR, Counts, Tally
-from onceward.model.key import Scope
-from onceward.observe.rules import ALERTS, RULES, Broken, Figures, Thresholds, check, thresholds_of
+from onceward.keys.key import Scope
+from onceward.observe.rules import RULES, Broken, Figures, Thresholds, check, thresholds_of
+from onceward.protocol.counters import HOUR, Counts, Tally
+from onceward.protocol.operation_names import ALERT
 
 NOW = 480_000 * HOUR + HOUR // 2
 LATEST = NOW // HOUR
@@ -124,7 +125,7 @@ def test_events_that_were_applied_count_as_calls() -> None:
 
 
 @pytest.mark.parametrize(
-    "scope", ["shop/schedule:nightly", f"shop/{ALERTS}", "shop/email", "shop/email#2", "shop/greet"]
+    "scope", ["shop/schedule:nightly", f"shop/{ALERT}", "shop/email", "shop/email#2", "shop/greet"]
 )
 def test_operations_whose_replays_are_the_point_are_passed_by(scope: str) -> None:
     limits = thresholds_of({"replays_expected": ["email", "shop/greet"]})

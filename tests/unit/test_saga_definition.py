@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from onceward import AsyncOnce, ConfigurationError, MemoryStore, Once, Step, StepRun
-from onceward.model.saga import ATTEMPTS, PATIENT_ATTEMPTS, Kind, doubling, plan_of
+from onceward import AsyncOnce, ConfigurationError, Once
+from onceward.sagas import Step, StepRun
+from onceward.sagas.definition import ATTEMPTS, PATIENT_ATTEMPTS, Kind, doubling, plan_of
+from onceward.stores import MemoryStore
 
 
 def do(step: StepRun) -> None: ...

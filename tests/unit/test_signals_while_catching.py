@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from onceward import MemoryStore, Once, State
-from onceward.model.codec import Codec
-from onceward.model.results import ResultType
-from onceward.model.signals import came_by_signal
-from onceward.observe.events import Bus, Event
+from onceward import Once, RecordState
+from onceward.engine.events import Bus, Event
+from onceward.protocol.signals import came_by_signal
+from onceward.results.codec import Codec
+from onceward.results.result_type import ResultType
+from onceward.stores import MemoryStore
 
 RECORD = bytes(32)
 
@@ -132,7 +133,7 @@ def test_the_result_is_recorded_all_the_same() -> None:
         once.run("k", read)
     entry = once.read("k")
     assert entry is not None
-    assert entry.record.state is State.COMPLETED
+    assert entry.record.state is RecordState.COMPLETED
 
 
 def test_a_handler_that_was_replaced_does_not_count_any_more() -> None:

@@ -11,8 +11,8 @@ from cronsim import CronSim
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceward.cron import timetable
-from onceward.model.slots import first_instant, instant_of, moment
+from onceward.schedules.cron import timetable
+from onceward.schedules.slots import first_instant, instant_of, moment
 from tests.planned import utc
 
 

@@ -10,19 +10,11 @@ from typing import Any
 
 import pytest
 
-from onceward.errors import ConfigurationError, InvalidKey, MissingKey
-from onceward.model.canonical import canonical
-from onceward.model.key import Scope, make_key
-from onceward.model.sources import (
-    Call,
-    Content,
-    JsonKey,
-    OncewardWarning,
-    Payload,
-    Source,
-    source_for,
-)
-from onceward.model.template import FirstOf, Template
+from onceward.errors import ConfigurationError, InvalidKey, MissingKey, OncewardWarning
+from onceward.keys.canonical import canonical
+from onceward.keys.key import Scope, make_key
+from onceward.keys.sources import Call, Content, JsonKey, Payload, Source, source_for
+from onceward.keys.template import FirstOf, Template
 from tests.unit.canonical_cases import Letter, Mail, Order, Parcel, Point
 
 

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from onceward.bridge import run
 from onceward.errors import ConfigurationError, StoreBroken
-from onceward.model.audit import LONGEST_WHY, AuditFilter, signature
-from onceward.model.record import Park, Release, Resolution, Resolve, Seen, State, Verdict
+from onceward.protocol.audit import LONGEST_WHY, AuditFilter, signature
+from onceward.protocol.record import RecordState
+from onceward.protocol.requests import Park, Release, Resolution, Resolve, Seen, Verdict
+from onceward.runtime.bridge import run
 from onceward.stores.sqlite import SQLiteStore
-from onceward.stores.sqlite.upkeep import CHUNK
+from onceward.stores.sqlite.maintenance import CHUNK
 from onceward.testing.clock import FakeClock
 from tests.unit.sqlite_calls import change, held, look
 from tests.unit.sqlite_stage import path, store
@@ -53,7 +54,7 @@ def test_a_purge_in_several_transactions_is_one_entry(store: SQLiteStore, path: 
 def test_a_record_that_cannot_be_read_is_forgotten_by_force_only_as_it_was_seen(store: SQLiteStore, path: Path) -> None:
     mine = held(store, "a")
     change(path, "UPDATE onceward_records SET state = 'NONSENSE'")
-    seen = {mine.id: Seen(mine.token + 1, State.COMPLETED)}
+    seen = {mine.id: Seen(mine.token + 1, RecordState.COMPLETED)}
     assert run(store.forget([mine.id], force=True, timeout=5, seen=seen, signed=SIGNED))[0].verdict is Verdict.LOST
     assert run(store.forget([mine.id], force=True, timeout=5, signed=SIGNED))[0].verdict is Verdict.OK
     assert len(run(store.audit(AuditFilter(id=mine.id), limit=9, timeout=5))) == 1

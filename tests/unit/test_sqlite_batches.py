@@ -15,29 +15,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from onceward.bridge import run
-from onceward.model import transitions
-from onceward.model.record import (
+from onceward.protocol import transitions
+from onceward.protocol.record import Record, RecordState
+from onceward.protocol.requests import (
     Answer,
+    AnyRequest,
     ClaimRequest,
     Complete,
     Fail,
     Park,
-    Record,
     Release,
     Renewal,
     Resolution,
     Resolve,
-    State,
     Verdict,
 )
-from onceward.ports import AnyRequest
+from onceward.runtime.aio import EventLoop
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import Threads
 from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite.table import OURS, create, judge, swap
 from onceward.testing.clock import FakeClock
 from onceward.testing.conformance.histories import TURNS, some_claim, some_request
-from onceward.worlds.aio import EventLoop
-from onceward.worlds.threads import Threads
 from tests.unit.sqlite_calls import HOUR, LEASE, claim, complete, held, ident, request
 
 FEW, CROWD = range(8), range(150)
@@ -319,7 +318,7 @@ def test_one_that_cannot_be_written_is_spelled_out_and_spoils_no_other(store: SQ
     ]
     assert [answer.verdict for answer in run(store.send(batch, 5))] == [Verdict.OK, Verdict.OK]
     states = [answer.record.state for answer in run(store.read([one.id, two.id], timeout=5)) if answer.record]
-    assert states == [State.FAILED, State.COMPLETED]
+    assert states == [RecordState.FAILED, RecordState.COMPLETED]
 
 
 def test_a_window_that_slid_meanwhile_is_not_taken_for_over(path: Path) -> None:

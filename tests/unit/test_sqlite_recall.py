@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from onceward import Once
-from onceward.bridge import run
-from onceward.model.record import ClaimRequest, Complete, Record, Release, Renewal, State, Verdict
+from onceward.protocol.record import Record, RecordState
+from onceward.protocol.requests import ClaimRequest, Complete, Release, Renewal, Verdict
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import Threads
 from onceward.stores.sqlite import SQLiteStore
-from onceward.stores.sqlite.recall import MOST, Recall
+from onceward.stores.sqlite.cache import MOST, Recall
 from onceward.testing.clock import FakeClock
-from onceward.worlds.threads import Threads
 
 ID = b"k".rjust(32, b".")
 
@@ -101,7 +102,7 @@ def test_what_others_noted_meanwhile_survives_the_completion(
     assert complete(store, record) is Verdict.OK
     stored = run(store.read([ID], timeout=5))[0].record
     assert stored is not None
-    assert (stored.state, stored.note) == (State.COMPLETED, {"path": "a"})
+    assert (stored.state, stored.note) == (RecordState.COMPLETED, {"path": "a"})
     run(other.close())
 
 
@@ -122,8 +123,8 @@ def test_a_claim_that_was_given_back_can_be_claimed_again(store: SQLiteStore) ->
 def test_it_recalls_no_more_than_it_may() -> None:
     recall = Recall()
     for number in range(MOST + 10):
-        recall.keep(Record(id=b"%d" % number, scope="s", key="k", state=State.PENDING, token=1))
-    recall.keep(Record(id=b"done", scope="s", key="k", state=State.COMPLETED, token=1))
+        recall.keep(Record(id=b"%d" % number, scope="s", key="k", state=RecordState.PENDING, token=1))
+    recall.keep(Record(id=b"done", scope="s", key="k", state=RecordState.COMPLETED, token=1))
     wanted = [Release(id, 1, b"") for id in (b"9", b"10", b"done")]
     assert list(recall.before(wanted)) == [b"10"]
     assert recall.before(wanted) == {}, "told once: by then it may be another"

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
 from onceward.errors import StoreBroken
-from onceward.model import transitions
-from onceward.model.record import AfterCrash, Answer, ClaimRequest, Complete, Record, State, Verdict
+from onceward.protocol import transitions
+from onceward.protocol.record import AfterCrash, Record, RecordState
+from onceward.protocol.requests import Answer, ClaimRequest, Complete, Verdict
 from onceward.stores.sqlite import rows, schema, table
 
 NUMBERS = st.integers(min_value=-(2**63), max_value=2**63 - 1)
@@ -23,7 +24,7 @@ RECORDS = st.builds(
     id=st.binary(min_size=1, max_size=40),
     scope=TEXTS,
     key=TEXTS,
-    state=st.sampled_from(State),
+    state=st.sampled_from(RecordState),
     token=NUMBERS,
     nonce=st.binary(max_size=16),
     cycle=NUMBERS,
@@ -96,7 +97,7 @@ def test_the_columns_are_the_fields_of_the_record_and_so_are_their_defaults() ->
     columns = [row[1] for row in cursor.execute("PRAGMA table_info(onceward_records)")]
     assert sorted(columns) == sorted(Record.__struct_fields__)
     cursor.execute("INSERT INTO onceward_records (id, scope, key, state, token) VALUES (x'01', 's', 'k', 'FREE', 7)")
-    least = Record(id=b"\1", scope="s", key="k", state=State.FREE, token=7)
+    least = Record(id=b"\1", scope="s", key="k", state=RecordState.FREE, token=7)
     assert table.OURS.fetch(cursor, [b"\1"]) == {b"\1": least}
     claimed, _ = transitions.claim(None, ClaimRequest(id=b"\2", scope="s", key="k", nonce=b"n", lease=1_000), 5)
     assert len(rows.claimed(claimed) or ()) == rows.CLAIMED < len(columns) - 10, "a claim leaves most out"
@@ -126,7 +127,7 @@ def test_a_record_that_is_completed_for_ever_is_in_no_index_but_that_of_the_ids(
 @pytest.mark.fault("F60")
 def test_an_error_text_with_lone_surrogates_and_an_endless_time_are_recorded_in_a_form_that_sqlite_can_hold() -> None:
     cursor = fresh_table()
-    plain = Record(id=b"\1", scope="s", key="k", state=State.PENDING, token=1)
+    plain = Record(id=b"\1", scope="s", key="k", state=RecordState.PENDING, token=1)
     odd = replace(plain, id=b"\2", error="file \udcff.txt", note={"a\ud800": "b"}, valid_until=2**70)
     last = replace(plain, id=b"\3")
     table.write(cursor, {}, [Answer(Verdict.OK, record, 0) for record in (plain, odd, last)])
@@ -142,7 +143,7 @@ def test_an_error_text_with_lone_surrogates_and_an_endless_time_are_recorded_in_
 @pytest.mark.fault("F67")
 def test_what_a_newer_layout_holds_need_not_be_understood_to_be_left_alone() -> None:
     cursor = fresh_table()
-    put(cursor, Record(id=b"\1", scope="s", key="k", state=State.COMPLETED, token=9, min_reader=2))
+    put(cursor, Record(id=b"\1", scope="s", key="k", state=RecordState.COMPLETED, token=9, min_reader=2))
     cursor.execute("UPDATE onceward_records SET state = 'SKIPPED', after_crash = 77, note = '[1]'")
     record = table.OURS.fetch(cursor, [b"\1"])[b"\1"]
     assert (record.token, record.min_reader) == (9, 2)
@@ -156,7 +157,7 @@ def test_what_a_newer_layout_holds_need_not_be_understood_to_be_left_alone() -> 
 )
 def test_a_record_of_our_own_layout_that_we_cannot_read_is_reported_and_never_guessed(column: str, value: Any) -> None:
     cursor = fresh_table()
-    put(cursor, Record(id=b"\1", scope="s", key="order 7", state=State.COMPLETED, token=9))
+    put(cursor, Record(id=b"\1", scope="s", key="order 7", state=RecordState.COMPLETED, token=9))
     cursor.execute(f"UPDATE onceward_records SET {column} = ?", (value,))
     with pytest.raises(StoreBroken, match="order 7"):
         table.OURS.fetch(cursor, [b"\1"])
@@ -167,7 +168,7 @@ def test_a_record_of_our_own_layout_that_we_cannot_read_is_reported_and_never_gu
 def test_any_number_of_ids_is_found_in_statements_of_a_few_sizes(number: int) -> None:
     cursor = fresh_table()
     ids = [n.to_bytes(4, "big") for n in range(number)]
-    records = [Record(id=id, scope="s", key="k", state=State.PENDING, token=n) for n, id in enumerate(ids)]
+    records = [Record(id=id, scope="s", key="k", state=RecordState.PENDING, token=n) for n, id in enumerate(ids)]
     table.write(cursor, {}, [Answer(Verdict.OK, record, 0) for record in records])
     wanted = [*reversed(ids), b"absent"]
     assert table.OURS.fetch(cursor, wanted) == {record.id: record for record in records}
@@ -186,5 +187,5 @@ def test_libraries_without_strict_tables_check_what_decides_about_identity(monke
         cursor.execute(
             "INSERT INTO onceward_records (id, scope, key, state, token) VALUES (x'01', 's', 'k', 'FREE', 'x')"
         )
-    put(cursor, Record(id=b"\1", scope="s", key="k", state=State.FREE, token=7))
+    put(cursor, Record(id=b"\1", scope="s", key="k", state=RecordState.FREE, token=7))
     cursor.connection.close()

@@ -9,21 +9,14 @@ from typing import Any
 
 import pytest
 
-from onceward.bridge import run
 from onceward.errors import ConfigurationError, StoreUnavailable
-from onceward.model.record import (
-    ClaimRequest,
-    Complete,
-    Fail,
-    Park,
-    Release,
-    Renewal,
-    Verdict,
-)
-from onceward.ports import AnySettlement, JoinsTransaction, Notifies, Store
+from onceward.protocol.capabilities import JoinsTransaction, Notifies
+from onceward.protocol.ports import Store
+from onceward.protocol.requests import AnySettlement, ClaimRequest, Complete, Fail, Park, Release, Renewal, Verdict
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import Threads
 from onceward.stores.sqlite import SQLiteStore, table
 from onceward.testing.clock import FakeClock
-from onceward.worlds.threads import Threads
 from tests.unit.sqlite_calls import (
     LEASE,
     Colour,

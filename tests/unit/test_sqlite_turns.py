@@ -13,15 +13,14 @@ from typing import Any
 
 import pytest
 
-from onceward.bridge import run
 from onceward.errors import ConfigurationError, Reentrant, StoreUnavailable
-from onceward.model.record import (
-    Verdict,
-)
-from onceward.stores.sqlite import SQLiteStore, link
+from onceward.protocol.requests import Verdict
+from onceward.runtime.aio import EventLoop
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import Threads
+from onceward.stores.sqlite import SQLiteStore
+from onceward.stores.sqlite import connection as link
 from onceward.testing.clock import FakeClock
-from onceward.worlds.aio import EventLoop
-from onceward.worlds.threads import Threads
 from tests.unit.sqlite_calls import (
     Colour,
     claim,

@@ -10,21 +10,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from onceward.bridge import run
 from onceward.errors import StoreUnavailable
-from onceward.model.record import (
-    AfterCrash,
-    Complete,
-    Park,
-    Release,
-    State,
-    Validity,
-    Verdict,
-)
-from onceward.ports import Filter
-from onceward.stores.sqlite import SQLiteStore, link, upkeep
+from onceward.protocol.ports import Filter
+from onceward.protocol.record import AfterCrash, RecordState
+from onceward.protocol.requests import Complete, Park, Release, Validity, Verdict
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import Threads
+from onceward.stores.sqlite import SQLiteStore
+from onceward.stores.sqlite import connection as link
+from onceward.stores.sqlite import maintenance as upkeep
 from onceward.testing.clock import FakeClock
-from onceward.worlds.threads import Threads
 from tests.unit.sqlite_calls import (
     DAY,
     HOUR,
@@ -156,8 +151,12 @@ def test_scan_filters_and_turns_pages_by_id(store: SQLiteStore, clock: FakeClock
     def keys(wanted: Filter) -> set[str]:
         return {record.key for record in run(store.scan(wanted, cursor=None, limit=100, timeout=5)).records}
 
-    assert keys(Filter(states=(State.PARKED,))) == {"parked"}
-    assert keys(Filter(states=(State.PARKED, State.PENDING))) == {*map(str, range(7)), "parked", "elsewhere"}
+    assert keys(Filter(states=(RecordState.PARKED,))) == {"parked"}
+    assert keys(Filter(states=(RecordState.PARKED, RecordState.PENDING))) == {
+        *map(str, range(7)),
+        "parked",
+        "elsewhere",
+    }
     assert keys(Filter(scope="other")) == {"elsewhere"}
     assert keys(Filter(key="3", scope="shop")) == {"3"}
     assert keys(Filter(updated_before=clock.now())) == {*map(str, range(7)), "parked"}
@@ -173,9 +172,9 @@ def test_scan_filters_and_turns_pages_by_id(store: SQLiteStore, clock: FakeClock
     ids = [id for page in pages for id in page]
     assert ids == sorted(ids)
     assert run(store.counts(timeout=5)) == {
-        ("shop", State.PENDING): 7,
-        ("shop", State.PARKED): 1,
-        ("other", State.PENDING): 1,
+        ("shop", RecordState.PENDING): 7,
+        ("shop", RecordState.PARKED): 1,
+        ("other", RecordState.PENDING): 1,
     }
 
 
@@ -184,7 +183,7 @@ def test_people_find_parked_ones_by_index(store: SQLiteStore, path: Path) -> Non
     connection = store._link._connection
     assert connection is not None
     connection.set_trace_callback(seen.append)
-    run(store.scan(Filter(states=(State.PARKED,)), cursor=None, limit=5, timeout=5))
+    run(store.scan(Filter(states=(RecordState.PARKED,)), cursor=None, limit=5, timeout=5))
     connection.set_trace_callback(None)
     plan = look(path, f"EXPLAIN QUERY PLAN {next(line for line in seen if line.startswith('SELECT'))}")
     assert "onceward_unfinished" in plan[0][3]

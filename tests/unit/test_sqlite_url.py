@@ -8,11 +8,11 @@ from urllib.parse import quote
 
 import pytest
 
-from onceward.bridge import run
 from onceward.errors import ConfigurationError
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import Threads
 from onceward.stores.registry import open_store
 from onceward.stores.sqlite import SQLiteStore, from_url
-from onceward.worlds.threads import Threads
 
 
 @pytest.mark.parametrize(

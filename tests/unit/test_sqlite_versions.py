@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from onceward.bridge import run
 from onceward.errors import StoreBroken, VersionSkew
-from onceward.model.audit import AuditFilter, signature
-from onceward.model.record import Renewal, Resolution, Resolve, Verdict
-from onceward.ports import Migrates
+from onceward.protocol.audit import AuditFilter, signature
+from onceward.protocol.capabilities import Migrates
+from onceward.protocol.requests import Renewal, Resolution, Resolve, Verdict
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import Threads
 from onceward.stores.sqlite import SQLiteStore, schema
 from onceward.testing.clock import FakeClock
-from onceward.worlds.threads import Threads
 from tests.unit.sqlite_calls import (
     LEASE,
     change,

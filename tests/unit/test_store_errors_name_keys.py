@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from onceward import AsyncOnce, MemoryStore, Once, StoreUnavailable
-from onceward.model.record import Answer
-from onceward.ports import World
+from onceward import AsyncOnce, Once, StoreUnavailable
+from onceward.protocol.requests import Answer
+from onceward.protocol.runtime import World
+from onceward.stores import MemoryStore
 
 
 class Unreachable(MemoryStore):

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from onceward.errors import ConfigurationError, MissingKey
-from onceward.model.canonical import canonical
-from onceward.model.template import FirstOf, Template
+from onceward.keys.canonical import canonical
+from onceward.keys.template import FirstOf, Template
 
 
 @dataclass

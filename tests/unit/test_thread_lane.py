@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from onceward.errors import StoreUnavailable
-from onceward.worlds.thread_lane import ThreadLane
+from onceward.runtime.thread_batcher import ThreadLane
 from tests.moved_time import TOO_LONG, in_thread
 from tests.unit.lane_calls import ThreadSend, answer_to, large, request
 from tests.unit.thread_lane_calls import PATIENCE, ask, queued, start, under_way

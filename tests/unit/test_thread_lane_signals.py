@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from onceward.model.record import Answer
-from onceward.worlds import thread_lane
-from onceward.worlds.thread_lane import Sleeper, ThreadLane
+from onceward.protocol.requests import Answer
+from onceward.runtime import thread_batcher as thread_lane
+from onceward.runtime.thread_batcher import Sleeper, ThreadLane
 from tests.moved_time import TOO_LONG, in_thread
 from tests.unit.lane_calls import ThreadSend, answer_to, request, until
 from tests.unit.thread_lane_calls import ask, once_queued, queued, start, under_way

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from onceward.worlds import thread_lane
-from onceward.worlds.thread_lane import Sleeper, ThreadLane
+from onceward.runtime import thread_batcher as thread_lane
+from onceward.runtime.thread_batcher import Sleeper, ThreadLane
 from tests.moved_time import TOO_LONG, in_thread
 from tests.unit.lane_calls import ThreadSend, request, until
 from tests.unit.thread_lane_calls import ask, start

@@ -7,22 +7,10 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec.structs import asdict, replace
 
-from onceward.model.cells import KEEP_UNFINISHED
-from onceward.model.record import (
-    NOBODY,
-    READER,
-    AfterCrash,
-    ClaimRequest,
-    Complete,
-    Fail,
-    Park,
-    Record,
-    Release,
-    Renewal,
-    State,
-    Verdict,
-)
-from onceward.model.transitions import CLOCK_MARGIN, claim, forget, purgeable, renew, settle
+from onceward.protocol.cells import KEEP_UNFINISHED
+from onceward.protocol.record import NOBODY, READER, AfterCrash, Record, RecordState
+from onceward.protocol.requests import ClaimRequest, Complete, Fail, Park, Release, Renewal, Verdict
+from onceward.protocol.transitions import CLOCK_MARGIN, claim, forget, purgeable, renew, settle
 
 SECOND = 1_000_000
 LEASE = 600 * SECOND
@@ -38,7 +26,7 @@ PENDING = Record(
     id=b"id",
     scope="scope",
     key="key",
-    state=State.PENDING,
+    state=RecordState.PENDING,
     token=OLD,
     nonce=OWNER,
     cycle=OLD - 5,
@@ -53,18 +41,18 @@ PENDING = Record(
 )
 LAPSED = replace(PENDING, lease_until=NOW)
 SETTLED = replace(PENDING, lease_until=None)
-COMPLETED = replace(SETTLED, state=State.COMPLETED, result=b"42", digest=b"digest of 42", valid_until=NOW + DAY)
+COMPLETED = replace(SETTLED, state=RecordState.COMPLETED, result=b"42", digest=b"digest of 42", valid_until=NOW + DAY)
 FAILED = replace(
-    SETTLED, state=State.FAILED, error_type="OSError", error="no route", retry_at=NOW, valid_until=NOW + DAY
+    SETTLED, state=RecordState.FAILED, error_type="OSError", error="no route", retry_at=NOW, valid_until=NOW + DAY
 )
 FINAL = replace(FAILED, final=True, retry_at=None)
-FREE = Record(id=b"id", scope="scope", key="key", state=State.FREE, token=OLD, cycle=OLD - 5)
+FREE = Record(id=b"id", scope="scope", key="key", state=RecordState.FREE, token=OLD, cycle=OLD - 5)
 
 
 class After(NamedTuple):
     """What a cell leaves behind. `token`: kept or grown; `attempt`: a difference, or None for "starts at 1"."""
 
-    state: State
+    state: RecordState
     token: str = "kept"
     nonce: bytes = OWNER
     attempt: int | None = 0
@@ -80,16 +68,16 @@ class Cell(NamedTuple):
 
 
 NEW_CYCLE = Cell(
-    Verdict.ACQUIRED, After(State.PENDING, "grown", OTHER, None, "new", "new", note=(ADDED,), lease=NOW + LEASE)
+    Verdict.ACQUIRED, After(RecordState.PENDING, "grown", OTHER, None, "new", "new", note=(ADDED,), lease=NOW + LEASE)
 )
-NEXT_ATTEMPT = Cell(Verdict.ACQUIRED, After(State.PENDING, "grown", OTHER, 1, lease=NOW + LEASE))
-PARKED_NOW = Cell(Verdict.PARKED, After(State.PARKED, note=(NOTE,)))
-RENEWED = Cell(Verdict.OK, After(State.PENDING, lease=NOW + LEASE))
-COMPLETES = Cell(Verdict.OK, After(State.COMPLETED))
-FAILS = Cell(Verdict.OK, After(State.FAILED))
-PARKS = Cell(Verdict.OK, After(State.PARKED))
-HANDS_BACK = Cell(Verdict.OK, After(State.FAILED, attempt=-1, note=(NOTE,)))  # attempt 2 → FAILED, due now
-FREED = Cell(Verdict.OK, After(State.FREE, "grown", NOBODY, -2, note=()))
+NEXT_ATTEMPT = Cell(Verdict.ACQUIRED, After(RecordState.PENDING, "grown", OTHER, 1, lease=NOW + LEASE))
+PARKED_NOW = Cell(Verdict.PARKED, After(RecordState.PARKED, note=(NOTE,)))
+RENEWED = Cell(Verdict.OK, After(RecordState.PENDING, lease=NOW + LEASE))
+COMPLETES = Cell(Verdict.OK, After(RecordState.COMPLETED))
+FAILS = Cell(Verdict.OK, After(RecordState.FAILED))
+PARKS = Cell(Verdict.OK, After(RecordState.PARKED))
+HANDS_BACK = Cell(Verdict.OK, After(RecordState.FAILED, attempt=-1, note=(NOTE,)))  # attempt 2 → FAILED, due now
+FREED = Cell(Verdict.OK, After(RecordState.FREE, "grown", NOBODY, -2, note=()))
 SAME, LOST, SKEW = Cell(Verdict.OK), Cell(Verdict.LOST), Cell(Verdict.SKEW)
 
 
@@ -152,7 +140,7 @@ ABOVE: dict[str, Row] = {  # rows whose payload no longer matters
 BELOW: dict[str, Row] = {
     "PENDING, live": LIVE_ROW,
     "PENDING, lease missing": LIVE_ROW._replace(
-        record=replace(PENDING, lease_until=None), renew=Cell(Verdict.OK, After(State.PENDING))
+        record=replace(PENDING, lease_until=None), renew=Cell(Verdict.OK, After(RecordState.PENDING))
     ),
     "PENDING lapsed, rerun, attempts left": row_of_a_lapse(LAPSED, NEXT_ATTEMPT, max_attempts=3),
     "PENDING lapsed, rerun, unlimited": row_of_a_lapse(LAPSED, NEXT_ATTEMPT),
@@ -165,7 +153,7 @@ BELOW: dict[str, Row] = {
     "PENDING lapsed, verify": row_of_a_lapse(
         replace(LAPSED, lease_until=NOW - KEEP_UNFINISHED, after_crash=VERIFY, ask_first=True),
         NEXT_ATTEMPT,
-        release=Cell(Verdict.OK, After(State.PENDING, attempt=-1, note=(NOTE,), lease=NOW)),
+        release=Cell(Verdict.OK, After(RecordState.PENDING, attempt=-1, note=(NOTE,), lease=NOW)),
         max_attempts=2,
     ),
     "PENDING lapsed, park": row_of_a_lapse(
@@ -184,7 +172,7 @@ BELOW: dict[str, Row] = {
         replace(COMPLETED, result=None, stored=False), Cell(Verdict.REPLAY), complete=SAME, fail=LOST
     ),
     "PARKED": row_of_an_ended_ownership(
-        replace(SETTLED, state=State.PARKED), Cell(Verdict.PARKED), complete=COMPLETES, fail=LOST
+        replace(SETTLED, state=RecordState.PARKED), Cell(Verdict.PARKED), complete=COMPLETES, fail=LOST
     )._replace(park=SAME),
 }
 NEWER = Row(replace(PENDING, min_reader=READER + 1), SKEW, SKEW, SKEW, SKEW, SKEW, SKEW, SKEW, SKEW, purge=False)
@@ -242,7 +230,7 @@ def check_after(before: Record | None, record: Record | None, expected: After) -
         assert record.token == before.token
     assert record.nonce == expected.nonce
     assert record.attempt == (1 if expected.attempt is None or before is None else before.attempt + expected.attempt)
-    if expected.state is not State.FREE:  # a FREE key has no work: neither a cycle nor an age
+    if expected.state is not RecordState.FREE:  # a FREE key has no work: neither a cycle nor an age
         kept_cycle = before is not None and record.cycle == before.cycle
         assert kept_cycle == (expected.cycle == "kept")
         assert record.created_at == (before.created_at if before and expected.created_at == "kept" else NOW)
@@ -331,10 +319,10 @@ def test_the_own_nonce_is_told_the_same_again_and_never_acquires_anew(name: str)
     assert row.record is not None
     asked = claiming(OWNER, fingerprint=OTHER_PAYLOAD, max_attempts=row.max_attempts)
     record, verdict = claim(row.record, asked, NOW)
-    expected = {State.PENDING: Verdict.ACQUIRED, State.COMPLETED: Verdict.REPLAY}
+    expected = {RecordState.PENDING: Verdict.ACQUIRED, RecordState.COMPLETED: Verdict.REPLAY}
     assert verdict is expected.get(row.record.state, Verdict.SETTLED)
     lapsed = row.record.lease_until is not None and row.record.lease_until <= NOW
-    if row.record.state is State.PENDING and lapsed:
+    if row.record.state is RecordState.PENDING and lapsed:
         assert asdict(record) == {
             **asdict(row.record),
             "lease_until": NOW + LEASE,

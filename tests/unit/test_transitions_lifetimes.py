@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from onceward.model.cells import KEEP_UNFINISHED
-from onceward.model.record import AfterCrash, Complete, Fail, Park, Release, Resolution, State, Validity, Verdict
-from onceward.model.transitions import CLOCK_MARGIN, purgeable
-from onceward.model.window import calendar, lasting, sliding
+from onceward.protocol.cells import KEEP_UNFINISHED
+from onceward.protocol.record import AfterCrash, RecordState
+from onceward.protocol.requests import Complete, Fail, Park, Release, Resolution, Validity, Verdict
+from onceward.protocol.transitions import CLOCK_MARGIN, purgeable
+from onceward.protocol.window import calendar, lasting, sliding
 from tests.unit.key_history import HOUR, LEASE, NOON, SECOND, Key
 
 VERIFY, PARK = AfterCrash.VERIFY, AfterCrash.PARK
@@ -24,7 +25,7 @@ def test_the_last_attempt_allowed_fails_for_good_however_late(late: int) -> None
     grant = key.claim(b"a", max_attempts=1)
     key.now += late
     failed = key.settle(Fail, grant, max_attempts=1, validity=Validity(lasting=HOUR))
-    assert (failed.state, failed.final, failed.retry_at) == (State.FAILED, True, None)
+    assert (failed.state, failed.final, failed.retry_at) == (RecordState.FAILED, True, None)
     assert failed.valid_until == key.now + HOUR
 
 
@@ -58,7 +59,7 @@ def test_the_claimants_own_limit_of_attempts_counts_not_an_earlier_ones() -> Non
 
 
 def test_under_verify_a_failure_counts_as_such_only_once_not_applied_is_known() -> None:
-    for known, state in ((True, State.FAILED), (False, State.PARKED)):
+    for known, state in ((True, RecordState.FAILED), (False, RecordState.PARKED)):
         key = Key()
         key.claim(b"a", after_crash=VERIFY)
         key.now += LEASE
@@ -140,7 +141,7 @@ def test_the_cycle_lasts_when_the_attempt_given_again_by_a_person_is_handed_back
     key.resolve(parked.token, Resolution.NOT_APPLIED)
     again = key.claim(b"c", max_attempts=1)
     released = key.settle(Release, again)
-    assert (released.state, released.attempt) == (State.FAILED, 0)
+    assert (released.state, released.attempt) == (RecordState.FAILED, 0)
     last = key.claim(b"d", max_attempts=1)
     assert (last.cycle, last.attempt) == (cycle, 1)
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from onceward.model import cells, transitions
-from onceward.model.record import AfterCrash, ClaimRequest, Complete, Record, Release, Renewal, State, Verdict
+from onceward.protocol import cells, transitions
+from onceward.protocol.record import AfterCrash, Record, RecordState
+from onceward.protocol.requests import ClaimRequest, Complete, Release, Renewal, Verdict
 from onceward.testing.explore import SCENARIOS, Rules, explore
 
 Step = tuple[Record | None, Verdict]
@@ -31,11 +32,15 @@ def claim_as(
 
 
 def blind_take_over(record: Record, request: ClaimRequest, now: int) -> Record:
-    return replace(record, lease_until=now) if record.state is State.PENDING else record
+    return replace(record, lease_until=now) if record.state is RecordState.PENDING else record
 
 
 def missing_lease_is_free(record: Record, request: ClaimRequest, now: int) -> Record:
-    return replace(record, lease_until=now) if record.state is State.PENDING and record.lease_until is None else record
+    return (
+        replace(record, lease_until=now)
+        if record.state is RecordState.PENDING and record.lease_until is None
+        else record
+    )
 
 
 def only_the_claimant_decides(record: Record, request: ClaimRequest, now: int) -> Record:
@@ -43,11 +48,11 @@ def only_the_claimant_decides(record: Record, request: ClaimRequest, now: int) -
 
 
 def parked_is_free(record: Record, request: ClaimRequest, now: int) -> Record:
-    return replace(record, state=State.FAILED, retry_at=now) if record.state is State.PARKED else record
+    return replace(record, state=RecordState.FAILED, retry_at=now) if record.state is RecordState.PARKED else record
 
 
 def window_forgotten_early(record: Record, request: ClaimRequest, now: int) -> Record:
-    return replace(record, valid_until=now) if record.state is State.COMPLETED else record
+    return replace(record, valid_until=now) if record.state is RecordState.COMPLETED else record
 
 
 def complete_without_token(record: Record | None, request: Any, now: int) -> Step:
@@ -73,11 +78,11 @@ def release_still_counts(record: Record | None, request: Any, now: int) -> Step:
 
 def failure_deletes(record: Record | None, request: Any, now: int) -> Step:
     after, verdict = transitions.settle(record, request, now)
-    return (None if after is not None and after.state is State.FAILED else after), verdict
+    return (None if after is not None and after.state is RecordState.FAILED else after), verdict
 
 
 def renew_without_nonce(record: Record | None, request: Renewal, now: int) -> Step:
-    if record is not None and record.state is State.PENDING:
+    if record is not None and record.state is RecordState.PENDING:
         request = replace(request, token=record.token, nonce=record.nonce)
     return transitions.renew(record, request, now)
 
@@ -106,7 +111,7 @@ def fingerprint_before_window(record: Record | None, request: ClaimRequest, now:
 
 
 def regrant_grants_again(record: Record | None, request: ClaimRequest, now: int) -> Step:
-    if record is not None and record.nonce == request.nonce and record.state is State.PENDING:
+    if record is not None and record.nonce == request.nonce and record.state is RecordState.PENDING:
         return cells.acquire_again(record, request, now, record.after_crash, ask_first=record.ask_first)
     return transitions.claim(record, request, now)
 

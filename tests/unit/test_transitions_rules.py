@@ -7,21 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from onceward.model.cells import KEEP_UNFINISHED
-from onceward.model.record import (
-    NOBODY,
-    READER,
-    AfterCrash,
-    Complete,
-    Fail,
-    Park,
-    Release,
-    Resolution,
-    Seen,
-    State,
-    Validity,
-    Verdict,
-)
+from onceward.protocol.cells import KEEP_UNFINISHED
+from onceward.protocol.record import NOBODY, READER, AfterCrash, RecordState
+from onceward.protocol.requests import Complete, Fail, Park, Release, Resolution, Seen, Validity, Verdict
 from tests.unit.key_history import HOUR, LEASE, Key
 
 VERIFY, PARK = AfterCrash.VERIFY, AfterCrash.PARK
@@ -110,7 +98,7 @@ def test_a_released_first_attempt_leaves_the_key_free_with_its_token() -> None:
     key = Key()
     grant = key.claim(b"a")
     free = key.settle(Release, grant)
-    assert (free.state, free.token, free.attempt) == (State.FREE, grant.token, 0)
+    assert (free.state, free.token, free.attempt) == (RecordState.FREE, grant.token, 0)
     assert key.settle(Release, grant) is free
     assert key.claim(b"b").attempt == 1
 
@@ -120,7 +108,12 @@ def test_a_released_later_attempt_is_not_counted_and_due_at_once() -> None:
     key.settle(Fail, key.claim(b"a", max_attempts=2), max_attempts=2)
     grant = key.claim(b"b", max_attempts=2)
     released = key.settle(Release, grant)
-    assert (released.state, released.attempt, released.final, released.retry_at) == (State.FAILED, 1, False, key.now)
+    assert (released.state, released.attempt, released.final, released.retry_at) == (
+        RecordState.FAILED,
+        1,
+        False,
+        key.now,
+    )
     assert key.settle(Release, grant) is released
     assert key.claim(b"c", max_attempts=2).attempt == 2
 
@@ -131,7 +124,7 @@ def test_a_released_attempt_that_had_to_ask_first_leaves_the_question_to_the_nex
     key.now += LEASE
     grant = key.claim(b"b", after_crash=VERIFY)
     released = key.settle(Release, grant)
-    assert (released.state, released.attempt) == (State.PENDING, 1)
+    assert (released.state, released.attempt) == (RecordState.PENDING, 1)
     assert key.settle(Release, grant) is released
     key.claim(b"b", Verdict.SETTLED)
     key.settle(Complete, grant, Verdict.LOST)
@@ -143,7 +136,7 @@ def test_forget_cuts_off_every_earlier_owner() -> None:
     key = Key()
     grant = key.claim(b"a")
     key.forget(force=True)
-    assert (key.is_.state, key.is_.nonce) == (State.FREE, NOBODY)
+    assert (key.is_.state, key.is_.nonce) == (RecordState.FREE, NOBODY)
     assert key.is_.token > grant.token
     for kind in (Complete, Fail, Park, Release):
         key.settle(kind, grant, Verdict.LOST)
@@ -153,13 +146,13 @@ def test_forget_cuts_off_every_earlier_owner() -> None:
 @pytest.mark.parametrize(
     ("how", "state", "final", "next_claim"),
     [
-        (Resolution.APPLIED, State.COMPLETED, False, Verdict.REPLAY),
-        (Resolution.NOT_APPLIED, State.FAILED, False, Verdict.ACQUIRED),
-        (Resolution.ABANDON, State.FAILED, True, Verdict.FAILED),
+        (Resolution.APPLIED, RecordState.COMPLETED, False, Verdict.REPLAY),
+        (Resolution.NOT_APPLIED, RecordState.FAILED, False, Verdict.ACQUIRED),
+        (Resolution.ABANDON, RecordState.FAILED, True, Verdict.FAILED),
     ],
 )
 def test_who_knows_resolves_what_is_parked_and_the_late_owner_is_cut_off(
-    how: Resolution, state: State, final: bool, next_claim: Verdict
+    how: Resolution, state: RecordState, final: bool, next_claim: Verdict
 ) -> None:
     key = Key()
     grant = key.claim(b"a")
@@ -199,14 +192,14 @@ def test_resolved_as_not_applied_is_due_now_even_if_all_attempts_were_used() -> 
 def test_whoever_saw_a_silent_owner_may_cut_it_off_and_one_that_lives_only_by_force() -> None:
     key = Key()
     grant = key.claim(b"a")
-    seen: dict[str, Any] = {"state_seen": State.PENDING}
+    seen: dict[str, Any] = {"state_seen": RecordState.PENDING}
     assert key.resolve(grant.token, Resolution.NOT_APPLIED, Verdict.REFUSED, **seen) is grant
     key.now += LEASE
     key.resolve(grant.token - 1, Resolution.NOT_APPLIED, Verdict.LOST, **seen)
     key.renew(grant)  # alive after all, while somebody thought about it
     key.resolve(grant.token, Resolution.NOT_APPLIED, Verdict.REFUSED, **seen)
     cut_off = key.resolve(grant.token, Resolution.NOT_APPLIED, **seen, force=True)
-    assert (cut_off.state, cut_off.final, cut_off.lease_until) == (State.FAILED, False, None)
+    assert (cut_off.state, cut_off.final, cut_off.lease_until) == (RecordState.FAILED, False, None)
     assert (cut_off.cycle, cut_off.attempt, cut_off.error_type) == (grant.cycle, 1, "Released")
     assert cut_off.token > grant.token
     for kind in (Complete, Fail, Park, Release):
@@ -220,10 +213,12 @@ def test_a_late_owner_that_completes_first_keeps_its_result_from_whoever_saw_it_
     key.now += LEASE
     done = key.settle(Complete, grant)
     assert done.token == grant.token
-    key.resolve(grant.token, Resolution.NOT_APPLIED, Verdict.LOST, state_seen=State.PENDING)
-    key.forget(Verdict.LOST, seen=Seen(grant.token, State.PENDING))
+    key.resolve(grant.token, Resolution.NOT_APPLIED, Verdict.LOST, state_seen=RecordState.PENDING)
+    key.forget(Verdict.LOST, seen=Seen(grant.token, RecordState.PENDING))
     assert key.is_ is done
-    key.resolve(grant.token, Resolution.NOT_APPLIED, Verdict.LOST, state_seen=State.COMPLETED)  # there is no way back
+    key.resolve(
+        grant.token, Resolution.NOT_APPLIED, Verdict.LOST, state_seen=RecordState.COMPLETED
+    )  # there is no way back
 
 
 @pytest.mark.parametrize("final", [True, False])
@@ -232,7 +227,7 @@ def test_a_failure_that_was_seen_is_made_due_now_in_the_same_cycle(final: bool) 
     grant = key.claim(b"a", max_attempts=1)
     failed = key.settle(Fail, grant, final=final, retry_in=HOUR, note={"page": "3"})
     key.resolve(failed.token, Resolution.NOT_APPLIED, Verdict.LOST)  # which was seen parked, they say
-    key.resolve(failed.token, Resolution.NOT_APPLIED, state_seen=State.FAILED)
+    key.resolve(failed.token, Resolution.NOT_APPLIED, state_seen=RecordState.FAILED)
     again = key.claim(b"b", max_attempts=1)
     assert (again.cycle, again.note) == (grant.cycle, {"page": "3"})
 
@@ -241,13 +236,13 @@ def test_what_became_another_record_since_it_was_seen_is_not_forgotten() -> None
     key = Key()
     grant = key.claim(b"a")
     failed = key.settle(Fail, grant)
-    shown = Seen(failed.token, State.FAILED)
+    shown = Seen(failed.token, RecordState.FAILED)
     again = key.claim(b"b")
     key.forget(Verdict.LOST, seen=shown, force=True)
     assert key.is_ is again
-    key.forget(Verdict.REFUSED, seen=Seen(again.token, State.PENDING))
-    key.forget(seen=Seen(again.token, State.PENDING), force=True)
-    assert key.is_.state is State.FREE
+    key.forget(Verdict.REFUSED, seen=Seen(again.token, RecordState.PENDING))
+    key.forget(seen=Seen(again.token, RecordState.PENDING), force=True)
+    assert key.is_.state is RecordState.FREE
     key.forget(seen=shown)  # free already, which is what was wanted
 
 
@@ -264,7 +259,7 @@ def test_on_a_lapse_the_stricter_of_record_and_claimant_holds(stored: AfterCrash
     key.now += LEASE
     if PARK in (stored, claimant):
         parked = key.claim(b"b", Verdict.PARKED, after_crash=claimant)
-        assert (parked.state, parked.token, parked.nonce) == (State.PARKED, grant.token, grant.nonce)
+        assert (parked.state, parked.token, parked.nonce) == (RecordState.PARKED, grant.token, grant.nonce)
     else:
         taken = key.claim(b"b", after_crash=claimant)
         assert taken.ask_first == (VERIFY in (stored, claimant))
@@ -282,8 +277,10 @@ def test_verify_is_asked_however_many_attempts_were_used() -> None:
 
 
 @pytest.mark.fault("F32")
-@pytest.mark.parametrize(("kind", "state"), [(Complete, State.COMPLETED), (Fail, State.FAILED), (Park, State.PARKED)])
-def test_a_late_owner_whom_nobody_replaced_may_still_settle(kind: type[Any], state: State) -> None:
+@pytest.mark.parametrize(
+    ("kind", "state"), [(Complete, RecordState.COMPLETED), (Fail, RecordState.FAILED), (Park, RecordState.PARKED)]
+)
+def test_a_late_owner_whom_nobody_replaced_may_still_settle(kind: type[Any], state: RecordState) -> None:
     key = Key()
     grant = key.claim(b"a")
     key.now += 100 * LEASE
@@ -318,7 +315,7 @@ def test_the_late_owner_of_what_was_parked_meanwhile_may_say_that_it_is_done() -
     key.now += LEASE
     key.claim(b"b", Verdict.PARKED)
     key.settle(Fail, grant, Verdict.LOST)
-    assert key.settle(Complete, grant).state is State.COMPLETED
+    assert key.settle(Complete, grant).state is RecordState.COMPLETED
 
 
 @pytest.mark.parametrize("kind", [Complete, Fail, Park, Release])

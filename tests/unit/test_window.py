@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceward.errors import ConfigurationError
-from onceward.model.record import FOREVER, ClaimRequest, Complete, Record, Validity, Verdict
-from onceward.model.transitions import claim, settle
-from onceward.model.window import Window, calendar, forever, lasting, next_local_date, sliding, window_of
+from onceward.protocol.record import Record
+from onceward.protocol.requests import FOREVER, ClaimRequest, Complete, Validity, Verdict
+from onceward.protocol.transitions import claim, settle
+from onceward.protocol.window import Window, calendar, forever, lasting, next_local_date, sliding, window_of
 
 HOUR = 3_600_000_000
 DAY = 24 * HOUR

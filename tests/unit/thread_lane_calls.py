@@ -7,10 +7,9 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
-from onceward.bridge import run
-from onceward.model.record import Answer
-from onceward.ports import AnyRequest
-from onceward.worlds.thread_lane import ThreadLane
+from onceward.protocol.requests import Answer, AnyRequest
+from onceward.runtime.bridge import run
+from onceward.runtime.thread_batcher import ThreadLane
 from tests.moved_time import TOO_LONG, in_thread
 from tests.unit.lane_calls import ThreadSend, answer_to, request, until
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from onceward import ConfigurationError, SourceError
+from onceward import ConfigurationError
+from onceward.errors import SourceError
 from onceward.warehouse import Table
 from onceward.warehouse.batch import batch_of
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from onceward import ConfigurationError, SourceError, StoreNotSetUp, StoreUnavailable
+from onceward import ConfigurationError, StoreUnavailable
+from onceward.errors import SourceError, StoreNotSetUp
 from onceward.warehouse import Table, bigquery, bigquery_jobs, open_warehouse
 from onceward.warehouse.batch import batch_of
 from onceward.warehouse.bigquery import BigQueryWarehouse

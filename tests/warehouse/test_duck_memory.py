@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from onceward import ConfigurationError, StoreUnavailable
-from onceward.warehouse import Table, duck_merging, open_warehouse
+from onceward.warehouse import Table, open_warehouse
+from onceward.warehouse import duck_merge as duck_merging
 from onceward.warehouse.batch import Batch
 from onceward.warehouse.duck import DuckWarehouse
-from onceward.warehouse.duck_merging import PIECE, DuckMerging
+from onceward.warehouse.duck_merge import PIECE, DuckMerging
 from onceward.warehouse.duck_url import parse
 
 FACTS = Table(name="facts", columns={"id": "text", "digest": "text", "said": "text"}, key=("id",), same_by=("digest",))

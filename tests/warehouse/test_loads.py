@@ -14,15 +14,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from onceward import (
-    ConfigurationError,
-    InvalidKey,
-    MissingKey,
-    PayloadMismatch,
-    SourceError,
-    StoreBroken,
-    StoreUnavailable,
-)
+from onceward import ConfigurationError, InvalidKey, MissingKey, PayloadMismatch, StoreUnavailable
+from onceward.errors import SourceError, StoreBroken
 from onceward.warehouse import Table, Warehouse, open_warehouse
 from onceward.warehouse.duck import DuckWarehouse
 from onceward.warehouse.postgres import PostgresWarehouse

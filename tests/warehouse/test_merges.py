@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from onceward import ConfigurationError, PayloadMismatch, SourceError
+from onceward import ConfigurationError, PayloadMismatch
+from onceward.errors import SourceError
 from onceward.warehouse import ComparesRows, Merged, Table, open_warehouse
 from tests.servers.postgres import Postgres, execute
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from onceward.identity import normalise
+from onceward.people import normalise
 
 MANY: Final = 65_536
 """Mailboxes that are remembered in their normal form."""

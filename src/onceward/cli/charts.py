@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
-from onceward.bridge import run
-from onceward.core.counting import tally
-from onceward.model.counts import COUNTED, HOUR, OUTCOMES, Tally, replay_rate
+from onceward.observe.figures import tally
+from onceward.protocol.counters import COUNTED, HOUR, OUTCOMES, Tally, replay_rate
+from onceward.runtime.bridge import run
 
 from . import display
-from .place import opened
+from .open_store import opened
 from .program import wants_json
 
 BARS = "▁▂▃▄▅▆▇█"

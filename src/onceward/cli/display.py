@@ -13,8 +13,8 @@ from typing import Any
 
 import click
 
-from onceward.model.duration import readable
-from onceward.model.readable import escape
+from onceward.keys.readable import escape
+from onceward.protocol.duration import readable
 
 GAP = 2
 NARROWEST = 8  # columns that a long field keeps, however narrow the terminal is

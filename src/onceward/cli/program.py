@@ -15,9 +15,9 @@ import click
 from onceward._version import __version__
 from onceward.errors import OncewardError
 
-from .codes import Exit, code_of, table
 from .display import as_json, safe
-from .kindly import Kindly
+from .errors import Kindly
+from .exit_codes import Exit, code_of, table
 from .settings import Setting, effective, masked
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -199,22 +199,7 @@ def program() -> None: ...
 
 def load() -> None:
     """Add the commands: importing a module is what adds its own."""
-    from . import (  # noqa: F401 (each adds its commands)
-        acting,
-        auditing,
-        checkup,
-        consuming,
-        declaring,
-        imports,
-        migrating,
-        reading,
-        recovering,
-        reviewing,
-        running,
-        saga_listing,
-        scheduling,
-        watching,
-    )
+    from . import change as acting  # noqa: F401 (each adds its commands)
 
 
 def start(arguments: Sequence[str] | None = None) -> NoReturn:

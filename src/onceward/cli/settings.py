@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from onceward.configured import OPERATIONS, found_in, operations_in
 from onceward.errors import ConfigurationError
-from onceward.model.duration import microseconds
-from onceward.model.nearest import did_you_mean
 from onceward.observe.rules import Thresholds, thresholds_of
-from onceward.operations import Operations
+from onceward.operations.settings_file import OPERATIONS, found_in, operations_in
+from onceward.operations.table import Operations
+from onceward.protocol.duration import microseconds
+from onceward.protocol.suggest import did_you_mean
 from onceward.stores.registry import DEFAULT, ENVIRONMENT
 
 DEFAULTS: dict[str, str] = {

@@ -12,22 +12,22 @@ import hashlib
 from collections.abc import Callable
 from typing import Any, Unpack
 
-from onceward.aio import AsyncOnce
-from onceward.client import Once
-from onceward.core.apart import claim_apart
-from onceward.core.held import Held
-from onceward.core.job import Job
+from onceward.client.aio import AsyncOnce
+from onceward.client.sync import Once
+from onceward.engine.attempt import Held
+from onceward.engine.detached import claim_apart
+from onceward.engine.job import Job
 from onceward.errors import ClaimError, ConfigurationError, InvalidKey, NotAcquired, ResultError, StoreError
-from onceward.model.outcome import Executed, Failed, Parked
-from onceward.ports import World
+from onceward.protocol.outcome import Executed, Failed, Parked
+from onceward.protocol.runtime import World
 
 from .body import LIGHT, MOST_DIGITS, Body, BodyTooLarge
-from .contract import Contract, ContractChoices
-from .exchange import App, Message, Receive, Scope, Send
-from .performance import Performance
+from .config import Contract, ContractChoices
+from .http_settlement import Unsettled
+from .request_run import Performance
+from .response_buffer import App, Message, Receive, Scope, Send
 from .routes import Routes
 from .semantics import BODY_TOO_LARGE, KEY_HEADER, HttpAnswer, Request
-from .settling import Unsettled
 
 # Ways to answer that would go past us. Who does not find them uses plain messages.
 _WAYS_AROUND = frozenset(("http.response.pathsend", "http.response.zerocopysend", "http.response.trailers"))

@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from http import HTTPStatus
 from typing import Any, ClassVar, Final
 
-from onceward.bridge import run
 from onceward.errors import OncewardError
+from onceward.runtime.bridge import run
 
-from .answer import Answer, Request, problem
-from .delivered import is_trouble, trouble
+from .delivery_status import is_trouble, trouble
+from .messages import Answer, Request, problem
 
 LIMIT: Final = 10 * 1024 * 1024
 """Bytes of a body: as much as a Pub/Sub message may have, and far more than any webhook."""

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from .answer import Request
+from .messages import Request
 
 T = TypeVar("T")
 

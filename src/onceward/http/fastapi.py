@@ -18,14 +18,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Unpack
 
-from onceward.aio import AsyncOnce
-from onceward.client import Once
+from onceward.client.aio import AsyncOnce
+from onceward.client.sync import Once
 from onceward.errors import ConfigurationError, MissingExtra
-from onceward.model.window import window_of
+from onceward.protocol.window import window_of
 
 from .asgi import IdempotencyMiddleware
-from .contract import SAFE, ContractChoices
-from .exchange import App, Scope
+from .config import SAFE, ContractChoices
+from .response_buffer import App, Scope
 from .routes import Routes
 from .semantics import PROBLEM
 

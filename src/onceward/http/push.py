@@ -20,24 +20,24 @@ from typing import Any, ClassVar, Final, TypeVar, Unpack
 
 import msgspec
 
-from onceward.core.execute import execute
-from onceward.core.job import Job
-from onceward.core.words import message_of
+from onceward.client.base import Face
+from onceward.engine.error_text import message_of
+from onceward.engine.execute import execute
+from onceward.engine.job import Job
 from onceward.errors import ConfigurationError, OncewardError
-from onceward.face import Face
-from onceward.model.fingerprint import fingerprint
-from onceward.model.outcome import Mismatch, Outcome, is_outcome
-from onceward.model.policy import Defaults
-from onceward.model.weight import LIGHT_BYTES
-from onceward.operation import label_of
+from onceward.keys.fingerprint import fingerprint
+from onceward.keys.weight import LIGHT_BYTES
+from onceward.operations.operation import label_of
+from onceward.protocol.outcome import Mismatch, Outcome, is_outcome
+from onceward.protocol.policy import Defaults
 
-from .answer import Answer, Request, problem
-from .delivered import answer_to, is_trouble, trouble
+from .delivery_status import answer_to, is_trouble, trouble
+from .delivery_work import Work, awaits, refuse_colour, refuse_face, tell
 from .endpoint import LIMIT, Answering, AsyncEndpoint, Endpoint
 from .envelope import Envelope, Message, cloudevent, pubsub
-from .shapes import Match, Shape
+from .messages import Answer, Request, problem
+from .routing import Match, Shape
 from .tokens import Check, bearer_token, query_token
-from .work import Work, awaits, refuse_colour, refuse_face, tell
 
 __all__ = [
     "Answer",

@@ -30,10 +30,10 @@ import msgspec
 
 from onceward import errors
 from onceward.errors import InvalidKey, MissingKey, OncewardError
-from onceward.model.canonical import ENCODER_VERSION
-from onceward.model.outcome import Failed, Mismatch, Outcome, Parked, Replayed, Running, Unknown
-from onceward.model.policy import SECOND
-from onceward.model.window import Window
+from onceward.keys.canonical import ENCODER_VERSION
+from onceward.protocol.outcome import Failed, Mismatch, Outcome, Parked, Replayed, Running, Unknown
+from onceward.protocol.policy import SECOND
+from onceward.protocol.window import Window
 
 KEY_HEADER: Final = b"idempotency-key"
 REPLAYED: Final = (b"idempotency-replayed", b"true")
@@ -85,7 +85,7 @@ def parse_key(value: bytes, *, bare: bool = False) -> str:
 
 _REQUEST: Final = b"onceward/http/1\0"
 _VERSION: Final = bytes((ENCODER_VERSION,))
-_MARK: Final = 4  # bytes, as in model.fingerprint: enough to tell two apart, too few to prove a guess
+_MARK: Final = 4  # bytes, as in keys.fingerprint: enough to tell two apart, too few to prove a guess
 _sha256 = hashlib.sha256
 _blake2s = hashlib.blake2s
 

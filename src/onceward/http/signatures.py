@@ -18,9 +18,9 @@ from urllib.parse import parse_qs
 import msgspec
 
 from onceward.errors import ConfigurationError, MissingKey
-from onceward.model.duration import Duration, microseconds
+from onceward.protocol.duration import Duration, microseconds
 
-from .answer import Answer, Request
+from .messages import Answer, Request
 
 T = TypeVar("T")
 

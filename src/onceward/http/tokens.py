@@ -9,7 +9,7 @@ from urllib.parse import parse_qs
 
 from onceward.errors import ConfigurationError
 
-from .answer import Request
+from .messages import Request
 
 Check = Callable[[Request], Any]
 """True: it may pass. False, a ValueError or a PermissionError: it may not. Anything else raised: nobody knows, 503."""

@@ -15,20 +15,20 @@ from typing import Any, Unpack
 
 import msgspec
 
-from onceward.core.execute import execute
-from onceward.core.job import Job
+from onceward.client.base import Face
+from onceward.engine.execute import execute
+from onceward.engine.job import Job
 from onceward.errors import ConfigurationError, InvalidKey
-from onceward.face import Face
-from onceward.model.duration import readable
-from onceward.model.policy import Defaults
-from onceward.model.weight import LIGHT_BYTES
-from onceward.model.window import Window
+from onceward.keys.weight import LIGHT_BYTES
+from onceward.protocol.duration import readable
+from onceward.protocol.policy import Defaults
+from onceward.protocol.window import Window
 
-from .answer import Answer, Request, problem
-from .delivered import answer_to
+from .delivery_status import answer_to
+from .delivery_work import Work, refuse_face, tell
 from .endpoint import LIMIT, Answering, AsyncEndpoint, Endpoint
+from .messages import Answer, Request, problem
 from .signatures import Scheme, github, shopify, signed, slack, standard, stripe
-from .work import Work, refuse_face, tell
 
 __all__ = [
     "Answer",

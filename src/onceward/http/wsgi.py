@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Unpack
 
-from onceward.blocks import ClaimBlock
-from onceward.client import Once
-from onceward.core.execute import at_a_glance
-from onceward.core.job import Job
+from onceward.client.sync import Once
+from onceward.engine.execute import at_a_glance
+from onceward.engine.job import Job
 from onceward.errors import (
     NOT_DOWN,
     AlreadyDone,
@@ -24,11 +23,12 @@ from onceward.errors import (
     ResultError,
     StoreError,
 )
+from onceward.operations.block import ClaimBlock
 
 from .body import MOST_DIGITS, PIECE, Body, BodyTooLarge
-from .contract import Contract, ContractChoices
+from .config import Contract, ContractChoices
 from .semantics import BODY_CUT_OFF, BODY_TOO_LARGE, HttpAnswer, Request
-from .wsgi_answer import App, Environ, StartResponse, WsgiAnswer, say
+from .wsgi_response import App, Environ, StartResponse, WsgiAnswer, say
 
 
 class IdempotencyMiddleware:

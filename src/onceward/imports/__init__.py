@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .importing import import_file
+from .api import import_file
 from .progress import Progress
 from .summary import Counts, Summary
 

@@ -11,10 +11,10 @@ import msgspec
 from msgspec import Struct
 
 from onceward.errors import SourceError
-from onceward.model.nearest import did_you_mean
+from onceward.protocol.suggest import did_you_mean
 
+from .known_rows import fingerprint, key_of
 from .rows import Row
-from .seen import fingerprint, key_of
 
 NAMES_A_ROW: Final = ("external_id", "email")
 """Unless columns are given: the first of these fields that a row has."""

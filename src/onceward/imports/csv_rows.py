@@ -16,10 +16,10 @@ from typing import Final
 from onceward.errors import SourceError
 
 from .dialect import SAMPLE, checked, detected, told_by
-from .hashed import BUFFER, HashedFile
+from .hashed_file import BUFFER, HashedFile
 from .header import checked_header
-from .rejected import COLUMNS as REJECTED
-from .rejected import unguarded
+from .reject_file import COLUMNS as REJECTED
+from .reject_file import unguarded
 from .rows import MOST_CELLS_KEPT, Bad, Read, Row, cut
 from .scan import ESCAPED, SURROGATE, Scan
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
-from .seen import SEPARATOR, Places
+from .known_rows import SEPARATOR, Places
 from .summary import Counts
 
 PENDING: Final = "PENDING"

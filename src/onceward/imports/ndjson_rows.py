@@ -13,7 +13,7 @@ import msgspec
 
 from onceward.errors import SourceError
 
-from .hashed import BUFFER, HashedFile
+from .hashed_file import BUFFER, HashedFile
 from .rows import Bad, Read, Row, cut
 from .scan import SURROGATE
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from onceward.errors import MissingExtra, SourceError
 
-from .hashed import opened
+from .hashed_file import opened
 from .header import checked_header
 from .ndjson_rows import as_text
 from .rows import Bad, Read, Row

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from onceward.errors import ConfigurationError
-from onceward.identity.people import People, Within
-from onceward.identity.source import Decision, SourceRecord
-from onceward.stores.sqlite.link import MEMORY
+from onceward.people.people import People, Within
+from onceward.people.source import Decision, SourceRecord
+from onceward.stores.sqlite.connection import MEMORY
 from onceward.stores.sqlite.url import name_of, parse
 
 from .ledger import MAKE

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from onceward.errors import SourceError
 
-from .hashed import opened
+from .hashed_file import opened
 
 PIECE: Final = 1 << 20
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from onceward.identity.source import Decision, SourceRecord
+from onceward.people.source import Decision, SourceRecord
 
 from .ledger import Transaction
 

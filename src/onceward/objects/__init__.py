@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from .backend import Deleted, Put, Status
 from .names import safe_name
 from .objects import Objects
-from .opening import open_objects
-from .place import Deleted, Put, Status
+from .open_objects import open_objects
 
 __all__ = ["Deleted", "Objects", "Put", "Status", "open_objects", "safe_name"]

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterable, AsyncIterator
 from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING, Final, Self
 
-from onceward.model.duration import Duration
+from onceward.protocol.duration import Duration
 
-from .place import Deleted, IfOther, Put
+from .backend import Deleted, IfOther, Put
 from .sources import Source
 
 if TYPE_CHECKING:

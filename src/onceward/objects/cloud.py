@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from onceward.errors import InvalidKey, MissingExtra, OncewardError, StoreBroken, StoreNotSetUp, StoreUnavailable
 
-from .place import PIECE, STAGING, There
+from .backend import PIECE, STAGING, There
 
 if TYPE_CHECKING:
     from obstore.store import GCSStore, S3Store

@@ -14,7 +14,7 @@ from typing import Final
 
 from onceward.errors import OncewardError, StoreBroken, StoreFull, StoreNotSetUp, StoreUnavailable
 
-from .place import PIECE, STAGING, There
+from .backend import PIECE, STAGING, There
 
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 _NO_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV, errno.ENOSYS)

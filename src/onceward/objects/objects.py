@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Self, get_args
 
 from onceward.errors import ConfigurationError, PayloadMismatch, StoreUnavailable
-from onceward.model.duration import Duration, microseconds
+from onceward.protocol.duration import Duration, microseconds
 
+from .backend import Deleted, IfOther, Place, Put, Status, There
 from .names import checked_name, marked_name
-from .place import Deleted, IfOther, Place, Put, Status, There
 from .sources import Hashed, Source, pieces_of
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import BinaryIO, cast
 
 from onceward.errors import InvalidKey
 
-from .place import PIECE
+from .backend import PIECE
 
 Source = bytes | bytearray | memoryview | os.PathLike[str] | BinaryIO | Iterable[bytes]
 

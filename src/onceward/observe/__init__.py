@@ -1,1 +1,32 @@
-"""What happened, told once at the seam: frozen events, and who listens to them."""
+"""What happened, for people and machines: events, logs, counters, rules and alerts, Prometheus, OpenTelemetry.
+
+Read `rules.py` first: it says which figures need attention. `log.py`, `prometheus.py` and `opentelemetry.py` each turn
+events into one format.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from onceward.engine.events import Event
+    from onceward.protocol.audit import AuditEntry
+    from onceward.protocol.counters import Tally
+
+    from .rules import Broken
+
+_HOMES = {
+    "AuditEntry": "onceward.protocol.audit",
+    "Broken": ".rules",
+    "Event": "onceward.engine.events",
+    "Tally": "onceward.protocol.counters",
+}
+"""Where each public name is defined. Imported on first use, so that `import onceward` stays fast."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name], __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = ["AuditEntry", "Broken", "Event", "Tally"]

@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import traceback
 
+from onceward.engine.events import Bus, Event
 from onceward.errors import OncewardError
-from onceward.model.readable import escape
-
-from .events import Bus, Event
+from onceward.keys.readable import escape
 
 logger = logging.getLogger("onceward")
 raised = logging.getLogger("onceward.raised")

@@ -1,4 +1,4 @@
-"""Events as OpenTelemetry metrics, `onceward.<name>` for each name in `model.counts`, and outcomes on spans.
+"""Events as OpenTelemetry metrics, `onceward.<name>` for each name in `protocol.counters`, and outcomes on spans.
 
     from onceward.observe import opentelemetry
 
@@ -14,16 +14,15 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from onceward._version import __version__
+from onceward.engine.events import Event
+from onceward.engine.totals import Labels
 from onceward.errors import MissingExtra
-from onceward.model.counts import COUNTED, OUTCOMES, name_of
-
-from .counting import Labels
-from .events import Event
+from onceward.protocol.counters import COUNTED, OUTCOMES, name_of
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 
-    from .pending import Client
+    from .old_pending import Client
 
 PROCESSED = "onceward.processed"
 OLD_PENDING = "onceward.old_pending"
@@ -75,7 +74,7 @@ def export(
 def _observe_pending(meter: Any, once: Client, rules: dict[str, Any]) -> None:
     from opentelemetry.metrics import Observation
 
-    from .pending import asker
+    from .old_pending import asker
 
     ask = asker(once, rules)
 

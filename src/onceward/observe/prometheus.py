@@ -1,4 +1,6 @@
-"""Events as Prometheus metrics: `onceward_<name>_total{scope}` for each name in `model.counts`. Keys are never labels.
+"""Events as Prometheus metrics: `onceward_<name>_total{scope}` for each name in `protocol.counters`.
+
+Keys are never labels.
 
     from onceward.observe import prometheus
 
@@ -15,17 +17,16 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from onceward.engine.events import Event
+from onceward.engine.totals import Labels
 from onceward.errors import MissingExtra
-from onceward.model.counts import COUNTED, name_of
-
-from .counting import Labels
-from .events import Event
+from onceward.protocol.counters import COUNTED, name_of
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Counter
     from prometheus_client.core import GaugeMetricFamily
 
-    from .pending import Ask, Client
+    from .old_pending import Ask, Client
 
 PROCESSED = "onceward.processed"
 OLD_PENDING = "onceward_old_pending"
@@ -146,7 +147,7 @@ def export(
         here = _metrics[registry] = Metrics(registry)
     stops = [once.subscribe(here.hearing(processed))]
     if pending:
-        from .pending import asker
+        from .old_pending import asker
 
         stops.append(here.ask(asker(once, rules or {})))
 

@@ -11,17 +11,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from onceward.errors import ConfigurationError
-from onceward.model.counts import HOUR, Tally, replay_rate
-from onceward.model.duration import Duration, microseconds, readable
-from onceward.model.nearest import did_you_mean
-from onceward.model.readable import escape
-from onceward.model.schedule import OPERATION as OF_SCHEDULES
+from onceward.keys.readable import escape
+from onceward.protocol.counters import HOUR, Tally, replay_rate
+from onceward.protocol.duration import Duration, microseconds, readable
+from onceward.protocol.operation_names import ALERT, SCHEDULE_PREFIX
+from onceward.protocol.suggest import did_you_mean
 
 DAY: Final = 24
 """Hours."""
-
-ALERTS: Final = "alert:rule"
-"""The operation of alerts: each is sent once per rule, scope and window. No name that an operation of a user's has."""
 
 RUNBOOKS: Final = "docs/howto/runbooks.md"
 
@@ -247,7 +244,7 @@ def _watched(tally: Tally, thresholds: Thresholds) -> Iterator[str]:
     """Operations whose replay rate means something. Slots of schedules, and alerts, are meant to be replayed."""
     for scope in tally.scopes:
         operation = scope.partition("/")[2]
-        if operation == ALERTS or operation.startswith(OF_SCHEDULES):
+        if operation == ALERT or operation.startswith(SCHEDULE_PREFIX):
             continue
         if not {scope, operation, operation.partition("#")[0]} & set(thresholds.replays_expected):
             yield scope

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .batches import Batch
+from .batch_work import Batch
 from .consumer import Consumer
 from .memory import MemoryQueue
 from .message import Delivery, Message

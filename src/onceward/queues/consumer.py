@@ -16,23 +16,23 @@ from typing import Any
 
 import msgspec
 
-from onceward.core.words import message_of
-from onceward.decorator import Guarded
+from onceward.engine.error_text import message_of
+from onceward.engine.events import Event
 from onceward.errors import ConfigurationError, StoreError
-from onceward.model.duration import Duration, microseconds
-from onceward.model.policy import SECOND
-from onceward.observe.events import Event
+from onceward.latest.api import Kept
 from onceward.observe.log import log_raised
-from onceward.states import Kept
+from onceward.operations.decorator import Guarded
+from onceward.protocol.duration import Duration, microseconds
+from onceward.protocol.policy import SECOND
 
-from .batches import Batch, BatchWork
+from .batch_work import Batch, BatchWork
 from .broker import Broker
-from .hand import Hand
+from .function_work import Decode, FunctionWork
+from .in_flight import Hand
+from .latest_work import StateWork
 from .message import Delivery
 from .port import Queue
-from .rule import Ack, Aside, Later, Pace, Result, rule
-from .states import StateWork
-from .work import Decode, FunctionWork
+from .settlement_rule import Ack, Aside, Later, Pace, Result, rule
 
 AT_ONCE = 10
 GATHERING = 0.02  # seconds to let more of a batch finish, so that the next one is not a single message

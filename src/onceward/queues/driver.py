@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from onceward.bridge import run
+from onceward.runtime.bridge import run
 
 T = TypeVar("T")
 

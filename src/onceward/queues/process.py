@@ -7,8 +7,8 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 
-from onceward.aio import AsyncOnce
-from onceward.client import Once
+from onceward.client.aio import AsyncOnce
+from onceward.client.sync import Once
 
 from .consumer import Consumer
 

@@ -19,7 +19,7 @@ from onceward.errors import ConfigurationError, MissingExtra
 from .message import Delivery, Message
 
 if TYPE_CHECKING:
-    from .redis_line import QueueLine
+    from .redis_channel import QueueLine
 
 BEGIN = b"0-0"
 BODY, ID, REASON = "body", "id", "reason"
@@ -80,7 +80,7 @@ class RedisStreamQueue:
             import redis.asyncio as client
         except ImportError as error:
             raise MissingExtra("Redis needs redis-py", hint='pip install "onceward[redis]"') from error
-        from .redis_line import QueueLine
+        from .redis_channel import QueueLine
 
         options = {
             "decode_responses": False,

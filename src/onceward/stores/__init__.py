@@ -1,5 +1,26 @@
-"""Where records live. `open_store(url)` finds the right one."""
+"""Where records live. `open_store(url)` opens the store that a URL names; each store is a package or module of its own.
 
-from .registry import open_store
+Read `memory/store.py` first: it is the state table applied to a dict. `registry.py` maps URL schemes to stores.
+"""
 
-__all__ = ["open_store"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .memory import MemoryStore
+    from .registry import open_store
+
+_HOMES = {
+    "MemoryStore": ".memory",
+    "open_store": ".registry",
+}
+"""Where each public name is defined. Imported on first use, so that `import onceward` stays fast."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name], __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = ["MemoryStore", "open_store"]

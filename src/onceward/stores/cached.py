@@ -9,31 +9,28 @@ from typing import Any
 from msgspec.structs import replace
 
 from onceward.errors import ConfigurationError
-from onceward.model import transitions
-from onceward.model.audit import AuditEntry, AuditFilter, Signature
-from onceward.model.counts import Counted, Sheet
-from onceward.model.newest import Delivery, Keep, Mark, Ruled, Standing
-from onceward.model.record import Answer, ClaimRequest, Complete, Record, Renewal, Seen, State, Verdict
-from onceward.ports import (
+from onceward.protocol import transitions
+from onceward.protocol.audit import AuditEntry, AuditFilter, Signature
+from onceward.protocol.capabilities import (
     NO_BOUND,
-    AnySettlement,
     Bounds,
-    Clock,
-    Filter,
     JoinedStore,
     JoinsTransaction,
     KeepsCounts,
     KeepsNewest,
     Notifies,
     Overlaps,
-    Page,
     ShowsNewest,
-    Store,
-    World,
 )
+from onceward.protocol.counters import Counted, Sheet
+from onceward.protocol.latest import Delivery, Keep, Mark, Ruled, Standing
+from onceward.protocol.ports import Clock, Filter, Page, Store
+from onceward.protocol.record import Record, RecordState
+from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, Complete, Renewal, Seen, Verdict
+from onceward.protocol.runtime import World
 
-from .alone import Alone
 from .clock import SteadyClock
+from .mutex import Alone
 
 
 class CachedStore:
@@ -113,7 +110,7 @@ class CachedStore:
     async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
         return await self._store.scan(wanted, cursor=cursor, limit=limit, timeout=timeout)
 
-    async def counts(self, *, timeout: float) -> dict[tuple[str, State], int]:
+    async def counts(self, *, timeout: float) -> dict[tuple[str, RecordState], int]:
         return await self._store.counts(timeout=timeout)
 
     async def purge(self, limit: int, *, timeout: float, signed: Signature | None = None) -> int:
@@ -193,7 +190,7 @@ class _Results:
 
     def remember(self, answer: Answer, generation: int) -> Answer:
         record = answer.record
-        if record is not None and record.state is State.COMPLETED:
+        if record is not None and record.state is RecordState.COMPLETED:
             self._alone(self._remember, record, answer.now, generation)
         return answer
 

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from onceward.errors import ConfigurationError, MissingExtra
-from onceward.ports import Store
+from onceward.protocol.ports import Store
 
 ENVIRONMENT = "ONCEWARD_STORE_URL"
 DEFAULT = "sqlite:///onceward.db"

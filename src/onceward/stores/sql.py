@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from onceward.errors import StoreBroken
-from onceward.model.record import READER, AfterCrash, Record, State
+from onceward.protocol.record import READER, AfterCrash, Record, RecordState
 
 Row = tuple[Any, ...]
 
@@ -18,7 +18,7 @@ COLUMNS: Final = ", ".join(FIELDS)
 _ID, _SCOPE, _KEY, _STATE, _TOKEN, _CYCLE, _VALID_UNTIL, _MIN_READER = map(
     FIELDS.index, ("id", "scope", "key", "state", "token", "cycle", "valid_until", "min_reader")
 )
-_STATES: Final = {str(state.value): state for state in State}
+_STATES: Final = {str(state.value): state for state in RecordState}
 _AFTER_CRASHES: Final = {int(choice.value): choice for choice in AfterCrash}
 _mapping = msgspec.json.Decoder(dict[str, str]).decode
 
@@ -47,7 +47,7 @@ def record_of(row: Row) -> Record:
 def _stranger(row: Row, error: Exception) -> Record:
     """A newer layout may hold what we cannot read. It is left alone anyway; PENDING without a lease means held."""
     if row[_MIN_READER] > READER:
-        return Record(row[_ID], row[_SCOPE], row[_KEY], State.PENDING, row[_TOKEN], min_reader=row[_MIN_READER])
+        return Record(row[_ID], row[_SCOPE], row[_KEY], RecordState.PENDING, row[_TOKEN], min_reader=row[_MIN_READER])
     raise StoreBroken(
         "a record holds what no Onceward of its version writes", key=str(row[_KEY]), hint="was it edited by hand?"
     ) from error
@@ -74,7 +74,7 @@ def salvaged(row: Row) -> Record:
             id=row[_ID],
             scope=row[_SCOPE],
             key=row[_KEY],
-            state=_STATES.get(row[_STATE], State.COMPLETED),
+            state=_STATES.get(row[_STATE], RecordState.COMPLETED),
             token=row[_TOKEN],
             cycle=row[_CYCLE],
             after_crash=AfterCrash.PARK,
@@ -82,7 +82,7 @@ def salvaged(row: Row) -> Record:
         )
 
 
-def value_of(member: State | AfterCrash) -> str | int:
+def value_of(member: RecordState | AfterCrash) -> str | int:
     return member._value_
 
 

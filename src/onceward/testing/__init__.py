@@ -7,6 +7,6 @@ histories and their checker are in `onceward.testing.history`.
 
 from .clock import FakeClock
 from .disabled import disabled
-from .worlds import FakeThreads
+from .fake_threads import FakeThreads
 
 __all__ = ["FakeClock", "FakeThreads", "disabled"]

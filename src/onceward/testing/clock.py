@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from onceward.model.duration import Duration, microseconds
+from onceward.protocol.duration import Duration, microseconds
 
 NEW_YEAR_2026 = 1_767_225_600_000_000
 """Where a fake clock starts unless told: a date that people recognise in a failing test."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
-from onceward.core import switch
+from onceward.engine import switch
 from onceward.errors import ConfigurationError
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -15,23 +15,22 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from onceward.model import transitions
-from onceward.model.record import (
-    AfterCrash,
+from onceward.protocol import transitions
+from onceward.protocol.record import AfterCrash, Record, RecordState
+from onceward.protocol.requests import (
     ClaimRequest,
     Complete,
     Fail,
     Park,
-    Record,
     Release,
     Renewal,
     Resolution,
     Resolve,
-    State,
     Validity,
     Verdict,
 )
-from onceward.testing.promises import (
+
+from .promises import (
     CHANGES,
     Broken,
     Client,
@@ -239,7 +238,7 @@ class _Search:
             if record != world.record:
                 told = tuple(client._replace(grant=cut_off(client.grant, world.elapsed)) for client in world.clients)
                 yield self.label, seen(world._replace(clients=(told[0], told[1])), record)._replace(owner=None)
-        if world.record is None or world.record.state is not State.PARKED:
+        if world.record is None or world.record.state is not RecordState.PARKED:
             return
         for resolution in Resolution:
             self.label = f"somebody resolves it as {resolution}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from onceward.model.record import NOBODY, AfterCrash, ClaimRequest, Record, State, Validity, Verdict
+from onceward.protocol.record import NOBODY, AfterCrash, Record, RecordState
+from onceward.protocol.requests import ClaimRequest, Validity, Verdict
 
 CHANGES = frozenset({Verdict.ACQUIRED, Verdict.OK, Verdict.REPLAY, Verdict.PARKED})
 """Verdicts with which a record may have changed."""
@@ -64,13 +65,13 @@ def after_claim(world: World, request: ClaimRequest, record: Record | None, verd
         return after._replace(answers_until=max(world.answers_until, asked))
     if verdict is not Verdict.ACQUIRED:
         return after
-    if record is None or record.state is not State.PENDING or record.nonce != request.nonce:
+    if record is None or record.state is not RecordState.PENDING or record.nonce != request.nonce:
         raise Broken("whoever acquires is the owner")
     require(record.token > world.highest, "tokens strictly grow per ownership")
     again = before is not None and before.cycle == record.cycle
     counted = before.attempt + 1 if before is not None and again else 1
     require(record.attempt == counted, "attempts count on claim")
-    if before is not None and before.state is State.PENDING:
+    if before is not None and before.state is RecordState.PENDING:
         strictest = max(before.after_crash, request.after_crash)
         require(strictest is not AfterCrash.PARK, "what lapsed under park never runs by itself")
         require(strictest is AfterCrash.RERUN or record.ask_first, "what lapsed under verify is asked for first")
@@ -80,12 +81,12 @@ def after_claim(world: World, request: ClaimRequest, record: Record | None, verd
 
 def _check_answer(world: World, before: Record, request: ClaimRequest, verdict: Verdict) -> None:
     """What an existing record must answer to a claim with a new nonce."""
-    settled = before.state is State.COMPLETED or (before.state is State.FAILED and before.final)
+    settled = before.state is RecordState.COMPLETED or (before.state is RecordState.FAILED and before.final)
     if settled and before.valid_until is not None and world.now >= before.valid_until:
-        answers = before.state is State.COMPLETED and world.now < world.answers_until
+        answers = before.state is RecordState.COMPLETED and world.now < world.answers_until
         require(not answers, "COMPLETED is never lost inside its window")
         require(verdict is Verdict.ACQUIRED, "what is over answers for nothing")
-    elif before.state is State.PARKED or settled:
+    elif before.state is RecordState.PARKED or settled:
         require(verdict is not Verdict.ACQUIRED, f"{before.state} is never lost inside its window")
     if verdict is Verdict.MISMATCH:
         require(before.fingerprint != request.fingerprint, "the same payload is no mismatch")
@@ -100,16 +101,16 @@ def after_owner_verb(world: World, verb: str, owner: tuple[int, bytes], step: St
     if before is None or record is None or owner != world.owner:
         require(record == before and verdict is Verdict.LOST, "a replaced owner changes nothing")
         return after
-    if before.state is State.PENDING and not before.released:
+    if before.state is RecordState.PENDING and not before.released:
         require(verdict is Verdict.OK, "an owner whom nobody replaced may still settle")
-    if before.state is State.PARKED and record.state is not State.PARKED:
+    if before.state is RecordState.PARKED and record.state is not RecordState.PARKED:
         require(verb == "complete", "PARKED leaves only by resolve, forget or its owner's complete")
-    if before.state is State.COMPLETED:
+    if before.state is RecordState.COMPLETED:
         require(record == before, "COMPLETED is never lost inside its window")
     require(record.cycle == before.cycle, "an owner stays in its cycle")
     uncounted = 1 if verb == "release" and record != before else 0
     require(record.attempt == before.attempt - uncounted, "attempts fall by release only")
-    if record.state is State.COMPLETED and before.state is not State.COMPLETED:
+    if record.state is RecordState.COMPLETED and before.state is not RecordState.COMPLETED:
         return after._replace(answers_until=validity.end(world.now) or world.now)
     return after
 

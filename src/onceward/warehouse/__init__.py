@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .lookup import Lookup
-from .opening import open_warehouse
+from .open_warehouse import open_warehouse
 from .port import ComparesRows, Loaded, Merged, Warehouse
 from .table import Table
 

@@ -26,13 +26,13 @@ from onceward.errors import SourceError, StoreBroken, StoreError, StoreNotSetUp
 
 from . import bigquery_sql as sql
 from .batch import Batch, Tuple, batch_of
-from .bigquery_comparing import BigQueryComparing
 from .bigquery_driver import driver
 from .bigquery_jobs import Jobs
+from .bigquery_merge import BigQueryComparing
 from .bigquery_url import parse
-from .comparing import Rows
-from .loading import LOADS, by_key, checked, plain_columns, refuse_other_columns, refused, replayed, wanted_keys
+from .load import LOADS, by_key, checked, plain_columns, refuse_other_columns, refused, replayed, wanted_keys
 from .port import Fingerprinting, Loaded, Merged
+from .row_merge import Rows
 from .table import ColumnType, Table
 
 STAGED_FOR: Final = timedelta(hours=6)

@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, urlsplit
 from msgspec import Struct
 
 from onceward.errors import ConfigurationError
-from onceward.model.duration import microseconds
+from onceward.protocol.duration import microseconds
 
 EXAMPLE: Final = "write bigquery://project/dataset, with ?location=EU if it is not in the US"
 TIMEOUT: Final = "10m"

@@ -11,13 +11,13 @@ from typing import Any, Final, TypeVar
 from onceward.errors import MissingExtra, OncewardError, StoreBroken, StoreUnavailable
 
 from .batch import Tuple, batch_of
-from .comparing import Rows
-from .duck_merging import MAKE_TURNS, DuckMerging
+from .duck_merge import MAKE_TURNS, DuckMerging
+from .duck_queue import line_of
 from .duck_table import TYPES, is_keyed, plain_name, shown_as
 from .duck_url import Place, no_amount
-from .duck_waiting import line_of
-from .loading import LOADS, by_key, checked, load_in, no_key, plain_columns, refuse_other_columns, refused, wanted_keys
+from .load import LOADS, by_key, checked, load_in, no_key, plain_columns, refuse_other_columns, refused, wanted_keys
 from .port import Fingerprinting, Loaded, Merged
+from .row_merge import Rows
 from .table import Table, quoted
 
 T = TypeVar("T")

@@ -10,8 +10,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Final, Generic, Literal, TypeVar
 
 from onceward.errors import ConfigurationError
-from onceward.model.duration import Duration, microseconds
-from onceward.model.policy import SECOND
+from onceward.protocol.duration import Duration, microseconds
+from onceward.protocol.policy import SECOND
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

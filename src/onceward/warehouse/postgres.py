@@ -9,13 +9,13 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from onceward.errors import MissingExtra, StoreError, StoreUnavailable
-from onceward.stores.postgres.faults import RETRIED, Refused, explain
+from onceward.stores.postgres.errors import RETRIED, Refused, explain
 from onceward.stores.postgres.url import parse
 
 from .batch import Batch, Cell, Tuple, batch_of
-from .comparing import Rows
-from .loading import LOADS, by_key, checked, load_in, no_key, plain_columns, refuse_other_columns, refused, wanted_keys
+from .load import LOADS, by_key, checked, load_in, no_key, plain_columns, refuse_other_columns, refused, wanted_keys
 from .port import Fingerprinting, Loaded, Merged
+from .row_merge import Rows
 from .table import ColumnType, Table, quoted
 
 if TYPE_CHECKING:

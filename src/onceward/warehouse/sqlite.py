@@ -10,14 +10,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
 from onceward.errors import ConfigurationError, OncewardError, StoreBroken
-from onceward.stores.sqlite import faults
-from onceward.stores.sqlite.link import MEMORY
+from onceward.stores.sqlite import errors as faults
+from onceward.stores.sqlite.connection import MEMORY
 from onceward.stores.sqlite.url import absolute, checked_synchronous, name_of, parse
 
 from .batch import Batch, Tuple, batch_of
-from .comparing import Rows
-from .loading import LOADS, by_key, checked, load_in, no_key, plain_columns, refuse_other_columns, refused, wanted_keys
+from .load import LOADS, by_key, checked, load_in, no_key, plain_columns, refuse_other_columns, refused, wanted_keys
 from .port import Fingerprinting, Loaded, Merged
+from .row_merge import Rows
 from .table import ColumnType, Table, quoted
 
 T = TypeVar("T")

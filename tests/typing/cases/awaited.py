@@ -7,21 +7,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import assert_type
 
-from onceward import (
-    AsyncClaim,
-    AsyncFunction,
-    AsyncHeldLock,
-    AsyncLock,
-    AsyncOnce,
-    Entry,
-    Function,
-    Key,
-    Once,
-    Outcome,
-    State,
-    applied,
-    current_async_claim,
-)
+from onceward import AsyncClaim, AsyncOnce, Entry, Key, Once, Outcome, RecordState, applied, current_async_claim
+from onceward.locks import AsyncHeldLock, AsyncLock
+from onceward.operations import AsyncFunction, Function
 
 once = AsyncOnce("memory://", app="shop")
 blocking = Once("memory://", app="shop")
@@ -163,7 +151,7 @@ async def verbs() -> None:
 
     entry = await once.read("k")
     if entry is not None:
-        assert_type(entry.state, State)
+        assert_type(entry.state, RecordState)
     assert_type(current_async_claim(), AsyncClaim)
     await once.resolve("k", applied(7))
     assert_type(once.using(tenant="other"), AsyncOnce)

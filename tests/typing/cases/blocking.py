@@ -10,33 +10,26 @@ from typing import Any, assert_type
 
 from onceward import (
     Claim,
-    Current,
     Entry,
     Executed,
     Failed,
-    Function,
-    HeldLock,
     Key,
-    Lock,
-    MemoryStore,
     Once,
-    Operations,
-    Ordering,
     Outcome,
     Payload,
-    Recovery,
+    RecordState,
     Replayed,
-    Saga,
-    State,
-    StateEvent,
-    Step,
-    StepRun,
     applied,
     calendar,
     current_claim,
-    deleted,
     verify,
 )
+from onceward.latest import Current, Ordering, StateEvent, deleted
+from onceward.locks import HeldLock, Lock
+from onceward.operations import Function, Operations
+from onceward.recovery import Recovery
+from onceward.sagas import Saga, Step, StepRun
+from onceward.stores import MemoryStore
 
 once = Once("memory://", app="shop", tenant="acme", lease="10m", on_running="raise")
 
@@ -197,7 +190,7 @@ with once.claim("k", payload={"a": 1}, note={"source": "x"}, lease="1m") as clai
     assert_type(claim, Claim)
     assert_type(claim.token, int)
     assert_type(claim.attempt, int)
-    assert_type(claim.state, State)
+    assert_type(claim.state, RecordState)
     assert_type(claim.derived_key("charge"), str)
     claim.check()
     claim.annotate(source_path="a.pdf")
@@ -212,7 +205,7 @@ with once.within(sqlite3.connect("x.db")) as tx:
 
 entry = once.read("k")
 if entry is not None:
-    assert_type(entry.state, State)
+    assert_type(entry.state, RecordState)
 assert_type(current_claim(), Claim)
 once.resolve("k", applied(7))
 assert_type(once.using(tenant="other", lease="1m"), Once)

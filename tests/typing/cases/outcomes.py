@@ -5,19 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import assert_never, assert_type
 
-from onceward import (
-    AsyncOnce,
-    Executed,
-    Failed,
-    Mismatch,
-    Once,
-    Outcome,
-    Parked,
-    Replayed,
-    Running,
-    Stale,
-    Unknown,
-)
+from onceward import AsyncOnce, Executed, Failed, Mismatch, Once, Outcome, Parked, Replayed, Running, Stale, Unknown
 
 
 @dataclass

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from .address import parse
 from .joined import FirestoreJoined
 from .layout import Layout
-from .place import parse
 from .store import FirestoreStore
 
 __all__ = ["FirestoreJoined", "FirestoreStore", "Layout", "from_url"]

@@ -14,14 +14,14 @@ from google.cloud.firestore_v1.types import write as writes
 
 from onceward.errors import StoreUnavailable
 
-from . import faults
+from . import errors as faults
+from .address import Place
+from .cache import Recall
 from .documents import Changes, Fields
-from .faults import Refused
+from .errors import Refused
 from .layout import Path
-from .place import Place
-from .recall import Recall
+from .transport import Wire
 from .values import MapValue, Value, micros
-from .wire import Wire
 
 Write: Final = writes.Write.pb()
 Document: Final = documents.Document.pb()

@@ -13,9 +13,10 @@ import msgspec
 from msgspec.structs import replace
 
 from onceward.errors import ConfigurationError, StoreBroken
-from onceward.model.cells import KEEP_UNFINISHED, used_up
-from onceward.model.record import READER, AfterCrash, ClaimRequest, Record, State
-from onceward.model.transitions import CLOCK_MARGIN
+from onceward.protocol.cells import KEEP_UNFINISHED, used_up
+from onceward.protocol.record import READER, AfterCrash, Record, RecordState
+from onceward.protocol.requests import ClaimRequest
+from onceward.protocol.transitions import CLOCK_MARGIN
 
 from . import values
 from .layout import REST, Layout, Path
@@ -133,7 +134,7 @@ class Records:
             return _stranger(known, error)
 
     def _read(self, known: dict[str, Any], fields: Fields, *, adopted: bool) -> Record:
-        known["state"] = State(known["state"])
+        known["state"] = RecordState(known["state"])
         known["after_crash"] = AfterCrash(known.get("after_crash", 0))
         for name in ("arguments", "note"):
             words = known.get(name, {})
@@ -195,7 +196,7 @@ def _stranger(known: Mapping[str, Any], error: Exception) -> Record:
     if isinstance(min_reader, int) and min_reader > READER:
         token = known.get("token", 0)
         return Record(
-            known["id"], str(known.get("scope", "")), key, State.PENDING, token if isinstance(token, int) else 0,
+            known["id"], str(known.get("scope", "")), key, RecordState.PENDING, token if isinstance(token, int) else 0,
             min_reader=min_reader,
         )  # fmt: skip
     raise StoreBroken(
@@ -206,12 +207,12 @@ def _stranger(known: Mapping[str, Any], error: Exception) -> Record:
 def expires(record: Record) -> int | None:
     """From when on nobody needs the record: `transitions.purgeable` holds then, by any clock within the margin."""
     state = record.state
-    if state is State.FREE:
+    if state is RecordState.FREE:
         end: int | None = record.token
-    elif state is State.PENDING:
+    elif state is RecordState.PENDING:
         given_up = record.after_crash is AfterCrash.RERUN and not used_up(record.attempt, record.max_attempts)
         lapses = None if record.released or not given_up else record.lease_until
         end = None if lapses is None else lapses + KEEP_UNFINISHED
     else:
-        end = None if state is State.PARKED else record.valid_until
+        end = None if state is RecordState.PARKED else record.valid_until
     return None if end is None else max(end, record.token + CLOCK_MARGIN + 1)

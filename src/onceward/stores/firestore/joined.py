@@ -14,19 +14,20 @@ from typing import Any, Final, NamedTuple
 from google.cloud.firestore_v1.types import write as writes
 
 from onceward.errors import ConfigurationError, RetryTransaction, StoreError, WrongWorld
-from onceward.model import transitions
-from onceward.model.newest import Delivery, Keep, Ruled, Standing
-from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Verdict
-from onceward.ports import AnyRequest, AnySettlement, World
+from onceward.protocol import transitions
+from onceward.protocol.latest import Delivery, Keep, Ruled, Standing
+from onceward.protocol.record import Record
+from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, Renewal, Verdict
+from onceward.protocol.runtime import World
 
-from . import faults
+from . import errors as faults
+from .cache import Now
 from .calls import ANY, Calls, Found, where
 from .documents import Changes, Fields, Records
-from .faults import Refused
+from .errors import Refused
+from .latest import Look, judged, to_write
+from .latest_documents import States
 from .names import hashed, name_of
-from .newest import Look, judged, to_write
-from .recall import Now
-from .states import States
 from .values import ArrayValue, MapValue, Value
 
 INSIDE: Final = "call it inside of a function that is decorated with @firestore.transactional"

@@ -13,9 +13,9 @@ from typing import Final
 from msgspec import Struct, field
 
 from onceward.errors import ConfigurationError
-from onceward.model.nearest import nearest
-from onceward.model.newest import Mark, Standing
-from onceward.model.record import Record
+from onceward.protocol.latest import Mark, Standing
+from onceward.protocol.record import Record
+from onceward.protocol.suggest import nearest
 
 Path = tuple[str, ...]
 

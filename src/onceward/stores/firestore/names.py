@@ -12,14 +12,14 @@ from functools import lru_cache
 from typing import Final
 
 from onceward.errors import OncewardError
-from onceward.model.key import Scope, make_key
+from onceward.keys.key import Scope, make_key
 
 _CONTENT: Final = re.compile(r"(?:json:)?sha256:[0-9a-f]{64}")
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 _PLAIN_SCOPE: Final = re.compile(r"([^%/@…]+)/([^%/@…]+)")
 LONGEST: Final = 1500  # bytes of an id
 _RESERVED: Final = re.compile(r"__.*__")
-_MARK_HASH: Final = 16  # bytes at the end of a mark, see model.newest.mark_of
+_MARK_HASH: Final = 16  # bytes at the end of a mark, see protocol.latest.mark_of
 
 
 def hashed(id: bytes) -> str:

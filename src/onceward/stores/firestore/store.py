@@ -13,29 +13,33 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from onceward.errors import StoreUnavailable
-from onceward.model import transitions
-from onceward.model.audit import AuditEntry, AuditFilter, Signature
-from onceward.model.counts import Counted, Sheet
-from onceward.model.newest import Delivery, Keep, Mark, Ruled, Standing
-from onceward.model.record import Answer, ClaimRequest, Renewal, Seen, State
-from onceward.ports import AnyRequest, AnySettlement, Clock, Filter, Order, Page, Remark, World
+from onceward.protocol import transitions
+from onceward.protocol.audit import AuditEntry, AuditFilter, Signature
+from onceward.protocol.capabilities import Remark
+from onceward.protocol.counters import Counted, Sheet
+from onceward.protocol.latest import Delivery, Keep, Mark, Ruled, Standing
+from onceward.protocol.ports import Clock, Filter, Order, Page
+from onceward.protocol.record import RecordState
+from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, Renewal, Seen
+from onceward.protocol.runtime import World
 from onceward.stores.watchers import Watchers
 
-from . import faults, trail
+from . import audit as trail
+from . import errors as faults
+from .address import Place, changed, from_client, parse
+from .cache import Recall
 from .calls import Calls
-from .counts import Counts
+from .counters import Counts
 from .documents import Records
-from .faults import Refused
+from .errors import Refused
 from .joined import FirestoreJoined
+from .latest import Newest
+from .latest_documents import States
+from .latest_listing import Shown
 from .layout import Layout
-from .newest import Newest
-from .place import Place, changed, from_client, parse
-from .recall import Recall
-from .shown import Shown
-from .states import States
+from .maintenance import Upkeep
 from .table import LARGEST_VALUE, Job, Table, job_of
-from .upkeep import Upkeep
-from .wire import ThreadWire, Wire
+from .transport import ThreadWire, Wire
 
 T = TypeVar("T")
 
@@ -168,7 +172,7 @@ class FirestoreStore(Watchers):
     async def first(self, wanted: Filter, *, order: Order, limit: int, timeout: float) -> Page:
         return await self._asked(self._opened().upkeep.first(wanted, order, limit, _until(timeout)))
 
-    async def counts(self, *, timeout: float) -> dict[tuple[str, State], int]:
+    async def counts(self, *, timeout: float) -> dict[tuple[str, RecordState], int]:
         return await self._asked(self._opened().upkeep.counts(_until(timeout)))
 
     async def purge(self, limit: int, *, timeout: float, signed: Signature | None = None) -> int:
@@ -247,7 +251,7 @@ class FirestoreStore(Watchers):
 
 def _wire(place: Place, world: World) -> Wire:
     if world.cancels:  # calls are tasks of an event loop
-        from .loop_wire import LoopWire
+        from .async_transport import LoopWire
 
         return LoopWire(place)
     return ThreadWire(place)

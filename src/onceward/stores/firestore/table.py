@@ -1,7 +1,7 @@
 """The state table applied to documents.
 
     read        the documents, and with them the server's time
-    judge       `model.transitions` says what each becomes
+    judge       `protocol.transitions` says what each becomes
     write       what changed: `create`, or `update` if the document still is the version that was seen
     else        somebody was quicker: read again, after a pause, as long as there is time
 
@@ -18,17 +18,19 @@ from typing import Any, Final
 from msgspec import Struct
 
 from onceward.errors import ConfigurationError, ResultError
-from onceward.model.audit import Signature, entries_of
-from onceward.model.record import Answer, ClaimRequest, Record, Release, Renewal, Resolve, State, Verdict
-from onceward.model.transitions import VERBS, settle
-from onceward.ports import AnyRequest, World
+from onceward.protocol.audit import Signature, entries_of
+from onceward.protocol.record import Record, RecordState
+from onceward.protocol.requests import Answer, AnyRequest, ClaimRequest, Release, Renewal, Resolve, Verdict
+from onceward.protocol.runtime import World
+from onceward.protocol.transitions import VERBS, settle
 
-from . import faults, trail
+from . import audit as trail
+from . import errors as faults
+from .cache import Now, Sight
 from .calls import OK, Calls, nested, where
 from .documents import Records
-from .faults import Refused
+from .errors import Refused
 from .names import hashed, name_of
-from .recall import Now, Sight
 from .values import ArrayValue, Value, micros, size_of_fields
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.25  # seconds before what lost a race asks again
@@ -295,7 +297,7 @@ class Table:
                 raise self._as_told(trouble)
             self._recall.unheard(request.id, request.nonce)
             seen = job.sight.record if job.sight else None
-            held = seen if seen is not None and seen.state is State.PENDING else elsewhere(request)
+            held = seen if seen is not None and seen.state is RecordState.PENDING else elsewhere(request)
             job.answer = Answer(Verdict.RUNNING, held, self._clock() or self._recall.now() or 0)
 
     def _as_told(self, trouble: str) -> Exception:
@@ -305,7 +307,7 @@ class Table:
 
 def elsewhere(request: ClaimRequest) -> Record:
     """All that can be told of a claim inside somebody's open transaction: it is held, and has no lease."""
-    return Record(request.id, request.scope, request.key, State.PENDING, 0)
+    return Record(request.id, request.scope, request.key, RecordState.PENDING, 0)
 
 
 def _nothing(record: Record | None, _now: int) -> tuple[Record | None, Verdict]:

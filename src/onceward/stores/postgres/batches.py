@@ -7,8 +7,7 @@ from typing import Any
 
 from msgspec.structs import astuple
 
-from onceward.model.record import ClaimRequest, Complete, Renewal
-from onceward.ports import AnyRequest
+from onceward.protocol.requests import AnyRequest, ClaimRequest, Complete, Renewal
 
 from .rows import text_of
 from .values import LARGEST

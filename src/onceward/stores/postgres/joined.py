@@ -13,11 +13,12 @@ from itertools import count
 from typing import Any, TypeVar
 
 from onceward.errors import ConfigurationError, RetryTransaction, StoreError
-from onceward.model import transitions
-from onceward.model.newest import Delivery, Keep, Ruled, Standing
-from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Verdict
-from onceward.ports import AnyRequest, AnySettlement, World
-from onceward.stores.callers import (
+from onceward.protocol import transitions
+from onceward.protocol.latest import Delivery, Keep, Ruled, Standing
+from onceward.protocol.record import Record
+from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, Renewal, Verdict
+from onceward.protocol.runtime import World
+from onceward.stores.caller_connection import (
     ANEW,
     OVER,
     Unsent,
@@ -28,14 +29,14 @@ from onceward.stores.callers import (
     still_lent,
 )
 
-from .faults import Refused, explain
-from .lines import YOURS, Line, line_of
-from .newest import PATIENCE, Batch, patience, standings
-from .reading import Rows
+from .caller_channel import YOURS, Line, line_of
+from .connection import Call
+from .errors import Refused, explain
+from .latest import PATIENCE, Batch, patience, standings
+from .row_reader import Rows
 from .rows import columns_of
 from .statements import Statement
 from .table import Sight, Table, elsewhere, seen
-from .wire import Call
 
 T = TypeVar("T")
 Change = Callable[[Record | None, Any, int], tuple[Record | None, Verdict]]

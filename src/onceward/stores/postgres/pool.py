@@ -11,10 +11,10 @@ from collections import deque
 from contextlib import suppress
 
 from onceward.errors import StoreNotSetUp, StoreUnavailable
-from onceward.ports import Gate, World
+from onceward.protocol.runtime import Gate, World
 
-from .faults import Refused, at_the_door, explain
-from .wire import OK, Wire
+from .connection import OK, Wire
+from .errors import Refused, at_the_door, explain
 
 logger = logging.getLogger("onceward.postgres")
 

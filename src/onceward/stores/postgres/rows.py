@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import astuple
 
-from onceward.model.record import Record
+from onceward.protocol.record import Record
 from onceward.stores.sql import FIELDS, spelled_out, value_of
 
 _NUMBERS = ("token", "cycle", "attempt", "created_at", "claimed_at", "updated_at", "renewed_at", "lease_until",

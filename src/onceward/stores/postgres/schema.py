@@ -11,11 +11,11 @@ import time
 from typing import Final
 
 from onceward.errors import StoreNotSetUp, VersionSkew
-from onceward.ports import Schema
+from onceward.protocol.capabilities import Schema
 
-from .faults import Refused
+from .connection import Wire
+from .errors import Refused
 from .statements import Statements, migration
-from .wire import Wire
 
 LATEST: Final = 3
 """How many migrations there are. Number n is `migrations/000n.sql`. Never edit one that was released."""

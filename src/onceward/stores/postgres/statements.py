@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
-from onceward.model.record import READER
+from onceward.protocol.record import READER
 from onceward.stores.sql import COLUMNS, FIELDS
 
 from .rows import TYPES

@@ -17,22 +17,26 @@ from functools import partial
 from typing import Any, TypeVar
 
 from onceward.errors import ConfigurationError, StoreError, StoreUnavailable
-from onceward.model.audit import AuditEntry, AuditFilter, Signature
-from onceward.model.record import Answer, ClaimRequest, Renewal, Seen, State, Verdict
-from onceward.ports import Answers, AnyRequest, AnySettlement, Clock, Filter, Order, Page, Remark, Schema, World
-from onceward.stores.grouping import Grouping
+from onceward.protocol.audit import AuditEntry, AuditFilter, Signature
+from onceward.protocol.capabilities import Remark, Schema
+from onceward.protocol.ports import Clock, Filter, Order, Page
+from onceward.protocol.record import RecordState
+from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, Renewal, Seen, Verdict
+from onceward.protocol.runtime import Answers, World
+from onceward.stores.group_commit import Grouping
 from onceward.stores.watchers import Watchers
 
-from . import schema, upkeep
-from .counts import PostgresCounts
-from .faults import RETRIED, UNPREPARED, Refused, explain
+from . import maintenance as upkeep
+from . import schema
+from .counters import PostgresCounts
+from .errors import RETRIED, UNPREPARED, Refused, explain
 from .joined import WHERE, PostgresJoined
+from .latest import PostgresNewest
 from .listener import Listener
-from .newest import PostgresNewest
+from .maintenance import Turn
 from .pool import Pool
 from .statements import statements
 from .table import Table, ids_of, seen
-from .upkeep import Turn
 from .url import Settings, parse
 
 T = TypeVar("T")
@@ -177,7 +181,7 @@ class PostgresStore(PostgresNewest, PostgresCounts, Grouping, Watchers):
     async def first(self, wanted: Filter, *, order: Order, limit: int, timeout: float) -> Page:
         return await self._call(timeout, upkeep.first, wanted, order, limit)
 
-    async def counts(self, *, timeout: float) -> dict[tuple[str, State], int]:
+    async def counts(self, *, timeout: float) -> dict[tuple[str, RecordState], int]:
         return await self._call(timeout, upkeep.counts)
 
     async def purge(self, limit: int, *, timeout: float, signed: Signature | None = None) -> int:

@@ -1,7 +1,7 @@
 """The state table applied to rows.
 
 The common cells are one statement each: a claim of a key that has no record, a completion and a renewal by the owner.
-Whatever else is asked, the statement shows the record instead; `model.transitions` then decides, and what changes is
+Whatever else is asked, the statement shows the record instead; `protocol.transitions` then decides, and what changes is
 written if the record is still the version that was seen. A version is PostgreSQL's own: the transaction that wrote it.
 What lost such a race asks again, with the record as it is by then.
 """
@@ -15,17 +15,17 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from onceward.errors import ConfigurationError, StoreUnavailable
-from onceward.model import transitions
-from onceward.model.cells import acquire_afresh
-from onceward.model.record import Answer, ClaimRequest, Complete, Record, Renewal, State, Verdict
-from onceward.ports import AnyRequest
+from onceward.protocol import transitions
+from onceward.protocol.cells import acquire_afresh
+from onceward.protocol.record import Record, RecordState
+from onceward.protocol.requests import Answer, AnyRequest, ClaimRequest, Complete, Renewal, Verdict
 from onceward.stores.sql import record_of
 
 from .batches import FITS, claim_values, complete_values, is_plain, renew_values, sorted_by_kind
-from .reading import Rows
+from .connection import Call, Wire
+from .row_reader import Rows
 from .rows import columns_of, text_of
 from .statements import Statements
-from .wire import Call, Wire
 
 OK = Verdict.OK
 FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.05  # seconds before what lost a race asks again
@@ -303,7 +303,7 @@ def seen(rows: Rows) -> Sights:
 
 def elsewhere(request: ClaimRequest) -> Record:
     """All that can be told of a claim inside somebody's open transaction: it is held, and has no lease."""
-    return Record(request.id, request.scope, request.key, State.PENDING, 0)
+    return Record(request.id, request.scope, request.key, RecordState.PENDING, 0)
 
 
 def _locked(request: AnyRequest, sight: Sight) -> Answer:

@@ -10,7 +10,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
 from msgspec import Struct
 
 from onceward.errors import ConfigurationError
-from onceward.model.nearest import nearest
+from onceward.protocol.suggest import nearest
 
 SCHEMES: Final = ("postgresql", "postgres")
 EXAMPLE: Final = "write postgresql://user:password@host:5432/database"

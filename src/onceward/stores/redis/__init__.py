@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .place import from_client, parse
+from .address import from_client, parse
 from .store import RedisStore
 
 __all__ = ["RedisStore", "from_client", "from_url"]

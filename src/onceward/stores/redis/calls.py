@@ -10,13 +10,15 @@ from typing import Any, Protocol
 import msgspec
 
 from onceward.errors import ConfigurationError, StoreUnavailable
-from onceward.model.audit import Signature
-from onceward.model.record import Answer, ClaimRequest, Complete, Renewal, Resolve
-from onceward.ports import Answers, AnyRequest, Clock
-from onceward.stores.grouping import Grouping
+from onceward.protocol.audit import Signature
+from onceward.protocol.ports import Clock
+from onceward.protocol.requests import Answer, AnyRequest, ClaimRequest, Complete, Renewal, Resolve
+from onceward.protocol.runtime import Answers
+from onceward.stores.group_commit import Grouping
 from onceward.stores.watchers import Watchers
 
-from . import faults, records
+from . import errors as faults
+from . import records
 from .resp import Refusal, Reply
 from .scripts import ID_SIZE, Prepared, Script, script
 

@@ -10,34 +10,31 @@ from typing import Any, Final
 import msgspec
 
 from onceward.errors import StoreBroken
-from onceward.model.cells import completed
-from onceward.model.record import (
-    READER,
-    AfterCrash,
+from onceward.protocol.cells import completed
+from onceward.protocol.record import READER, AfterCrash, Record, RecordState
+from onceward.protocol.requests import (
     Answer,
+    AnyRequest,
     ClaimRequest,
     Complete,
     Fail,
     Park,
-    Record,
     Release,
     Renewal,
     Resolution,
     Resolve,
     Seen,
-    State,
     Validity,
     Verdict,
 )
-from onceward.ports import AnyRequest
 
-STATES: Final = (State.FREE, State.PENDING, State.COMPLETED, State.FAILED, State.PARKED)
+STATES: Final = (RecordState.FREE, RecordState.PENDING, RecordState.COMPLETED, RecordState.FAILED, RecordState.PARKED)
 NUMBERS: Final = {state: number for number, state in enumerate(STATES)}
 VERDICTS: Final = (
     Verdict.ACQUIRED, Verdict.REPLAY, Verdict.RUNNING, Verdict.MISMATCH, Verdict.FAILED, Verdict.PARKED,
     Verdict.SETTLED, Verdict.OK, Verdict.LOST, Verdict.CONFLICT, Verdict.REFUSED, Verdict.ABSENT, Verdict.SKEW,
 )  # fmt: skip
-PENDING, ACQUIRED, OK = State.PENDING, Verdict.ACQUIRED, Verdict.OK  # members are found more slowly
+PENDING, ACQUIRED, OK = RecordState.PENDING, Verdict.ACQUIRED, Verdict.OK  # members are found more slowly
 AFTER_CRASH: Final = (AfterCrash.RERUN, AfterCrash.VERIFY, AfterCrash.PARK)
 RESOLUTIONS: Final = {Resolution.APPLIED: 0, Resolution.NOT_APPLIED: 1, Resolution.ABANDON: 2}
 CLAIM, RENEW, COMPLETE, FAIL, PARK, RELEASE, RESOLVE, FORGET = range(8)
@@ -316,7 +313,7 @@ def _stranger(id: bytes, data: bytes, at: int, broken: Exception) -> Record:
     """A newer layout may hold what we cannot read. It is left alone anyway; PENDING without a lease means held."""
     if len(data) > at and data[at] > READER:
         token = TIME.unpack_from(data, at + 4)[0] if len(data) >= at + 12 else 0
-        return Record(id, "", "", State.PENDING, token, min_reader=data[at])
+        return Record(id, "", "", RecordState.PENDING, token, min_reader=data[at])
     raise StoreBroken(
         "a record holds what no Onceward of its version writes", key=id.hex(), hint="was it edited by hand?"
     ) from broken

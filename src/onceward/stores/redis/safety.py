@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from onceward.errors import ConfigurationError
-from onceward.ports import Remark
+from onceward.protocol.capabilities import Remark
 
-from .faults import explain
+from .errors import explain
 from .resp import Refusal, Reply, command
 
 OLDEST: Final = (6, 2)

@@ -8,10 +8,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-from onceward.model.audit import KEEP_AUDIT
-from onceward.model.cells import KEEP_UNFINISHED
-from onceward.model.record import READER
-from onceward.model.transitions import CLOCK_MARGIN
+from onceward.protocol.audit import KEEP_AUDIT
+from onceward.protocol.cells import KEEP_UNFINISHED
+from onceward.protocol.record import READER
+from onceward.protocol.transitions import CLOCK_MARGIN
 
 from .resp import END, command
 

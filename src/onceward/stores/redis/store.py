@@ -13,19 +13,23 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from onceward.errors import ConfigurationError, StoreUnavailable
-from onceward.model.audit import AuditEntry, AuditFilter, Signature
-from onceward.model.record import Answer, Seen, State
-from onceward.ports import Answers, AnySettlement, Clock, Filter, Order, Page, Remark, World
+from onceward.protocol.audit import AuditEntry, AuditFilter, Signature
+from onceward.protocol.capabilities import Remark
+from onceward.protocol.ports import Clock, Filter, Order, Page
+from onceward.protocol.record import RecordState
+from onceward.protocol.requests import Answer, AnySettlement, Seen
+from onceward.protocol.runtime import Answers, World
 
-from . import records, safety, upkeep
+from . import maintenance as upkeep
+from . import records, safety
+from .address import Place, from_client, parse
 from .calls import BATCH, Wire, signature
-from .counts import RedisCounts
-from .place import Place, from_client, parse
+from .counters import RedisCounts
+from .latest_listing import RedisShown
 from .resp import Reply
-from .shown import RedisShown
 
 if TYPE_CHECKING:
-    from .bell import Bell
+    from .notifier import Bell
 
 
 PREFIX = "onceward"
@@ -124,7 +128,7 @@ class RedisStore(RedisShown, RedisCounts):
 
     def watch(self, id: bytes, wake: Callable[[], None]) -> Callable[[], None]:
         """Woken by settlements of this process at once, and by those of others by way of the server."""
-        from .bell import Bell
+        from .notifier import Bell
 
         stop = super().watch(id, wake)
         if self._bell is None:
@@ -177,7 +181,7 @@ class RedisStore(RedisShown, RedisCounts):
     async def first(self, wanted: Filter, *, order: Order, limit: int, timeout: float) -> Page:
         return await upkeep.first(self, wanted, order, limit, timeout)
 
-    async def counts(self, *, timeout: float) -> dict[tuple[str, State], int]:
+    async def counts(self, *, timeout: float) -> dict[tuple[str, RecordState], int]:
         return await upkeep.counts(self, timeout)
 
     async def purge(self, limit: int, *, timeout: float, signed: Signature | None = None) -> int:
@@ -202,10 +206,10 @@ class RedisStore(RedisShown, RedisCounts):
 
 def _wire(place: Place, world: World) -> Wire:
     if world.cancels:  # calls are tasks of an event loop
-        from .loop_link import LoopWire
+        from .async_connection import LoopWire
 
         return LoopWire(place)
-    from .link import SocketWire
+    from .connection import SocketWire
 
     return SocketWire(place)
 

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-from onceward.model.audit import KEEP_AUDIT, AuditEntry, AuditFilter
+from onceward.protocol.audit import KEEP_AUDIT, AuditEntry, AuditFilter
 
 Cursor = sqlite3.Cursor
 

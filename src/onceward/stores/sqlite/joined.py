@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from onceward.errors import ConfigurationError, RetryTransaction, StoreBroken, StoreUnavailable
-from onceward.model import transitions
-from onceward.model.newest import Delivery, Keep, Ruled, Standing
-from onceward.model.record import Answer, ClaimRequest, Renewal
-from onceward.ports import AnySettlement, Clock, World
-from onceward.stores.callers import ANEW, OVER, Unsent, still_lent
+from onceward.protocol import transitions
+from onceward.protocol.latest import Delivery, Keep, Ruled, Standing
+from onceward.protocol.ports import Clock
+from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, Renewal
+from onceward.protocol.runtime import World
+from onceward.stores.caller_connection import ANEW, OVER, Unsent, still_lent
 
-from . import faults, newest
+from . import errors as faults
+from . import latest as newest
 from .table import THEIRS, Change, Request, ids_of, judge, write
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import astuple
 
-from onceward.model.record import Record, State
+from onceward.protocol.record import Record, RecordState
 from onceward.stores.sql import COLUMNS, FIELDS, Row, spelled_out, value_of
 
 Columns = tuple[int, ...]
@@ -44,7 +44,7 @@ class Glimpse(msgspec.Struct, frozen=True, gc=False):
     slide: int
     owner: str
     min_reader: int
-    state: State = State.COMPLETED
+    state: RecordState = RecordState.COMPLETED
 
 
 GLIMPSE: Final = f"SELECT {', '.join(Glimpse.__struct_fields__)} FROM onceward_records WHERE id = ?"  # noqa: S608 (names of fields)
@@ -68,7 +68,7 @@ _BOUND: Final[dict[int, Callable[[Any], Any]]] = {
 """How the fields are bound that are not what SQLite knows. Plain str and int only: else it looks for an adapter."""
 
 _PLACES: Final = range(len(FIELDS))
-_DEFAULTS: Final = astuple(Record(id=b"", scope="", key="", state=State.FREE, token=0))[CLAIMED:]
+_DEFAULTS: Final = astuple(Record(id=b"", scope="", key="", state=RecordState.FREE, token=0))[CLAIMED:]
 
 
 def claimed(record: Record) -> Row | None:
@@ -108,7 +108,7 @@ def storable(record: Record) -> Record:
     changes: dict[str, Any] = {}
     for name in FIELDS:
         value = getattr(record, name)
-        if isinstance(value, str) and not isinstance(value, State):
+        if isinstance(value, str) and not isinstance(value, RecordState):
             changes[name] = spelled_out(value)
         elif isinstance(value, dict):
             changes[name] = {spelled_out(word): spelled_out(text) for word, text in value.items()}

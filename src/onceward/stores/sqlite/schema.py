@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 from onceward.errors import StoreBroken, VersionSkew
-from onceward.ports import Schema
+from onceward.protocol.capabilities import Schema
 
 TABLES = """
 CREATE TABLE onceward_meta (

@@ -1,6 +1,6 @@
 """SQLiteStore: records in a file that several processes share.
 
-Every verb reads the rows, lets `model.transitions` decide and writes what changed. It looks first without a lock: if
+Every verb reads the rows, lets `protocol.transitions` decide and writes what changed. It looks first without a lock: if
 nothing has to be written (a replay, somebody else is running), none is taken at all, and one record is written by one
 statement that holds only if the record is still the one that was seen. Everything else is a transaction.
 """
@@ -13,21 +13,26 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from onceward.errors import ConfigurationError
-from onceward.model import transitions
-from onceward.model.audit import AuditEntry, AuditFilter, Signature, purge_entry
-from onceward.model.record import Answer, ClaimRequest, Done, Record, Renewal, Seen, State, Verdict
-from onceward.ports import AnyRequest, AnySettlement, Clock, Filter, Order, Page, Schema, World
-from onceward.stores.callers import block_of, driver_connection
+from onceward.protocol import transitions
+from onceward.protocol.audit import AuditEntry, AuditFilter, Signature, purge_entry
+from onceward.protocol.capabilities import Schema
+from onceward.protocol.ports import Clock, Filter, Order, Page
+from onceward.protocol.record import Done, Record, RecordState
+from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, Renewal, Seen, Verdict
+from onceward.protocol.runtime import World
+from onceward.stores.caller_connection import block_of, driver_connection
 from onceward.stores.clock import WallClock
-from onceward.stores.grouping import Grouping
+from onceward.stores.group_commit import Grouping
 from onceward.stores.watchers import Watchers
 
-from . import audit, faults, upkeep
-from .counts import SQLiteCounts
+from . import audit
+from . import errors as faults
+from . import maintenance as upkeep
+from .cache import Mistaken, Recall
+from .connection import MEMORY, Allowance, Cursor, Link
+from .counters import SQLiteCounts
 from .joined import SQLiteJoined, check_connection
-from .link import MEMORY, Allowance, Cursor, Link
-from .newest import SQLiteNewest
-from .recall import Mistaken, Recall
+from .latest import SQLiteNewest
 from .rows import GLIMPSE, glimpse_of
 from .schema import LATEST, examine
 from .table import OURS, Found, create, free, ids_of, judge, sign, swap, write
@@ -142,7 +147,7 @@ class SQLiteStore(SQLiteNewest, SQLiteCounts, Grouping, Watchers):
     async def first(self, wanted: Filter, *, order: Order, limit: int, timeout: float) -> Page:
         return await self._turn(timeout, self._first, wanted, order, limit, Allowance.of(timeout).deadline)
 
-    async def counts(self, *, timeout: float) -> dict[tuple[str, State], int]:
+    async def counts(self, *, timeout: float) -> dict[tuple[str, RecordState], int]:
         return await self._turn(timeout, self._counts, Allowance.of(timeout).deadline)
 
     async def purge(self, limit: int, *, timeout: float, signed: Signature | None = None) -> int:
@@ -301,7 +306,7 @@ class SQLiteStore(SQLiteNewest, SQLiteCounts, Grouping, Watchers):
         with upkeep.bounded(cursor, deadline):
             return upkeep.first(cursor, wanted, order, limit, self._clock.now())
 
-    def _counts(self, cursor: Cursor, deadline: float) -> dict[tuple[str, State], int]:
+    def _counts(self, cursor: Cursor, deadline: float) -> dict[tuple[str, RecordState], int]:
         with upkeep.bounded(cursor, deadline):
             return upkeep.counts(cursor)
 

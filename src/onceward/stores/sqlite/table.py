@@ -1,4 +1,4 @@
-"""The state table applied to rows: read, let `model.transitions` decide, write what changed. The caller locks."""
+"""The state table applied to rows: read, let `protocol.transitions` decide, write what changed. The caller locks."""
 
 from __future__ import annotations
 
@@ -8,26 +8,16 @@ from functools import cache
 from typing import TypeVar
 
 from onceward.errors import ConfigurationError
-from onceward.model import transitions
-from onceward.model.audit import Signature, entries_of
-from onceward.model.record import READER, Answer, ClaimRequest, Record, Renewal, Seen, Verdict
-from onceward.ports import AnyRequest, AnySettlement
+from onceward.protocol import transitions
+from onceward.protocol.audit import Signature, entries_of
+from onceward.protocol.record import READER, Record
+from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, Renewal, Seen, Verdict
 from onceward.stores.sql import COLUMNS, FIELDS, Row, record_of, salvaged
 
 from . import audit
-from .many import Statement
-from .recall import Mistaken
-from .rows import (
-    CLAIMED,
-    LIGHT,
-    WITHOUT_DECLARED_TYPES,
-    Columns,
-    bound,
-    claimed,
-    difference,
-    note_text,
-    storable,
-)
+from .bulk_statement import Statement
+from .cache import Mistaken
+from .rows import CLAIMED, LIGHT, WITHOUT_DECLARED_TYPES, Columns, bound, claimed, difference, note_text, storable
 
 Cursor = sqlite3.Cursor
 Request = TypeVar("Request", ClaimRequest, Renewal, AnySettlement, AnyRequest)

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, quote, unquote
 
 from onceward.errors import ConfigurationError
 
-from .link import MEMORY
+from .connection import MEMORY
 
 SCHEME = "sqlite://"
 SYNCHRONOUS = ("FULL", "NORMAL", "EXTRA")

@@ -17,22 +17,22 @@ from __future__ import annotations
 
 from onceward.errors import ConfigurationError
 
-from .auditing import AuditChecks
-from .counting import CountChecks
+from .audit import AuditChecks
+from .counters import CountChecks
 from .factory import StoreFactory, check
 from .fencing import FencingChecks
-from .glancing import GlanceChecks
 from .histories import HistoryChecks
 from .immediate import ImmediateChecks
-from .newest import NewestChecks
-from .newest_histories import NewestHistoryChecks
+from .latest import NewestChecks
+from .latest_histories import NewestHistoryChecks
+from .latest_listing import ShownChecks
+from .lookup import GlanceChecks
 from .processes import ProcessChecks
-from .purging import PurgeChecks
+from .purge import PurgeChecks
 from .races import RaceChecks
 from .raw import RawChecks
 from .reading import ReadingChecks
 from .replies import ReplyChecks
-from .shown import ShownChecks
 from .stage import Caller, Stage
 from .table import TableChecks
 from .values import ValueChecks

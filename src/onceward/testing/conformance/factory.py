@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 from unittest import SkipTest
 
-from onceward.ports import Clock, Store
+from onceward.protocol.ports import Clock, Store
 
-from .colours import COLOURS
+from .runtimes import COLOURS
 from .stage import Stage
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
 
-from onceward.model.record import AfterCrash, Record, Resolution, Seen, State, Validity, Verdict
+from onceward.protocol.record import AfterCrash, Record, RecordState
+from onceward.protocol.requests import Resolution, Seen, Validity, Verdict
 
 from .factory import StoreFactory, check
 from .stage import DAY, HOUR, LEASE, SECOND, SHORT, Caller, Stage, assert_equal, assert_same, expect, stranger
@@ -65,7 +66,7 @@ class FencingChecks(StoreFactory):
     @check()
     async def test_nobody_owns_a_key_that_was_never_claimed(self, stage: Stage) -> None:
         caller = await stage.caller()
-        nobody = Record(id=b"\7" * 32, scope="kit", key="never", state=State.PENDING, token=7, nonce=b"7" * 16)
+        nobody = Record(id=b"\7" * 32, scope="kit", key="never", state=RecordState.PENDING, token=7, nonce=b"7" * 16)
         for verb, answer in (await caller.owners_verbs(nobody)).items():
             assert (answer.verdict, answer.record) == (Verdict.LOST, None), f"{verb} answers {answer}"
         assert await caller.look(id=nobody.id) is None, "a verb of an owner brought a record into being"
@@ -85,7 +86,7 @@ class FencingChecks(StoreFactory):
         caller = await stage.caller()
         first = await caller.acquire()
         failed = expect(await caller.fail(first, error_type="ValueError", error="no"), Verdict.OK)
-        assert_equal((failed.state, failed.attempt, failed.error), (State.FAILED, 1, "no"), "after a failure")
+        assert_equal((failed.state, failed.attempt, failed.error), (RecordState.FAILED, 1, "no"), "after a failure")
         second = await caller.acquire()
         assert (second.attempt, second.cycle) == (2, first.cycle), "a retry is one more attempt of the same cycle"
 
@@ -164,7 +165,7 @@ class FencingChecks(StoreFactory):
         expect(await caller.forget(), Verdict.REFUSED)
         assert_same(held, await caller.record(), "after a refused forget")
         free = expect(await caller.forget(force=True), Verdict.OK)
-        assert_equal(free.state, State.FREE, "after a forced forget")
+        assert_equal(free.state, RecordState.FREE, "after a forced forget")
         await assert_powerless(stage, caller, held)
         fresh = await caller.acquire()
         assert (fresh.attempt, fresh.cycle != held.cycle) == (1, True), "after forget a key begins a new life"
@@ -176,11 +177,11 @@ class FencingChecks(StoreFactory):
         seen = {shown.id: Seen(shown.token, shown.state)}
         done = expect(await caller.complete(shown), Verdict.OK)  # late, under the same token
         expect(await person.forget(seen=seen, force=True), Verdict.LOST)
-        cut_off = person.resolve(shown, Resolution.NOT_APPLIED, state_seen=State.PENDING, force=True)
+        cut_off = person.resolve(shown, Resolution.NOT_APPLIED, state_seen=RecordState.PENDING, force=True)
         expect(await cut_off, Verdict.LOST)
         assert_same(done, await person.record(), "after somebody decided on what they saw before")
         now_seen = {done.id: Seen(done.token, done.state)}
-        assert_equal(expect(await person.forget(seen=now_seen), Verdict.OK).state, State.FREE, "after a look")
+        assert_equal(expect(await person.forget(seen=now_seen), Verdict.OK).state, RecordState.FREE, "after a look")
 
 
 Settle = Callable[[Record], Awaitable[None]]

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from onceward.model.record import (
-    AfterCrash,
+from onceward.protocol.record import AfterCrash, RecordState
+from onceward.protocol.requests import (
     Answer,
+    AnySettlement,
     ClaimRequest,
     Complete,
     Fail,
@@ -24,11 +25,9 @@ from onceward.model.record import (
     Resolution,
     Resolve,
     Seen,
-    State,
     Validity,
     Verdict,
 )
-from onceward.ports import AnySettlement
 
 from .factory import StoreFactory, run
 from .mirror import Mirror
@@ -178,7 +177,7 @@ class Player:
         record = self.mirror.records.get(id_of(key))
         if sight is Sight.NOTHING or record is None:
             return None
-        others = [state for state in State if state is not record.state]
+        others = [state for state in RecordState if state is not record.state]
         return Seen(
             record.token + (sight is Sight.ANOTHER_TOKEN),
             others[record.token % len(others)] if sight is Sight.ANOTHER_STATE else record.state,
@@ -246,7 +245,7 @@ def some_request(dice: Random) -> Renewal | AnySettlement:
             0,
             dice.choice(list(Resolution)),
             **value,
-            state_seen=dice.choice([State.PARKED, State.PARKED, State.PENDING, State.FAILED]),
+            state_seen=dice.choice([RecordState.PARKED, RecordState.PARKED, RecordState.PENDING, RecordState.FAILED]),
             force=dice.random() < 0.3,
         ),
     ]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import cast
 from unittest import SkipTest
 
-from onceward.model.record import Answer, Verdict
-from onceward.ports import Immediate
+from onceward.protocol.capabilities import Immediate
+from onceward.protocol.requests import Answer, Verdict
 
 from .factory import StoreFactory, check
 from .stage import Stage, wanting

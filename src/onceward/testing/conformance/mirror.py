@@ -6,13 +6,15 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from onceward.model import transitions
-from onceward.model.record import Answer, ClaimRequest, Record, Renewal, Seen, Verdict
-from onceward.model.transitions import Row, purgeable, row_of
-from onceward.ports import AnyRequest, AnySettlement, Filter, Glances
+from onceward.protocol import transitions
+from onceward.protocol.capabilities import Glances
+from onceward.protocol.ports import Filter
+from onceward.protocol.record import Record
+from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, Renewal, Seen, Verdict
+from onceward.protocol.transitions import Row, purgeable, row_of
 from onceward.testing.clock import FakeClock
 
-from .glancing import PAYLOADS, assert_shows
+from .lookup import PAYLOADS, assert_shows
 from .stage import TIMEOUT, Caller, assert_same, differences
 
 Change = Callable[[Record | None, Any, int], tuple[Record | None, Verdict]]

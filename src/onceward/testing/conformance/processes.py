@@ -13,12 +13,12 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
-from onceward.model.record import Verdict
+from onceward.protocol.requests import Verdict
 from onceward.stores.clock import WallClock
 
-from .colours import COLOURS, PATIENCE
 from .factory import StoreFactory, check, require
 from .races import PAUSE, orders
+from .runtimes import COLOURS, PATIENCE
 from .stage import SHORT, TIMEOUT, Caller, Stage, expect, wanting
 
 CHILDREN = 3

@@ -7,7 +7,8 @@ from collections import Counter
 from functools import partial
 
 from onceward.errors import OncewardError
-from onceward.model.record import Answer, ClaimRequest, Record, Release, Renewal, Verdict
+from onceward.protocol.record import Record
+from onceward.protocol.requests import Answer, ClaimRequest, Release, Renewal, Verdict
 
 from .factory import StoreFactory, check
 from .stage import LEASE, TIMEOUT, Caller, Stage, assert_equal, expect, wanting

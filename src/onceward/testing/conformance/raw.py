@@ -7,7 +7,8 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from onceward.model.record import Record, Resolution, Validity, Verdict
+from onceward.protocol.record import Record
+from onceward.protocol.requests import Resolution, Validity, Verdict
 
 from .factory import StoreFactory, check
 from .stage import LEASE, SECOND, SHORT, Stage, assert_equal, expect, id_of, stranger

@@ -6,9 +6,11 @@ import threading
 from collections import Counter
 from unittest import SkipTest
 
-from onceward.model.record import Record, State, Verdict
-from onceward.model.transitions import CLOCK_MARGIN
-from onceward.ports import Filter, Notifies, Order, Sorts
+from onceward.protocol.capabilities import Notifies, Sorts
+from onceward.protocol.ports import Filter, Order
+from onceward.protocol.record import Record, RecordState
+from onceward.protocol.requests import Verdict
+from onceward.protocol.transitions import CLOCK_MARGIN
 
 from .factory import StoreFactory, check
 from .stage import SECOND, TIMEOUT, Caller, Stage, assert_equal, assert_same, expect, id_of, wanting
@@ -103,12 +105,15 @@ class ReadingChecks(StoreFactory):
         old = {f"kit/key {number}" for number in range(9)}
         done = {"kit/key 1", "kit/key 4", "kit/key 7"}
         wanted: list[tuple[Filter, set[str]]] = [
-            (Filter(states=(State.COMPLETED,)), done),
-            (Filter(states=(State.COMPLETED, State.FAILED)), done | {"kit/key 2", "kit/key 5", "kit/key 8"}),
+            (Filter(states=(RecordState.COMPLETED,)), done),
+            (
+                Filter(states=(RecordState.COMPLETED, RecordState.FAILED)),
+                done | {"kit/key 2", "kit/key 5", "kit/key 8"},
+            ),
             (Filter(scope="other"), {"other/key 1"}),
             (Filter(key="key 1"), {"kit/key 1", "other/key 1"}),
-            (Filter(scope="kit", key="key 1", states=(State.COMPLETED,)), {"kit/key 1"}),
-            (Filter(scope="kit", key="key 1", states=(State.PENDING,)), set()),
+            (Filter(scope="kit", key="key 1", states=(RecordState.COMPLETED,)), {"kit/key 1"}),
+            (Filter(scope="kit", key="key 1", states=(RecordState.PENDING,)), set()),
             (Filter(updated_before=young.updated_at), old),
             (Filter(updated_before=young.updated_at + 1), old | {"other/key 1"}),
         ]
@@ -136,7 +141,7 @@ class ReadingChecks(StoreFactory):
             for limit in (1, 4, 100):
                 page = await store.first(Filter(), order=order, limit=limit, timeout=TIMEOUT)
                 assert_equal([one.key for one in page.records], names[:limit], f"the first {limit} by {order}")
-        page = await store.first(Filter(states=(State.COMPLETED,)), order=Order.KEY, limit=100, timeout=TIMEOUT)
+        page = await store.first(Filter(states=(RecordState.COMPLETED,)), order=Order.KEY, limit=100, timeout=TIMEOUT)
         assert_equal([one.key for one in page.records], ["key 3"], "the first that are completed")
         assert_same(await caller.record("key 3"), page.records[0], "in a page")
 
@@ -147,13 +152,13 @@ class ReadingChecks(StoreFactory):
         await caller.send(wanting("key 1", scope="other"))
         counted = await caller.store.counts(timeout=TIMEOUT)
         wanted = {
-            ("kit", State.PENDING): 3,
-            ("kit", State.COMPLETED): 3,
-            ("kit", State.FAILED): 3,
-            ("other", State.PENDING): 1,
+            ("kit", RecordState.PENDING): 3,
+            ("kit", RecordState.COMPLETED): 3,
+            ("kit", RecordState.FAILED): 3,
+            ("other", RecordState.PENDING): 1,
         }
         assert Counter(counted) == Counter(wanted), f"{counted}"
-        assert all(isinstance(state, State) for _, state in counted), f"states must be States: {counted}"
+        assert all(isinstance(state, RecordState) for _, state in counted), f"states must be States: {counted}"
 
     @check(mission=("B2",), fault=("F69",))
     async def test_a_watcher_is_woken_when_the_owner_settles(self, stage: Stage) -> None:

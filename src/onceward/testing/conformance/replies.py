@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from onceward.model.record import AfterCrash, Resolution, State, Verdict
+from onceward.protocol.record import AfterCrash, RecordState
+from onceward.protocol.requests import Resolution, Verdict
 
 from .factory import StoreFactory, check
 from .stage import SHORT, Stage, assert_equal, assert_same, expect, wanting
@@ -107,6 +108,6 @@ class ReplyChecks(StoreFactory):
         )
         assert sorted(answer.verdict for answer in answers) == [Verdict.LOST, Verdict.OK], f"{answers}"
         record = await first.record()
-        wanted = State.COMPLETED if answers[0].verdict is Verdict.OK else State.FAILED
+        wanted = RecordState.COMPLETED if answers[0].verdict is Verdict.OK else RecordState.FAILED
         assert_equal(record.state, wanted, "what became of the parked record")
         assert record.token > parked.token, "a resolution cuts the late owner off"

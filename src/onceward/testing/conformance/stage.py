@@ -10,26 +10,28 @@ from unittest import SkipTest
 
 from msgspec.structs import replace
 
-from onceward.model.audit import AuditEntry, AuditFilter, Signature
-from onceward.model.record import (
+from onceward.protocol.audit import AuditEntry, AuditFilter, Signature
+from onceward.protocol.ports import Clock, Store
+from onceward.protocol.record import Record
+from onceward.protocol.requests import (
     Answer,
+    AnySettlement,
     ClaimRequest,
     Complete,
     Fail,
     Park,
-    Record,
     Release,
     Renewal,
     Resolution,
     Resolve,
     Verdict,
 )
-from onceward.ports import AnySettlement, Clock, Store, World
+from onceward.protocol.runtime import World
+from onceward.runtime.nonce import nonce as new_nonce
 from onceward.stores.clock import WallClock
 from onceward.testing.clock import FakeClock
-from onceward.worlds.nonce import nonce as new_nonce
 
-from .colours import Colour, Job
+from .runtimes import Colour, Job
 
 if TYPE_CHECKING:
     from .factory import StoreFactory

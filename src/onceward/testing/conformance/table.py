@@ -7,9 +7,9 @@ from itertools import product
 
 from msgspec.structs import replace
 
-from onceward.model.record import (
-    READER,
-    AfterCrash,
+from onceward.protocol.record import READER, AfterCrash, RecordState
+from onceward.protocol.requests import (
+    AnySettlement,
     Complete,
     Fail,
     Park,
@@ -17,12 +17,10 @@ from onceward.model.record import (
     Renewal,
     Resolution,
     Resolve,
-    State,
     Validity,
     Verdict,
 )
-from onceward.model.transitions import Row, row_of
-from onceward.ports import AnySettlement
+from onceward.protocol.transitions import Row, row_of
 
 from .factory import StoreFactory, check
 from .histories import BLANK, Asks, Claims, Forget, Player, Sight, Step, Turn, Whose
@@ -112,14 +110,14 @@ def anybodys_verbs(key: str) -> list[Step]:
     applied, not_applied, abandoned = (Resolve(b"", 0, one, result=b"known", digest=b"known") for one in Resolution)
     resolves = [Asks(key, whose, one) for one in (applied, not_applied, abandoned) for whose in list(Whose)[:2]]
     unparked = [
-        replace(not_applied, state_seen=State.PENDING),
-        replace(not_applied, state_seen=State.PENDING, force=True),
-        replace(applied, state_seen=State.PENDING, force=True),
-        replace(abandoned, state_seen=State.PENDING, force=True),
-        replace(not_applied, state_seen=State.FAILED),
-        replace(applied, state_seen=State.FAILED),
+        replace(not_applied, state_seen=RecordState.PENDING),
+        replace(not_applied, state_seen=RecordState.PENDING, force=True),
+        replace(applied, state_seen=RecordState.PENDING, force=True),
+        replace(abandoned, state_seen=RecordState.PENDING, force=True),
+        replace(not_applied, state_seen=RecordState.FAILED),
+        replace(applied, state_seen=RecordState.FAILED),
     ]
-    unseen = Asks(key, Whose.EARLIER, replace(not_applied, state_seen=State.PENDING, force=True))
+    unseen = Asks(key, Whose.EARLIER, replace(not_applied, state_seen=RecordState.PENDING, force=True))
     forgets = [Forget(key, force=force, sight=sight) for sight in Sight for force in (False, True)]
     return [*resolves, *(Asks(key, Whose.LAST, one) for one in unparked), unseen, *forgets]
 

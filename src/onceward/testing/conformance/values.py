@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from onceward.model import transitions
-from onceward.model.record import AfterCrash, Complete, State, Validity, Verdict
+from onceward.protocol import transitions
+from onceward.protocol.record import AfterCrash, RecordState
+from onceward.protocol.requests import Complete, Validity, Verdict
 
 from .factory import StoreFactory, check
 from .stage import DAY, SECOND, TIMEOUT, Stage, assert_equal, assert_same, expect, id_of, wanting
@@ -133,7 +134,7 @@ class ValueChecks(StoreFactory):
         answer = await caller.complete(held, b"brief", briefly=True)
         assert_equal(answer.verdict, Verdict.OK, "a completion that is to be answered briefly")
         written = await caller.record()
-        assert_equal((written.state, written.result), (State.COMPLETED, b"brief"), "what it has written")
+        assert_equal((written.state, written.result), (RecordState.COMPLETED, b"brief"), "what it has written")
         if answer.record is not None:
             assert_same(answer.record, written, "a record that was not asked for")
         assert_equal(expect(await caller.claim(), Verdict.REPLAY).result, b"brief", "its replay")
@@ -194,16 +195,16 @@ class ValueChecks(StoreFactory):
     @check(mission=("B1",), rival=(5,), fault=("F18",))
     async def test_another_payload_is_a_mismatch_in_every_state(self, stage: Stage) -> None:
         caller = await stage.caller()
-        for state in (State.PENDING, State.COMPLETED, State.FAILED, State.PARKED, "lapsed"):
+        for state in (RecordState.PENDING, RecordState.COMPLETED, RecordState.FAILED, RecordState.PARKED, "lapsed"):
             key = f"{state}"
             lease = {"lease": 1} if state == "lapsed" else {}
             held = await caller.acquire(key, fingerprint=b"\1one", **lease)
             await stage.lapse(1)
-            if state is State.COMPLETED:
+            if state is RecordState.COMPLETED:
                 expect(await caller.complete(held), Verdict.OK)
-            elif state is State.FAILED:
+            elif state is RecordState.FAILED:
                 expect(await caller.fail(held), Verdict.OK)
-            elif state is State.PARKED:
+            elif state is RecordState.PARKED:
                 expect(await caller.park(held), Verdict.OK)
             before = await caller.record(key)
             shown = expect(await caller.claim(key, fingerprint=b"\1two"), Verdict.MISMATCH)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from onceward.model.record import State, Validity, Verdict
+from onceward.protocol.record import RecordState
+from onceward.protocol.requests import Validity, Verdict
 
 from .factory import StoreFactory, check
 from .stage import HOUR, Stage, assert_equal, assert_same, expect
@@ -21,7 +22,7 @@ class WindowChecks(StoreFactory):
         held = await caller.acquire()
         expect(await other.claim(), Verdict.RUNNING)
         done = expect(await caller.complete(held, None, stored=False, validity=AT_ONCE), Verdict.OK)
-        assert_equal(done.state, State.COMPLETED, "the state of a record that was completed for no time at all")
+        assert_equal(done.state, RecordState.COMPLETED, "the state of a record that was completed for no time at all")
         assert done.valid_until is not None, "a window of nothing became one without an end"
         expect(await caller.complete(held, None, stored=False, validity=AT_ONCE), Verdict.OK)
         tokens = [held.token]

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from onceward.model.record import Record
+from onceward.protocol.record import Record
 
 from .counterexample import smallest
 from .operation import LOOKS, Glance, Operation

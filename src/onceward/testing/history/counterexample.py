@@ -13,7 +13,7 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from onceward.model.record import Verdict
+from onceward.protocol.requests import Verdict
 
 from .operation import LOOKS, Glance, Operation
 from .search import Case, DeadEnd, Maybe, OutOfBudget, Search

@@ -14,9 +14,10 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
-from onceward.model.cells import KEEP_UNFINISHED
-from onceward.model.record import NOBODY, Complete, Record, Resolve
-from onceward.model.transitions import CLOCK_MARGIN
+from onceward.protocol.cells import KEEP_UNFINISHED
+from onceward.protocol.record import NOBODY, Record
+from onceward.protocol.requests import Complete, Resolve
+from onceward.protocol.transitions import CLOCK_MARGIN
 
 from .operation import Glance, Operation, Request
 

@@ -11,25 +11,25 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from onceward.errors import StoreUnavailable
-from onceward.model.record import (
-    AfterCrash,
+from onceward.protocol.capabilities import Glances
+from onceward.protocol.ports import Filter, Store
+from onceward.protocol.record import AfterCrash, Record, RecordState
+from onceward.protocol.requests import (
     Answer,
+    AnySettlement,
     ClaimRequest,
     Complete,
     Fail,
     Park,
-    Record,
     Release,
     Renewal,
     Resolution,
     Resolve,
     Seen,
-    State,
     Validity,
     Verdict,
 )
-from onceward.ports import AnySettlement, Filter, Glances, Store
-from onceward.worlds.nonce import nonce as new_nonce
+from onceward.runtime.nonce import nonce as new_nonce
 
 T = TypeVar("T", ClaimRequest, Renewal, AnySettlement)
 Pause = Callable[[int], Coroutine[Any, Any, None]]
@@ -131,7 +131,7 @@ class Worker:
     async def resolve(self) -> None:
         id = self._some_ids()[0]
         seen = self._seen.get(id)
-        token, state = (1, State.PARKED) if seen is None else (seen.token, seen.state)
+        token, state = (1, RecordState.PARKED) if seen is None else (seen.token, seen.state)
         resolution = self._dice.choice(list(Resolution))
         request = Resolve(id, token + (self._dice.random() < MISTAKES), resolution, **self._value())
         force = self._dice.random() < FORCE

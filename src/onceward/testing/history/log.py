@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from onceward.errors import ConfigurationError
-from onceward.model.record import Answer
+from onceward.protocol.requests import Answer
 
 from .operation import KINDS, VERBS, Operation, Request
 

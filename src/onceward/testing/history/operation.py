@@ -7,22 +7,21 @@ from typing import Any
 
 from msgspec import Struct
 
-from onceward.model import transitions
-from onceward.model.record import (
+from onceward.protocol import transitions
+from onceward.protocol.record import Done, Record
+from onceward.protocol.requests import (
     Answer,
     ClaimRequest,
     Complete,
-    Done,
     Fail,
     Park,
-    Record,
     Release,
     Renewal,
     Resolve,
     Seen,
     Verdict,
 )
-from onceward.model.transitions import purgeable
+from onceward.protocol.transitions import purgeable
 
 
 class Forget(Struct, frozen=True):

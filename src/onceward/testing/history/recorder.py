@@ -10,9 +10,12 @@ from time import monotonic_ns
 from typing import Any
 
 from onceward.errors import StoreBroken
-from onceward.model.audit import AuditEntry, AuditFilter, Signature
-from onceward.model.record import Answer, ClaimRequest, Done, Renewal, Seen, State, Verdict
-from onceward.ports import AnySettlement, Filter, Glances, Notifies, Page, Store, World
+from onceward.protocol.audit import AuditEntry, AuditFilter, Signature
+from onceward.protocol.capabilities import Glances, Notifies
+from onceward.protocol.ports import Filter, Page, Store
+from onceward.protocol.record import Done, RecordState
+from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, Renewal, Seen, Verdict
+from onceward.protocol.runtime import World
 
 from .log import Log
 from .operation import Forget, Glance, Read, Request, Scan, glimpse
@@ -85,7 +88,7 @@ class Recorder:
         self._log.answered(answered, numbers, [Answer(Verdict.OK, record, page.now) for record in page.records])
         return page
 
-    async def counts(self, *, timeout: float) -> dict[tuple[str, State], int]:
+    async def counts(self, *, timeout: float) -> dict[tuple[str, RecordState], int]:
         return await self._store.counts(timeout=timeout)
 
     async def purge(self, limit: int, *, timeout: float, signed: Signature | None = None) -> int:

@@ -23,7 +23,8 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
-from onceward.model.record import Answer, Record
+from onceward.protocol.record import Record
+from onceward.protocol.requests import Answer
 
 from .instants import Hints, stretches
 from .operation import Glance, Operation, Scan, outcome, possible, shows

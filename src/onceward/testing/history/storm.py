@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 from functools import partial
 from random import Random
 
-from onceward.ports import Store, World
-from onceward.testing.conformance.colours import COLOURS, Colour
+from onceward.protocol.ports import Store
+from onceward.protocol.runtime import World
+from onceward.testing.conformance.runtimes import COLOURS, Colour
 
 from .load import MOMENT, Pause, Worker
 from .log import MemoryLog

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from onceward.model.record import Record
+from onceward.protocol.record import Record
 
 from .counterexample import Counterexample
 from .operation import SHOWN, Glance, Operation, Scan, outcome

@@ -14,9 +14,9 @@ what must happen. Only "not delivered again while it is worked on" takes its tim
 
 from __future__ import annotations
 
-from .ruled import RuleStories
+from .failures import TroubleStories
+from .outcomes import RuleStories
 from .stage import Forgetful, Seen, Shaky, Stage, noting, parked, until
-from .troubled import TroubleStories
 
 
 class QueueConformance(RuleStories, TroubleStories):

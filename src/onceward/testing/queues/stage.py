@@ -9,12 +9,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Seque
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
-from onceward.aio import AsyncOnce
+from onceward.client.aio import AsyncOnce
 from onceward.errors import StoreUnavailable
-from onceward.model.record import Answer, ClaimRequest, State
-from onceward.ports import Filter, Store
+from onceward.protocol.ports import Filter, Store
+from onceward.protocol.record import RecordState
+from onceward.protocol.requests import Answer, ClaimRequest
 from onceward.queues import Consumer, Delivery, Queue
-from onceward.stores.memory import MemoryStore
+from onceward.stores.memory.store import MemoryStore
 
 PATIENCE = 60.0
 """Seconds until something that must happen is said not to happen: long, because the machine may be busy."""
@@ -140,7 +141,7 @@ def poisoned(once: AsyncOnce) -> Any:
 
 async def parked(store: Store) -> list[tuple[str, str]]:
     """Key and error of everything that waits for a person."""
-    page = await store.scan(Filter(states=(State.PARKED,)), cursor=None, limit=100, timeout=PATIENCE)
+    page = await store.scan(Filter(states=(RecordState.PARKED,)), cursor=None, limit=100, timeout=PATIENCE)
     return [(record.key, record.error_type) for record in page.records]
 
 

@@ -5,11 +5,11 @@ are killed, or stopped for longer than their lease, wherever they happen to be. 
 """
 
 from .contract import Answer, Audit, Effect, Event, Setting, System
+from .errors import Trouble
 from .plan import Plan
 from .program import main
 from .run import Run, nobody, storm
 from .score import Score
-from .trouble import Trouble
 
 __all__ = [
     "Answer",

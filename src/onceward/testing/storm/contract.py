@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
-from onceward.model.outcome import Failed, Outcome
+from onceward.protocol.outcome import Failed, Outcome
 
 Said = Literal["executed", "replayed", "stale", "parked", "rejected", "running", "failed"]
 

@@ -11,10 +11,10 @@ import sys
 from collections.abc import Sequence
 from typing import IO, Protocol, Self
 
-from . import wire
+from . import pipes as wire
 from .contract import Setting
+from .errors import Trouble
 from .traffic import Delivery
-from .trouble import Trouble
 
 FAREWELL = 10.0  # seconds for a worker that has nothing to do any more to end by itself
 PROMPT = 5.0  # seconds for one that was killed
@@ -97,7 +97,7 @@ class Nursery:
     def __enter__(self) -> Self:
         with self._theirs:
             self._process = subprocess.Popen(  # noqa: S603 (our own nursery)
-                [sys.executable, "-m", "onceward.testing.storm.nursery", self._system, str(self._theirs.fileno())],
+                [sys.executable, "-m", "onceward.testing.storm.fork_server", self._system, str(self._theirs.fileno())],
                 env=environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,

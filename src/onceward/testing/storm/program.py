@@ -13,16 +13,16 @@ from msgspec import json
 from msgspec.structs import replace
 
 from onceward.cli.settings import masked
-from onceward.client import Once
+from onceward.client.sync import Once
 from onceward.errors import ConfigurationError, OncewardError, StoreUnavailable
 
 from .contract import System
-from .finding import find_system
+from .errors import Trouble
+from .find_system import find_system
 from .plan import Plan
 from .report import report
 from .run import Run, nobody, storm
 from .scoreboard import Scoreboard
-from .trouble import Trouble
 
 SECONDS = 10.0
 INTERRUPTED = 130  # the usual exit status after Ctrl-C

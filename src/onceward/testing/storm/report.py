@@ -6,7 +6,7 @@ import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from .paint import BOLD, DIM, GREEN, RED, Paint
+from .colors import BOLD, DIM, GREEN, RED, Paint
 from .run import Run
 
 NAMED = 3  # of each kind; the rest is counted

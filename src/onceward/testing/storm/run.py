@@ -17,12 +17,12 @@ from onceward.errors import OncewardError
 
 from .backlog import Backlog
 from .contract import Audit, Effect, Setting
-from .crew import Crew
-from .finding import find_system
+from .errors import Trouble
+from .find_system import find_system
 from .plan import Plan
 from .score import Score
+from .supervisor import Crew
 from .traffic import Traffic
-from .trouble import Trouble
 
 
 class Run(Struct, frozen=True):

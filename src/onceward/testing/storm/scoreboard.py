@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple, TextIO
 
-from .paint import BOLD, DIM, GREEN, RED, YELLOW, Paint
+from .colors import BOLD, DIM, GREEN, RED, YELLOW, Paint
 from .run import Run
 from .score import Score
 

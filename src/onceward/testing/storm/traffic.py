@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from .contract import Event
+from .errors import Trouble
 from .plan import Plan
-from .trouble import Trouble
 
 BEHIND = 1e-6  # of a place: nothing comes between an original and a copy that is right behind it
 

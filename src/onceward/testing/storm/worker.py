@@ -10,9 +10,9 @@ import os
 import sys
 from typing import IO
 
-from . import wire
+from . import pipes as wire
 from .contract import Answer
-from .finding import find_system
+from .find_system import find_system
 
 log = logging.getLogger(__name__)
 

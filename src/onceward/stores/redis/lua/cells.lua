@@ -1,4 +1,4 @@
--- The state table of model/transitions.py: what each verb makes of a record in each row. The names are the same there.
+-- The state table of protocol/transitions.py: what each verb makes of a record in each row. The names are the same there.
 --
 -- A cell gets the record `r` (nil if there is none) and the request `q`. It returns the verdict and, if it changed
 -- anything, true. What it says about owners holds for token and nonce together, and never for time alone.

@@ -1,4 +1,4 @@
--- Deliveries of events become the state of their entities: the rule of model/newest.py, one delivery after the other.
+-- Deliveries of events become the state of their entities: the rule of protocol/latest.py, one delivery after the other.
 --   KEYS: for each delivery its entity, its message, its event. Where one has no id, the entity stands again.
 --   ARGV: time, how long marks are kept, how long deleted entities, then one delivery each.
 --

@@ -1,1 +1,0 @@
-"""Verbs: colourless flows over the store port."""

@@ -1,0 +1,346 @@
+"""Become the owner of a key, or learn why not.
+
+Ask the store once. If somebody else is at it and the policy says wait, ask again with growing, jittered pauses, woken
+early where the store can; the same question also takes over when that owner fails or falls silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from onceward.errors import ClaimError, Reentrant, ResultError, StoreError, StoreUnavailable, VersionSkew
+from onceward.keys.fingerprint import differing
+from onceward.protocol.capabilities import Notifies
+from onceward.protocol.cells import used_up
+from onceward.protocol.outcome import Failed, Mismatch, Outcome, Parked, Running
+from onceward.protocol.policy import SECOND
+from onceward.protocol.record import RecordState
+from onceward.protocol.requests import Answer, AnyRequest, ClaimRequest, Release, Verdict
+from onceward.protocol.unstored import why
+
+from .attempt import Held, current
+from .engine import Engine
+from .job import Job
+from .joined import is_in_its_own_way, is_inside
+from .lookup import replayed
+
+TRIES_LEFT = (2, 1, 0)  # a lost reply is repeated with the same nonce; a store that is down must still fail quickly
+FIRST_PAUSE = 0.005
+ACQUIRED, SETTLED = Verdict.ACQUIRED, Verdict.SETTLED
+MOST_NAMED = 10  # arguments in one line of a log
+LONGEST_PAUSE = 0.5  # a thousand waiters then ask two thousand times a second at most
+
+
+async def acquire(held: Held) -> Held | Outcome[object]:
+    """The claim, or the outcome that stands in its way. The engine is ready."""
+    engine = held.engine
+    if engine.answer is not None:
+        refused = acquire_at_once(held, engine.answer)
+        return held if refused is None else await otherwise(held, refused)
+    return await received(held, engine.finish(send(held)))
+
+
+def send(held: Held) -> Any:
+    """Ask the store, once: what is to be awaited."""
+    engine = held.engine
+    if current() is not None:
+        refuse_reentry(engine, held.job)
+    request = held.request()
+    held.since = engine.world.monotonic()
+    return engine.store.claim([request], timeout=held.job.policy.call_timeout)
+
+
+def granted(held: Held, answer: Answer) -> Held | None:
+    """The claim, if this says so and nothing else has to be thought of."""
+    if answer.verdict is not ACQUIRED or answer.record is None:
+        return None
+    held.record, held.granted = answer.record, True  # as `answered` does
+    return take(held, held.since)
+
+
+async def received(
+    held: Held, brought: Awaitable[tuple[Sequence[Answer], BaseException | None]]
+) -> Held | Outcome[object]:
+    """What comes of a claim that was sent."""
+    try:
+        answers, cancelled = await brought
+        answer = heard(held, answers[0], cancelled)
+    except StoreError as error:
+        answer = await ask_again(held, held.request(held.nonce), error)
+    if answer is None:
+        answer = await ask(held)
+    return take(held, held.since) if answer.verdict is ACQUIRED else await otherwise(held, answer)
+
+
+async def refused(held: Held, answer: Answer) -> Held | Outcome[object]:
+    """As `received`, where the answer is known: it is not ours."""
+    found = heard(held, answer, None)
+    if found is None:
+        found = await ask(held)
+        if found.verdict is ACQUIRED:
+            return take(held, held.since)
+    return await otherwise(held, found)
+
+
+def acquire_at_once(held: Held, answer_to: Callable[[AnyRequest], Answer]) -> Answer | None:
+    """As `acquire`, where no reply can be lost on the way. None: it is ours; else the answer that says no."""
+    engine = held.engine
+    if current() is not None:
+        refuse_reentry(engine, held.job)
+    monotonic = engine.world.monotonic
+    since = monotonic()
+    answer = answer_to(held.request())
+    if answer.verdict is not ACQUIRED or answer.record is None:
+        held.answered(answer)
+        return answer
+    held.record, held.granted = answer.record, True  # as `answered` does
+    take(held, since)
+    return None
+
+
+async def otherwise(held: Held, answer: Answer) -> Held | Outcome[object]:
+    """Not granted: wait, if that is the policy, and learn why."""
+    waited = answer.verdict is Verdict.RUNNING and held.job.policy.on_running == "wait"
+    if waited:
+        refuse_reentry(held.engine, held.job)
+        since, answer = await wait(held)
+        if answer.verdict is ACQUIRED:
+            return take(held, since)
+    return await outcome_of(held.engine, held.job, answer, waited=waited)
+
+
+async def ask(held: Held) -> Answer:
+    """One claim, heard by the store."""
+    engine, timeout = held.engine, held.job.policy.call_timeout
+    while True:
+        request = held.request()
+        try:
+            answers, cancelled = await engine.finish(engine.store.claim([request], timeout=timeout))
+            answer = heard(held, answers[0], cancelled)
+        except StoreError as error:
+            answer = await ask_again(held, request, error)
+        if answer is not None:
+            return answer
+
+
+async def ask_again(held: Held, request: ClaimRequest, error: StoreError) -> Answer | None:
+    """No reply came: repeated with the same nonce, so that our own grant is recognised as ours."""
+    engine, timeout = held.engine, held.job.policy.call_timeout
+    for left in TRIES_LEFT:
+        if isinstance(error, StoreUnavailable) and is_in_its_own_way(engine):
+            raise StoreUnavailable(
+                f"it waits for a transaction that is open around this call ({error})",
+                key=held.key.text,
+                hint="inside of within() use tx.run or tx.call; or commit before this call",
+            ) from error
+        if not left:
+            break
+        await engine.world.sleep(FIRST_PAUSE * (1 + engine.world.jitter()))
+        try:
+            answers, cancelled = await engine.finish(engine.store.claim([request], timeout=timeout))
+            return heard(held, answers[0], cancelled)
+        except StoreError as still:
+            error = still
+    try:
+        raise error.of(held.key.text)
+    finally:
+        del error  # its traceback leads here: from here none may lead back to it
+
+
+def heard(held: Held, answer: Answer, cancelled: BaseException | None) -> Answer | None:
+    """What the store said. None: it granted our nonce, answered into the void, and somebody settled it: ask anew."""
+    if answer.verdict is ACQUIRED and answer.record is not None:
+        held.record, held.granted = answer.record, True  # as `answered` does
+    else:
+        held.answered(answer)
+    if cancelled is not None:
+        raise cancelled
+    return None if answer.verdict is SETTLED else answer
+
+
+async def wait(held: Held) -> tuple[float, Answer]:
+    """Ask again until it is ours, or done, or the time to wait is over."""
+    engine, job = held.engine, held.job
+    world, store = engine.world, engine.store
+    deadline = world.monotonic() + job.policy.wait / SECOND
+    gate = world.gate()
+    stop = store.watch(job.key.id, gate.open) if isinstance(store, Notifies) else None
+    pause = FIRST_PAUSE
+    try:
+        while True:
+            since = world.monotonic()
+            answer = await ask(held)
+            left = deadline - world.monotonic()
+            if answer.verdict is not Verdict.RUNNING or left <= 0 or engine.stopping:
+                return since, answer
+            lease = lease_left(answer)
+            lapse = left if lease is None else lease + FIRST_PAUSE
+            await gate.wait(min(left, lapse, pause * (0.5 + world.jitter() / 2)))
+            pause = min(pause * 1.6, LONGEST_PAUSE)
+    finally:
+        if stop is not None:
+            stop()
+
+
+def take(held: Held, since: float) -> Held:
+    """Hand the lease to the keeper."""
+    engine = held.engine
+    try:
+        engine.keeper.take(held, since)
+    except RuntimeError as error:
+        raise ClaimError(
+            f"no thread can be had to keep the lease alive ({error}); nothing was begun", key=held.key.text
+        ) from error
+    wants = engine.wants
+    if wants("acquired"):
+        record = held.record
+        engine.emit("acquired", held.key, record, reason="taken over" if record.attempt > 1 else "")
+    return held
+
+
+async def give_back(engine: Engine, asked: Sequence[Held]) -> None:
+    """Nothing was begun: what we may have been granted must not hold its key for a whole lease.
+
+    Runs to its end whatever comes meanwhile, and raises nothing: the caller is leaving for a reason of its own.
+    """
+    for one in asked:
+        engine.keeper.drop(one)
+    asked = [one for one in asked if one.nonce]
+    if asked:
+        try:
+            await engine.finish(_release(engine, asked))
+        except StoreError:
+            give_back_later(engine, asked)
+
+
+def give_back_later(engine: Engine, asked: Sequence[Held]) -> None:
+    """The store does not answer: the keeper asks again, for those whom we may have been granted."""
+    for one in asked:
+        if one.nonce:
+            engine.keeper.seek(one, one.key.id, one.lease)
+
+
+async def _release(engine: Engine, asked: Sequence[Held]) -> None:
+    """All in one call. Whose answer did not reach us is looked up: the nonce shows whether the grant is ours.
+
+    What is not there may still come: an interrupt can strike while the claim waits in a lane, or is on its way.
+    """
+    timeout = min(one.job.policy.call_timeout for one in asked)
+    unsure = [one.job.key.id for one in asked if not one.granted]
+    answers = await engine.store.read(unsure, timeout=timeout) if unsure else []
+    found = {id: answer.record for id, answer in zip(unsure, answers, strict=True)}
+    granted = [
+        (one, record)
+        for one in asked
+        if (record := one.record if one.granted else found[one.job.key.id]) is not None
+        and record.nonce == one.nonce
+        and record.state is RecordState.PENDING
+        and not record.released
+    ]
+    if engine.answer is None:
+        known = [one for one, _ in granted]
+        give_back_later(engine, [one for one in asked if not (one.granted or one in known)])
+    if granted:
+        releases = [Release(record.id, record.token, record.nonce) for _, record in granted]
+        await engine.store.settle(releases, timeout=timeout)
+    for one, record in granted:
+        engine.tell("released", one.job.key, record)
+
+
+def refuse_reentry(engine: Engine, job: Job) -> None:
+    held = current()
+    if (held is not None and held.covers(engine, job.key.id)) or is_inside(engine, job.key.id):
+        raise Reentrant(
+            "this key is already held by the call that makes this one; waiting for it would never end",
+            key=job.key.text,
+            hint="give the inner work a key of its own",
+        )
+
+
+async def outcome_of(engine: Engine, job: Job, answer: Answer, *, waited: bool = False) -> Outcome[object]:
+    """What a claim that was not granted means to the caller. Every skip is told, so that it can be explained later."""
+    outcome = await _outcome(engine, job, answer, waited=waited)
+    if isinstance(outcome, Mismatch):
+        engine.tell("mismatch", job.key, answer.record, reason=outcome.reason, error=_what_differs(outcome))
+    else:
+        engine.tell("skipped", job.key, answer.record, reason=outcome.reason)
+    if waited and job.policy.wait and isinstance(outcome, Running) and not engine.stopping:
+        engine.tell("claim_failed", job.key, answer.record, reason="wait limit")
+    return outcome
+
+
+def _what_differs(outcome: Mismatch[object]) -> str:
+    """For whoever reads the log: names of arguments, never their values, and what to do."""
+    names = ", ".join(outcome.arguments[:MOST_NAMED]) + (" and more" if len(outcome.arguments) > MOST_NAMED else "")
+    which = f", which differs in: {names}" if names else ""
+    return (
+        f"the key was used before with another payload{which}; nothing was run → use a new key for new work, "
+        "or declare which arguments belong to the fingerprint"
+    )
+
+
+async def _outcome(engine: Engine, job: Job, answer: Answer, *, waited: bool) -> Outcome[object]:
+    record = answer.record
+    text, reasons = job.key.text, job.policy.reasons
+    if record is None or answer.verdict is Verdict.SKEW:
+        raise VersionSkew(
+            "the record was written by a newer Onceward; left alone", key=text, hint="upgrade this process"
+        )
+    match answer.verdict:
+        case Verdict.REPLAY:
+            value = None
+            if record.result is not None and job.policy.store_result:
+                try:
+                    value = await engine.decode(job.codec, record.result, record.id)
+                except ResultError as error:
+                    raise error.of(text) from error.__cause__
+            outcome = replayed(job, record, value)
+            return outcome if outcome.stored else replace(outcome, unstored=why(record.note))
+        case Verdict.RUNNING:
+            return Running(
+                key=text,
+                reason=reasons.running,
+                attempt=record.attempt,
+                token=record.token,
+                retry_after=lease_left(answer),
+                owner=record.owner,
+                waited=waited,
+            )
+        case Verdict.MISMATCH:
+            names = differing(record.arguments, job.arguments) if record.arguments and job.arguments else ()
+            return Mismatch(
+                key=text, reason=reasons.mismatch, attempt=record.attempt, token=record.token, arguments=names
+            )
+        case Verdict.FAILED:
+            given_up = record.retry_at is None or used_up(record.attempt, job.policy.max_attempts)
+            due = None if given_up else max(0, (record.retry_at or 0) - answer.now) / SECOND
+            return Failed(
+                key=text,
+                reason=reasons.failed,
+                attempt=record.attempt,
+                token=record.token,
+                error_type=record.error_type,
+                error=record.error,
+                final=record.final or given_up,
+                retry_after=due,
+            )
+        case _:
+            return Parked(
+                key=text,
+                reason=reasons.parked,
+                attempt=record.attempt,
+                token=record.token,
+                error_type=record.error_type,
+                error=record.error,
+            )
+
+
+def lease_left(answer: Answer) -> float | None:
+    """Seconds until the owner's lease ends, by the store's clock. None: there is no lease that could end."""
+    record = answer.record
+    if record is None or record.lease_until is None:
+        return None
+    return max(0, record.lease_until - answer.now) / SECOND

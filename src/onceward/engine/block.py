@@ -1,0 +1,85 @@
+"""The life of a claim that a `with` block holds."""
+
+from __future__ import annotations
+
+from onceward.errors import AlreadyDone, OncewardError
+from onceward.protocol.outcome import Outcome, Replayed, Unknown
+
+from . import switch
+from .acquire import acquire
+from .attempt import Held
+from .ending import after_error, after_value
+from .engine import Engine
+from .execute import ask_first
+from .interrupted import mend, recover
+from .job import Job
+from .unclaimed import Unclaimed
+
+
+def unentered(engine: Engine, job: Job) -> Held:
+    """The claim before it is asked for: whatever interrupts the asking, it can be given back."""
+    return Unclaimed(engine, job) if switch.off else Held(engine, job)
+
+
+async def enter(held: Held) -> None:
+    """Own the key, or raise what stands in the way: a result that is there already is no grant."""
+    if isinstance(held, Unclaimed):
+        held.__enter__()
+        return
+    await held.engine.ready()
+    found = await acquire(held)
+    if not isinstance(found, Held):
+        raise refusal(found)
+    held.__enter__()
+    settled = await ask_first(held) if held.record.ask_first else None
+    if settled is not None:
+        raise refusal(settled)
+    held.begin()
+
+
+async def refused(held: Held, error: BaseException) -> None:
+    """`enter` raised, or what followed it: the block does not begin."""
+    held.begun = False
+    if isinstance(held, Unclaimed):
+        held.leave()
+    else:
+        await recover(held.engine, [held], error)
+
+
+def abandon(held: Held) -> None:
+    """The end of its block was struck before it began, and nobody holds the block any more: as after a crash."""
+    held.leave()
+    held.let_lapse()
+
+
+async def leave(held: Held, error: BaseException | None) -> None:
+    """End the claim, whatever happened inside. Raises only if nothing was raised inside, or if the key was lost."""
+    if isinstance(held, Unclaimed):
+        held.__exit__()
+        return
+    outcome = await (after_value(held, None) if error is None else after_error(held, error))
+    held.__exit__()
+    if error is None or isinstance(outcome, Unknown):
+        outcome.unwrap()
+
+
+async def left(held: Held, error: BaseException | None, interrupt: BaseException) -> None:
+    """`leave` raised. Unless that was its own last word, an interrupt kept it from having one: have it now."""
+    held.leave()
+    closing = held.engine.world.cancels and isinstance(interrupt, GeneratorExit)
+    if held.over or closing or interrupt is error or isinstance(interrupt, OncewardError):
+        return
+    if error is None:
+        held.result = None
+    await mend(held, error or interrupt)
+
+
+def refusal(outcome: Outcome[object]) -> BaseException:
+    """The exception for an outcome that is no grant."""
+    if isinstance(outcome, Replayed):
+        return outcome.already_done()
+    try:
+        outcome.unwrap()
+    except Exception as error:  # noqa: BLE001 (it is what we are here to make)
+        return error.with_traceback(None)
+    return AlreadyDone("there is nothing to own", key=outcome.key)

@@ -1,0 +1,155 @@
+"""Many jobs at once: claimed in batches, run one after another, told in the order of the input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from onceward.errors import ClaimError, ResultError, StoreError, VersionSkew
+from onceward.protocol.outcome import Executed, Failed, Outcome, Replayed
+from onceward.protocol.requests import Answer, Verdict
+from onceward.protocol.transitions import differs
+
+from . import switch
+from .acquire import FIRST_PAUSE, TRIES_LEFT, outcome_of, refuse_reentry, take
+from .attempt import Held
+from .engine import AT_A_TIME, Engine
+from .error_text import message_of
+from .execute import execute, perform
+from .interrupted import recover
+from .job import NO_KEY, Job
+
+BATCH = 256
+
+Outcomes = dict[bytes, Outcome[Any]]
+
+
+async def execute_all(engine: Engine, items: Sequence[Job | Exception]) -> list[Outcome[Any]]:
+    """One outcome an item. A key that comes twice runs once; one that fails, or cannot even be made, stops no other."""
+    firsts: dict[bytes, Job] = {}
+    for job in items:
+        if isinstance(job, Job) and job.key is not NO_KEY and not switch.off:
+            firsts.setdefault(job.key.id, job)
+    outcomes: Outcomes = {}
+    distinct = list(firsts.values())
+    for start in range(0, len(distinct), BATCH):
+        await _execute_batch(engine, distinct[start : start + BATCH], outcomes)
+    told: list[Outcome[Any]] = []
+    for place, job in enumerate(items):
+        await _pause(engine, place)
+        told.append(_failed("", job) if isinstance(job, Exception) else await _outcome(engine, job, firsts, outcomes))
+    return told
+
+
+async def _pause(engine: Engine, place: int) -> None:
+    """Many small steps, none of which may wait for anything: leave gaps for whoever shares our thread."""
+    if place % AT_A_TIME == AT_A_TIME - 1:
+        await engine.world.sleep(0)
+
+
+async def _outcome(engine: Engine, job: Job, firsts: dict[bytes, Job], outcomes: Outcomes) -> Outcome[Any]:
+    """A later item with the same key is a replay of the first, unless its payload is another."""
+    first = firsts.get(job.key.id)
+    if first is None or differs(first.fingerprint, job.fingerprint):
+        return await _alone(engine, job)
+    outcome = outcomes[job.key.id]
+    if job is first or not isinstance(outcome, Executed | Replayed):
+        return outcome
+    engine.tell("skipped", job.key, reason=job.policy.reasons.done)
+    if isinstance(outcome, Replayed):
+        return outcome
+    value = outcome.value
+    encoded = await engine.encode(job.codec, value, job.key.id)
+    if encoded.data is not None:  # its own copy, as the store would give it
+        value = await engine.decode(job.codec, encoded.data, job.key.id)
+    return Replayed(
+        key=job.key.text,
+        value=value,
+        reason=job.policy.reasons.done,
+        attempt=outcome.attempt,
+        token=outcome.token,
+    )
+
+
+async def _execute_batch(engine: Engine, jobs: list[Job], outcomes: Outcomes) -> None:
+    asked = _allowed(engine, jobs, outcomes)
+    try:
+        await engine.ready()
+        await _claim(engine, asked, outcomes)
+        for place, one in enumerate(asked):
+            await _pause(engine, place)
+            if one.granted:
+                outcomes[one.key.id] = await perform(one)
+    except BaseException as error:
+        await recover(engine, asked, error)
+        raise
+    for place, job in enumerate(jobs):
+        await _pause(engine, place)
+        if job.key.id not in outcomes:  # running elsewhere, or no store: each by its own policy
+            outcomes[job.key.id] = await _alone(engine, job)
+
+
+async def _alone(engine: Engine, job: Job) -> Outcome[Any]:
+    try:
+        return await execute(engine, job)
+    except TROUBLE_OF_ONE as error:
+        return _failed(job.key.text, error)
+
+
+def _allowed(engine: Engine, jobs: list[Job], outcomes: Outcomes) -> list[Held]:
+    asked: list[Held] = []
+    for job in jobs:
+        try:
+            refuse_reentry(engine, job)
+        except ClaimError as error:
+            outcomes[job.key.id] = _failed(job.key.text, error)
+        else:
+            asked.append(Held(engine, job))
+    return asked
+
+
+async def _claim(engine: Engine, asked: list[Held], outcomes: Outcomes) -> None:
+    """Claim the batch in one call. What has to wait, or failed to be asked, is left for later."""
+    if not asked:
+        return
+    since = engine.world.monotonic()
+    answers, cancelled = await _ask(engine, asked)
+    for one, answer in zip(asked, answers, strict=False):  # no answers at all if there is no store
+        one.answered(answer)
+    if cancelled is not None:
+        raise cancelled
+    for place, (one, answer) in enumerate(zip(asked, answers, strict=False)):
+        await _pause(engine, place)
+        if one.granted:
+            take(one, since)
+        elif answer.verdict not in (Verdict.RUNNING, Verdict.SETTLED):
+            outcomes[one.job.key.id] = await _told(engine, one.job, answer)
+
+
+async def _ask(engine: Engine, asked: list[Held]) -> tuple[list[Answer], BaseException | None]:
+    """Repeated with the same nonces if no reply came: what was granted into the void is recognised as ours."""
+    timeout = min(one.job.policy.call_timeout for one in asked)
+    requests = [one.request() for one in asked]
+    for left in TRIES_LEFT:
+        try:
+            return await engine.finish(engine.store.claim(requests, timeout=timeout))
+        except StoreError:
+            if left:
+                await engine.world.sleep(FIRST_PAUSE * (1 + engine.world.jitter()))
+    return [], None
+
+
+async def _told(engine: Engine, job: Job, answer: Answer) -> Outcome[Any]:
+    """A record that cannot be read is the trouble of one item, not of the batch."""
+    try:
+        return await outcome_of(engine, job, answer)
+    except TROUBLE_OF_ONE as error:
+        return _failed(job.key.text, error)
+
+
+TROUBLE_OF_ONE = (ResultError, VersionSkew, ClaimError)
+"""What is wrong with one key says nothing about the others."""
+
+
+def _failed(key: str, error: Exception) -> Outcome[Any]:
+    return Failed(key=key, error_type=type(error).__qualname__, error=message_of(error), final=True, exception=error)

@@ -1,0 +1,162 @@
+"""Deliveries of a queue: claimed together in one call, carried out one by one. Nobody waits for a running owner.
+
+What stands in the way of one delivery is a value, like its outcome: it is no reason to stop the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from onceward.errors import NOT_DOWN, ClaimError, ResultError, StoreError, VersionSkew
+from onceward.keys.weight import is_light
+from onceward.protocol.outcome import Outcome, Parked, Running
+from onceward.protocol.record import RecordState
+from onceward.protocol.requests import Answer, Complete, Verdict
+
+from . import switch
+from .acquire import FIRST_PAUSE, TRIES_LEFT, acquire, outcome_of, take
+from .attempt import Held
+from .ending import recorded, unconfirmed
+from .engine import Engine
+from .error_text import message_of
+from .execute import execute, perform, unprotected
+from .interrupted import recover
+from .job import NO_KEY, Job
+
+Found = Held | Outcome[Any] | Exception
+"""What a claim led to: ours, or the outcome or the error that stands in its way."""
+
+TROUBLE_OF_ONE = (ResultError, VersionSkew, ClaimError)
+"""What is wrong with one key says nothing about the others."""
+
+
+async def claim_together(engine: Engine, jobs: Sequence[Job]) -> list[Found]:
+    """Each job of another key. No store: the same error for each."""
+    asked = [Held(engine, job) for job in jobs]
+    try:
+        await engine.ready()
+        return await _claim(engine, asked)
+    except StoreError as error:
+        await recover(engine, asked, error)
+        return [error for _ in asked]
+    except BaseException as error:
+        await recover(engine, asked, error)
+        raise
+
+
+async def _claim(engine: Engine, asked: Sequence[Held]) -> list[Found]:
+    since = engine.world.monotonic()
+    answers, cancelled = await _ask(engine, asked)
+    for one, answer in zip(asked, answers, strict=True):
+        one.answered(answer)
+    if cancelled is not None:
+        raise cancelled
+    found: list[Found] = []
+    for one, answer in zip(asked, answers, strict=True):
+        try:
+            found.append(take(one, since) if one.granted else await _otherwise(one, answer))
+        except TROUBLE_OF_ONE as error:
+            found.append(error)
+    return found
+
+
+async def _ask(engine: Engine, asked: Sequence[Held]) -> tuple[list[Answer], BaseException | None]:
+    """Repeated with the same nonces if no reply came: what was granted into the void is recognised as ours."""
+    timeout = min(one.job.policy.call_timeout for one in asked)
+    requests = [one.request() for one in asked]
+    for _ in TRIES_LEFT[:-1]:
+        try:
+            return await engine.finish(engine.store.claim(requests, timeout=timeout))
+        except StoreError:
+            await engine.world.sleep(FIRST_PAUSE * (1 + engine.world.jitter()))
+    return await engine.finish(engine.store.claim(requests, timeout=timeout))
+
+
+async def _otherwise(one: Held, answer: Answer) -> Held | Outcome[Any]:
+    if answer.verdict is Verdict.SETTLED:  # granted into the void, and settled by somebody since: ask anew
+        return await acquire(one)
+    return await outcome_of(one.engine, one.job, answer)
+
+
+def needs_no_claim(job: Job) -> bool:
+    """It has no key and was declared to run all the same, or the test mode is on."""
+    return job.key is NO_KEY or bool(switch.off)
+
+
+async def carry_out(engine: Engine, job: Job, found: Held | StoreError | None) -> Outcome[Any] | Exception:
+    """Run what is ours, or needs no claim. Without a store, only what was declared to run all the same."""
+    if found is None:
+        return await execute(engine, job)
+    if isinstance(found, Held):
+        try:
+            return await perform(found)
+        except BaseException as error:
+            await recover(engine, [found], error)
+            raise
+    if isinstance(found, NOT_DOWN) or job.policy.on_store_down != "run":
+        return found
+    return await unprotected(engine, job, f"store down: {message_of(found)}")
+
+
+def may_go_together(held: Held) -> bool:
+    """Whether its result may be recorded with those of others: not where the store answers at once, or asks first."""
+    return held.engine.answer is None and not held.record.ask_first and held.job.policy.on_lost != "cancel"
+
+
+def begin_apart(held: Held) -> Any:
+    """As `perform` begins, in a task of its own. What the handler gives is to be awaited there, if it can be."""
+    held.enter_task()
+    held.begun = True
+    job = held.job
+    return job.call(*job.args, **job.kwargs)
+
+
+def plain_result(held: Held, value: Any) -> Unrecorded | None:
+    """What was begun apart has returned. A plain result is left to be recorded with others; None: this is none."""
+    if held.settled is not None or held.joined is not None or not is_light(value):
+        return None
+    held.result = value
+    return Unrecorded(held, held.lightly(value), value)
+
+
+class Unrecorded(NamedTuple):
+    """Work that is done, and whose result the store has to be told."""
+
+    held: Held
+    completion: Complete
+    value: Any
+
+
+async def record_together(engine: Engine, done: Sequence[Unrecorded]) -> list[Outcome[Any]]:
+    """One call for all. If it is not answered, each by itself, with the same bytes, for as long as its policy says."""
+    timeout = min(one.held.job.policy.call_timeout for one in done)
+    for one in done:
+        one.held.settling = True
+    try:
+        answers, _ = await engine.finish(engine.store.settle([one.completion for one in done], timeout=timeout))
+    except StoreError:
+        return [await _record_alone(one) for one in done]
+    for one, answer in zip(done, answers, strict=True):
+        one.held.settled_as(answer, RecordState.COMPLETED)
+    return [recorded(one.held, one.value, answer) for one, answer in zip(done, answers, strict=True)]
+
+
+async def _record_alone(one: Unrecorded) -> Outcome[Any]:
+    try:
+        answer = await one.held.settle(one.completion, RecordState.COMPLETED)
+    except StoreError as error:
+        return unconfirmed(one.held, one.value, error)
+    return recorded(one.held, one.value, answer)
+
+
+async def park_apart(engine: Engine, job: Job, error_type: str, error: str) -> bool:
+    """A record of its own, parked, for a message that cannot be done: a person must say. False: not now."""
+    found = (await claim_together(engine, [job]))[0]
+    if isinstance(found, Held):
+        with found:
+            answer = await found.park(error_type, error)
+        return answer.verdict is Verdict.OK
+    if isinstance(found, Exception):
+        raise found
+    return isinstance(found, Parked) or not isinstance(found, Running)

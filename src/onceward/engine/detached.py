@@ -1,0 +1,54 @@
+"""Work that must not end with whoever waits for it: a client that hangs up, a server that gives up.
+
+Until the key is ours, a caller who leaves takes the question back. From then on the work has a life of its own, which
+its caller gives it; here it is only claimed, or run where there is nothing to claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Coroutine
+from typing import Any, Protocol
+
+from onceward.errors import NOT_DOWN, StoreError
+from onceward.protocol.outcome import Outcome
+
+from . import switch
+from .acquire import acquire
+from .attempt import Held
+from .engine import Engine
+from .error_text import message_of
+from .execute import ask_first, at_a_glance, execute, unprotected
+from .interrupted import recover
+from .job import NO_KEY, Job
+
+
+class Apart(Protocol):
+    """Starts work on its own, and gives what waits for it: to stop waiting does not stop the work."""
+
+    def start(self, work: Coroutine[Any, Any, Outcome[Any]]) -> Awaitable[Outcome[Any]]: ...
+
+
+async def claim_apart(engine: Engine, job: Job, apart: Apart) -> Held | Outcome[Any]:
+    """The claim, whose work is yet to be begun; or what became of the job without one, run `apart` if at all."""
+    done = at_a_glance(engine, job)
+    if done is not None:
+        return done
+    if switch.off or job.key is NO_KEY:
+        return await apart.start(execute(engine, job))
+    held = Held(engine, job)
+    try:
+        if not engine.opened:
+            await engine.ready()
+        found = await acquire(held)
+        if found is held and held.record.ask_first:
+            settled = await ask_first(held)
+            return held if settled is None else settled
+        return found
+    except BaseException as error:
+        await recover(engine, [held], error)
+        if held.granted or not isinstance(error, StoreError) or isinstance(error, NOT_DOWN):
+            raise
+        if job.policy.on_store_down != "run":
+            raise
+        reason = f"store down: {message_of(error)}"
+    return await apart.start(unprotected(engine, job, reason))

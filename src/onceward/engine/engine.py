@@ -1,0 +1,162 @@
+"""What every flow needs at hand: the store, the world, the keeper of leases, and where to tell what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from onceward.errors import Stopping, StoreError
+from onceward.keys.key import Key
+from onceward.keys.weight import LIGHT_BYTES, is_light
+from onceward.protocol.capabilities import NO_BOUND, Bounds, Glances, Immediate, JoinedStore, Overlaps
+from onceward.protocol.policy import SECOND
+from onceward.protocol.ports import Store
+from onceward.protocol.record import Done, Record
+from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, Renewal
+from onceward.protocol.runtime import World
+from onceward.results.codec import Codec, Encoded, unpacked_size
+
+from .events import Bus, Emit, Event
+from .lease import Lease
+
+T = TypeVar("T")
+
+AT_A_TIME = 32
+"""Small steps without a pause: together about a millisecond."""
+
+
+ALL: Callable[[str], bool] = bool
+"""Wants every event, for no name is empty. Without a call of ours: each event comes by here."""
+
+
+class LeaseKeeper(Protocol):
+    """Keeps leases alive in the background."""
+
+    def take(self, hold: Lease, since: float) -> None: ...
+    def drop(self, hold: Any) -> None: ...
+    def end(self, hold: Lease, settlement: AnySettlement) -> None: ...
+    def seek(self, hold: Any, id: bytes, lease: int) -> None: ...
+    def due(self) -> Sequence[Lease]: ...
+    def shortest_lease(self) -> float | None: ...
+
+
+class Owner(Protocol):
+    """Who claims here."""
+
+    name: str
+
+
+class Finish(Protocol):
+    """Runs it to the end even if the caller is cancelled; a store that never waits cannot be interrupted anyway."""
+
+    def __call__(
+        self, work: Awaitable[T], hurry: Callable[[], None] | None = None
+    ) -> Awaitable[tuple[T, BaseException | None]]: ...
+
+
+class Engine:
+    """Shared by all calls of one client. Holds nothing of any single call."""
+
+    def __init__(self, store: Store, world: World, keeper: LeaseKeeper, bus: Bus, owner: Owner) -> None:
+        self.store = store
+        self.world = world
+        self.keeper = keeper
+        self.bus = bus
+        self.owner = owner
+        self.stopping = False
+        self.closed = False
+        self.glance: Callable[[bytes, bytes], Done | None] | None = None
+        if isinstance(store, Glances) and (store.inline or not world.cancels):  # it may block: never on a loop
+            self.glance = store.glance
+        self.answer: Callable[[AnyRequest], Answer] | None = store.answer if isinstance(store, Immediate) else None
+        self.largest = store.largest if isinstance(store, Bounds) and store.largest < NO_BOUND else None
+        self.parts = store.parts if isinstance(store, Overlaps) and world.cancels else 1
+        self.opened = False
+        # One step less on every call's way; and called by a local name, not as methods of ours, which they are not.
+        self.wants: Callable[[str], bool] = bus.wants
+        self.nonce: Callable[[], bytes] = world.nonce
+        self.steady = None if self.answer is not None else world.steady
+        self.finish: Finish = _undisturbed if store.inline else world.finish
+        self.emit: Emit = self._emit
+        self.count_by_scope()
+
+    def count_by_scope(self) -> None:
+        """If anybody counts by scope: only those who do pay for it."""
+        if self.bus.totals is not None:
+            self.wants, self.emit = ALL, self.bus.totals.emitter(self.bus, self._emit)
+
+    def is_ready(self) -> bool:
+        """Before every flow: right world, still claiming. False: the store must be opened first."""
+        self.world.check()
+        if self.closed:
+            raise Stopping("this client was closed", hint="make a new one, or call it before its block ends")
+        if self.stopping:
+            raise Stopping("this process has stopped claiming", hint="deliver it to another one")
+        return self.opened
+
+    async def ready(self) -> None:
+        """As `is_ready`, and then the store is open."""
+        if not self.is_ready():
+            await self.store.open(self.world)
+            self.opened = True
+
+    async def encode(self, codec: Codec, value: Any, id: bytes) -> Encoded:
+        """The result as bytes. A large one is no reason to block whoever shares our thread."""
+        if is_light(value):
+            return codec.encode(value, id)
+        return await self.world.think(partial(codec.encode, large=True), value, id)
+
+    async def decode(self, codec: Codec, data: bytes, id: bytes) -> Any:
+        """A stored result as a value."""
+        if unpacked_size(data) <= LIGHT_BYTES:
+            return codec.decode(data, id)
+        return await self.world.think(codec.decode, data, id)
+
+    def tell(
+        self, name: str, key: Key, record: Record | Done | None = None, *, reason: str = "", error: str = ""
+    ) -> None:
+        """Count the event, and make it if anybody listens."""
+        if self.wants(name):
+            self.emit(name, key, record, reason=reason, error=error)
+
+    def _emit(
+        self, name: str, key: Key, record: Record | Done | None = None, *, reason: str = "", error: str = ""
+    ) -> None:
+        """Behind `wants`: where every call comes by, nothing is put together that nobody hears."""
+        self.bus.emit(
+            Event(
+                name=name,
+                key=key.text,
+                scope=key.scope.text,
+                reason=reason,
+                attempt=record.attempt if record else 0,
+                token=record.token if record else 0,
+                state=record.state.value if record else "",
+                owner=record.owner if record else "",
+                error=error,
+            )
+        )
+
+    async def renew_due(self, joined: JoinedStore, *, but: Lease | None = None) -> None:
+        """The open transaction keeps the keeper out, so it writes the renewals that are due. Never begins one."""
+        due = [hold for hold in self.keeper.due() if hold is not but] if joined.exclusive else []
+        if not due or not joined.is_open():
+            return
+        renewals = [Renewal(hold.record.id, hold.record.token, hold.nonce, hold.lease) for hold in due]
+        try:
+            await joined.renew(renewals, timeout=min(hold.lease for hold in due) / SECOND / 6)
+        except StoreError:  # the keeper tries again anyway, and tells
+            if not joined.is_open():
+                raise
+
+    def warn_slow_transaction(self, took: float, shortest: float) -> None:
+        """A long write transaction keeps the keeper out: leases of this process may lapse meanwhile."""
+        if self.bus.wants("slow_transaction"):
+            reason = f"a joined transaction took {took:.2f} s; the shortest lease held here is {shortest:.2f} s"
+            self.bus.emit(Event(name="slow_transaction", key="", scope=self.store.name, reason=reason))
+
+
+async def _undisturbed(work: Awaitable[T], hurry: object = None) -> tuple[T, None]:  # noqa: ARG001 (as `World.finish`)
+    """Nothing in it can wait, so nobody can be cancelled there."""
+    return await work, None

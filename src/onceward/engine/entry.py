@@ -1,0 +1,99 @@
+"""A record as people want to read it: aware times, the value decoded when asked for."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from onceward.protocol.note import own_words
+from onceward.protocol.record import Record, RecordState
+from onceward.protocol.unstored import why
+from onceward.results.codec import Codec
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Entry:
+    """What `read` gives: facts of one record at the time it was read."""
+
+    __slots__ = ("_codec", "now", "record")
+
+    def __init__(self, record: Record, now: int, codec: Codec) -> None:
+        self.record = record
+        self.now = now
+        self._codec = codec
+
+    @property
+    def state(self) -> RecordState:
+        return self.record.state
+
+    @property
+    def key(self) -> str:
+        return self.record.key
+
+    @property
+    def scope(self) -> str:
+        return self.record.scope
+
+    @property
+    def attempt(self) -> int:
+        return self.record.attempt
+
+    @property
+    def token(self) -> int:
+        return self.record.token
+
+    @property
+    def owner(self) -> str:
+        return self.record.owner
+
+    @property
+    def note(self) -> dict[str, str]:
+        """What the work noted on its record."""
+        return own_words(self.record.note)
+
+    @property
+    def error(self) -> str:
+        """`Type: message` of the last failure, or ""."""
+        return f"{self.record.error_type}: {self.record.error}" if self.record.error_type else ""
+
+    @property
+    def value(self) -> Any:
+        """The stored result, a fresh copy each time; None where none was stored (see `stored`)."""
+        return None if self.record.result is None else self._codec.decode(self.record.result, self.record.id)
+
+    @property
+    def stored(self) -> bool:
+        return self.record.state is RecordState.COMPLETED and self.record.stored and self.record.result is not None
+
+    @property
+    def unstored(self) -> str:
+        """Why the result of a completed record was not kept; "" if it was, or was not meant to be."""
+        return why(self.record.note)
+
+    @property
+    def created_at(self) -> datetime:
+        return time_of(self.record.created_at)
+
+    @property
+    def claimed_at(self) -> datetime:
+        return time_of(self.record.claimed_at)
+
+    @property
+    def updated_at(self) -> datetime:
+        return time_of(self.record.updated_at)
+
+    @property
+    def lease_until(self) -> datetime | None:
+        return None if self.record.lease_until is None else time_of(self.record.lease_until)
+
+    @property
+    def valid_until(self) -> datetime | None:
+        return None if self.record.valid_until is None else time_of(self.record.valid_until)
+
+    def __repr__(self) -> str:
+        return f"<Entry {self.record.scope} {self.record.key}: {self.record.state}, attempt {self.record.attempt}>"
+
+
+def time_of(instant: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=instant)

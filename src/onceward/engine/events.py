@@ -1,0 +1,144 @@
+"""One frozen event per transition, and the bus that carries it. No clock, no logging: listeners add those."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
+
+from onceward.protocol.signals import came_by_signal
+
+if TYPE_CHECKING:
+    from onceward.keys.key import Key
+    from onceward.protocol.record import Done, Record
+
+    from .totals import Totals
+
+
+class Level(IntEnum):
+    """As in the standard library's logging."""
+
+    DEBUG = 10
+    INFO = 20
+    WARNING = 30
+    ERROR = 40
+
+
+LEVELS: dict[str, Level] = {
+    "acquired": Level.INFO,
+    "completed": Level.INFO,
+    "skipped": Level.INFO,
+    "applied": Level.DEBUG,
+    "stale": Level.INFO,
+    "released": Level.INFO,
+    "resolved": Level.INFO,
+    "forgotten": Level.WARNING,
+    "renewed": Level.DEBUG,
+    "renewal_failed": Level.WARNING,
+    "overdue": Level.WARNING,
+    "failed": Level.WARNING,
+    "settle_retried": Level.WARNING,
+    "retry_delay_failed": Level.WARNING,
+    "slow_transaction": Level.WARNING,
+    "still_held": Level.WARNING,
+    "missed": Level.WARNING,
+    "rejected": Level.WARNING,
+    "schedule_delayed": Level.WARNING,
+    "delivered_later": Level.INFO,
+    "queue_failed": Level.WARNING,
+    "dead_lettered": Level.ERROR,
+    "claim_failed": Level.WARNING,
+    "counting_failed": Level.WARNING,
+    "mismatch": Level.ERROR,
+    "lost": Level.ERROR,
+    "parked": Level.ERROR,
+    "unknown": Level.ERROR,
+    "unprotected": Level.ERROR,
+    "result_not_stored": Level.ERROR,
+    "step_done": Level.INFO,
+    "step_undone": Level.INFO,
+    "step_failed": Level.WARNING,
+    "compensating": Level.WARNING,
+}
+"""Every event there is, and how loud it is."""
+
+NUMBERS = {name: int(level) for name, level in LEVELS.items()}
+"""The same as plain numbers, which are quicker to compare."""
+
+
+class Event(Struct, frozen=True, kw_only=True):
+    """What happened, to which key. Never a payload, never a result; the key is escaped already."""
+
+    name: str
+    key: str
+    scope: str
+    reason: str = ""
+    attempt: int = 0
+    token: int = 0
+    state: str = ""
+    owner: str = ""
+    error: str = ""
+
+    @property
+    def level(self) -> Level:
+        return LEVELS[self.name]
+
+
+Listener = Callable[[Event], None]
+
+
+class Emit(Protocol):
+    """Makes an event of what happened to a key, for those who listen."""
+
+    def __call__(
+        self, name: str, key: Key, record: Record | Done | None = None, *, reason: str = "", error: str = ""
+    ) -> None: ...
+
+
+class Bus:
+    """Carries events to the listeners. `loud(level)` tells whether the default listener (logging) wants it.
+
+    `counts` has every event by its name, heard or not. `totals` has them by scope too, for those who count them.
+    """
+
+    totals: Totals | None = None
+
+    def __init__(
+        self, default: Listener, loud: Callable[[int], bool], complain: Callable[[Event, Exception], None]
+    ) -> None:
+        self._default = default
+        self.loud = loud
+        self._complain = complain
+        self.listeners: tuple[Listener, ...] = ()
+        self.counts: dict[str, int] = dict.fromkeys(LEVELS, 0)
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Hear every event; returns how to stop. A listener that raises is reported and disturbs nobody."""
+        self.listeners = (*self.listeners, listener)
+
+        def unsubscribe() -> None:
+            self.listeners = tuple(one for one in self.listeners if one is not listener)
+
+        return unsubscribe
+
+    def wants(self, name: str, times: int = 1) -> bool:
+        """Count the event; tells whether anybody listens, so that it has to be made."""
+        self.counts[name] += times
+        loud = self.loud
+        return True if self.listeners else loud(NUMBERS[name])
+
+    def count(self, name: str, scope: str, times: int = 1) -> None:
+        """By its scope, if anybody counts: for what is told past the engine."""
+        if self.totals is not None:
+            self.totals.add(scope, name, times)
+
+    def emit(self, event: Event) -> None:
+        for listener in (self._default, *self.listeners):
+            try:
+                listener(event)
+            except Exception as error:  # a listener must never change what the work does
+                if came_by_signal(error):
+                    raise
+                self._complain(event, error)

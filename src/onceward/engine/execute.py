@@ -1,0 +1,294 @@
+"""The main flow: claim → run → record, or replay.
+
+    a look ── done before ──→ Replayed
+        │ no
+    acquire the key ── not ours ──→ Replayed, Running, Mismatch, Failed, Parked
+        │ ours
+    ask first? ── the effect is there already ──→ Replayed        (only after a crash, under verify)
+        │ no
+    run the handler ── it raised ──→ Failed, or Parked where nobody can know
+        │ it returned
+    record the result ── no answer, or replaced ──→ Unknown
+        │
+    Executed
+
+`at_once` goes this way as far as nothing has to wait: to its end, with a store in memory and a plain function. `onward`
+goes on from wherever that was left.
+
+The handler's own exceptions travel as values until the face raises them, so that even StopIteration survives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from types import CoroutineType
+from typing import Any, NoReturn
+
+from onceward.errors import NOT_DOWN, ConfigurationError, StoreError
+from onceward.keys.weight import is_light
+from onceward.protocol.outcome import Executed, Failed, Outcome, Replayed
+from onceward.protocol.policy import applied, inconclusive, not_applied
+
+from . import switch
+from .acquire import acquire, acquire_at_once, granted, otherwise, received, refused
+from .acquire import send as send_claim
+from .attempt import Held
+from .ending import COMPLETED, OK, after_error, after_value, executed, look, park, record_at_once, recorded, unconfirmed
+from .engine import Engine
+from .error_text import message_of
+from .interrupted import recover
+from .job import NO_KEY, Job
+from .lookup import done_before, replayed
+from .unclaimed import Unclaimed
+
+
+async def execute(engine: Engine, job: Job) -> Outcome[Any]:
+    """Do the job once, or say why it was not done now."""
+    seen = done_before(engine, job)
+    if seen is not None:
+        return replayed(job, *seen)
+    return as_outcome(await unseen(engine, job))
+
+
+def as_outcome(found: Held | Outcome[Any]) -> Outcome[Any]:
+    """A claim that was run and recorded, or else what came of it.
+
+    Whoever asks gives it no name of its own: what failed has a traceback that leads there, and none may lead back.
+    """
+    return executed(found) if isinstance(found, Held) else found
+
+
+def at_a_glance(engine: Engine, job: Job) -> Outcome[Any] | None:
+    """The same as an outcome."""
+    seen = done_before(engine, job)
+    return None if seen is None else replayed(job, *seen)
+
+
+async def unseen(engine: Engine, job: Job) -> Held | Outcome[Any]:
+    """The rest of `execute`, for a job that was not answered at a glance.
+
+    The claim itself, if it was run and recorded: who wants no more than its `result` needs no outcome.
+    """
+    held = Held(engine, job)
+    try:
+        done = at_once(held)
+        return await onward(held) if done is None else done
+    except BaseException as error:
+        unclaimed = await torn(held, error)
+        if unclaimed is None:
+            raise
+        return unclaimed
+
+
+def at_once(held: Held) -> Held | Outcome[Any] | None:
+    """Claim, run, record. None: something has to wait, or is out of the ordinary, and `onward` goes on from there."""
+    engine, job = held.engine, held.job
+    if switch.off or job.key is NO_KEY or engine.answer is None or not engine.opened:
+        return None
+    refusal = acquire_at_once(held, engine.answer)
+    if refusal is not None:
+        held.refusal = refusal
+        return None
+    if job.awaits or held.record.ask_first or job.policy.on_lost == "cancel":
+        return None
+    held.__enter__()  # not by `with`, which costs more; an interrupt between the two is `leave`'s to mend
+    value = called(held)
+    if held.raised is not None:
+        return None
+    done = record_at_once(held, value)
+    if done is not None:
+        held.exit()
+    return done
+
+
+async def onward(held: Held) -> Held | Outcome[Any]:  # noqa: C901, PLR0912, PLR0915 (a coroutine more is felt in every call)
+    """From where the claim stands to its end: it is not asked for yet, or refused, or ours, or its handler was run."""
+    engine, job = held.engine, held.job
+    if not held.granted:
+        if engine.steady is None or not engine.opened or held.refusal is not None or job.key is NO_KEY or switch.off:
+            found = await claimed(held)
+        else:
+            sent = send_claim(held)
+            if type(sent) is not engine.steady:
+                found = await received(held, engine.finish(sent))
+            else:
+                try:
+                    answer = await sent.future
+                except BaseException as error:  # noqa: BLE001 (raised again, unless it is a cancellation or the store's)
+                    found = await received(held, sent.despite(error))
+                else:
+                    found = granted(held, answer) or await refused(held, answer)
+        if found is not held:
+            return found
+    if not held.begun:
+        held.__enter__()
+    try:
+        if not held.begun:
+            settled = await ask_first(held) if held.record.ask_first else None
+            if settled is not None:
+                return settled
+            if job.policy.on_lost == "cancel":
+                held.begin()
+            value = called(held)
+            if job.awaits:
+                try:
+                    if type(value) is CoroutineType or hasattr(value, "__await__"):
+                        value = held.result = await value  # in one step: a signal behind it finds the result
+                except BaseException as error:  # noqa: BLE001 (as in `called`)
+                    held.raised = error
+            if held.raised is None:
+                held.result = value
+                done = record_at_once(held, value) if engine.answer is not None else None
+                if done is not None:
+                    return done
+        if held.raised is not None or not (held.straight and is_light(held.result)):
+            return await unusual_end(held)
+        try:
+            completion = held.settlement(job.codec.encode(held.result, held.key.id))
+            if engine.steady is None:
+                answer = await held.settle(completion, COMPLETED)
+            else:
+                sent = held.send(completion)
+                if type(sent) is not engine.steady:
+                    answer = await held.settle(completion, COMPLETED, engine.finish(sent, held.hurry))
+                else:
+                    try:
+                        answer = await sent.future
+                    except BaseException as error:  # noqa: BLE001 (as above)
+                        answer = await held.settle(completion, COMPLETED, sent.despite(error, held.hurry))
+                    else:
+                        held.settled_as(answer, COMPLETED)
+        except StoreError as error:
+            return unconfirmed(held, held.result, error)
+        return held if answer.verdict is OK else recorded(held, held.result, answer)
+    finally:
+        held.exit()
+
+
+def unusual_end(held: Held) -> Coroutine[Any, Any, Outcome[Any]]:
+    """How a claim ends whose work has not simply returned something small."""
+    return after_value(held, held.result) if held.raised is None else after_error(held, held.caught())
+
+
+def claimed(held: Held) -> Coroutine[Any, Any, Held | Outcome[Any]]:
+    """The claim, if it is granted; else what comes of it."""
+    engine, job = held.engine, held.job
+    if switch.off:
+        return disabled(engine, job)
+    if job.key is NO_KEY:
+        return unprotected(engine, job, "no key")
+    if not engine.opened:
+        return opened(held)
+    return acquire(held) if held.refusal is None else otherwise(held, held.refusal)
+
+
+async def opened(held: Held) -> Held | Outcome[Any]:
+    """The same, of a store that has to be opened first."""
+    try:
+        await held.engine.ready()
+    except StoreError as error:
+        error.of(held.key.text)
+        raise
+    return await acquire(held)
+
+
+async def torn(held: Held, error: BaseException) -> Outcome[Any] | None:
+    """Leave no key locked. None: raise it again; but if that was declared, it runs while the store is down."""
+    await recover(held.engine, [held], error)
+    if held.granted or not isinstance(error, StoreError) or isinstance(error, NOT_DOWN):
+        return None
+    if held.job.policy.on_store_down != "run":
+        return None
+    return await unprotected(held.engine, held.job, f"store down: {message_of(error)}")
+
+
+async def perform(held: Held) -> Outcome[Any]:
+    """Run the handler of a claim that we hold, and settle it, whatever happens."""
+    return as_outcome(await onward(held))
+
+
+def called(held: Held) -> Any:
+    """What the handler returned. What it has `raised`, whatever that is, waits there until the claim is settled."""
+    job = held.job
+    held.begun = True
+    try:
+        value = job.call(*job.args, **job.kwargs) if job.kwargs else job.call(*job.args)
+        if type(value) is CoroutineType and not job.awaits:
+            refuse_coroutine(job, value)
+    except BaseException as error:  # noqa: BLE001 (as said)
+        held.raised = error
+        return None
+    return value
+
+
+def refuse_coroutine(job: Job, coroutine: CoroutineType[Any, Any, Any]) -> NoReturn:
+    """A blocking call cannot await, and a coroutine not begun is no result."""
+    coroutine.close()
+    raise ConfigurationError(
+        "it returned a coroutine, which a blocking call cannot await; nothing of it was begun",
+        key=job.key.text,
+        hint="use AsyncOnce, or once.aio",
+    )
+
+
+async def ask_first(held: Held) -> Outcome[Any] | None:
+    """An earlier attempt fell silent: has its effect happened? None means that it has not, so run."""
+    finding = await look(held)
+    if isinstance(finding, applied):
+        outcome = await after_value(held, finding.value, reason="verified")
+        if not isinstance(outcome, Executed):
+            return outcome
+        record = held.record
+        return Replayed(
+            key=outcome.key, value=finding.value, reason="verified", attempt=record.attempt, token=record.token
+        )
+    if finding is not not_applied:
+        why = "verify could not tell" if finding is inconclusive else f"verify answered {type(finding).__qualname__}"
+        return await park(held, "Unverified", why, finding if isinstance(finding, Exception) else None)
+    limit = held.job.policy.max_attempts
+    if limit and held.record.attempt > limit:
+        error = RuntimeError(f"attempt {held.record.attempt} would be more than the {limit} allowed")
+        await held.fail(error, final=True, known=True, error_type="AttemptsUsedUp")
+        return Failed(
+            key=held.key.text,
+            reason=held.job.policy.reasons.failed,
+            attempt=held.record.attempt - 1,
+            error_type="AttemptsUsedUp",
+            error=str(error),
+            final=True,
+        )
+    return None
+
+
+async def plainly(job: Job) -> Any:
+    """Run the handler, without a claim of ours around it."""
+    value = job.call(*job.args, **job.kwargs)
+    if job.awaits:
+        return await value if hasattr(value, "__await__") else value
+    return refuse_coroutine(job, value) if type(value) is CoroutineType else value
+
+
+async def unprotected(engine: Engine, job: Job, reason: str) -> Outcome[Any]:
+    """Run without a claim, because the user declared so. Loud: somebody should look at each of these."""
+    engine.tell("unprotected", job.key, reason=reason)
+    return await unguarded(job, "unprotected")
+
+
+async def disabled(engine: Engine, job: Job) -> Outcome[Any]:
+    """The test mode: as if it were not decorated, but for a claim to look at."""
+    with Unclaimed(engine, job):
+        return await unguarded(job, "disabled")
+
+
+async def unguarded(job: Job, reason: str) -> Outcome[Any]:
+    try:
+        value = await plainly(job)
+    except Exception as error:  # noqa: BLE001 (travels as a value like every handler's exception)
+        return Failed(
+            key=job.key.text,
+            reason=reason,
+            error_type=type(error).__qualname__,
+            error=message_of(error),
+            exception=error,
+        )
+    return Executed(key=job.key.text, value=value, reason=reason)

@@ -1,0 +1,60 @@
+"""What is left to do for a call that was torn open: by a signal between any two steps, or by a cancellation.
+
+    nothing was begun               → give the key back
+    the work returned its result    → record it
+    the work was under way          → as if it had raised what interrupts us
+    the store had the last word     → nothing
+
+A coroutine that is being closed cannot wait for a store any more: there the lease has to lapse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from onceward.errors import OncewardError, ResultError, RetryTransaction, StoreError, WrongWorld
+from onceward.keys.key import Key
+
+from .acquire import give_back, give_back_later
+from .attempt import NO_RESULT, Held
+from .ending import after_error
+from .engine import Engine
+
+
+async def recover(engine: Engine, asked: Sequence[Held], error: BaseException) -> None:
+    """Leave no key locked. Raises nothing of its own: the caller goes on to raise `error`."""
+    for one in asked:
+        one.leave()
+        if isinstance(error, StoreError) and not one.granted:
+            tell_no_answer(engine, one.key, error)
+    if engine.world.cancels and isinstance(error, GeneratorExit):
+        return
+    unused = [one for one in asked if not (one.begun or one.over)]
+    if isinstance(error, StoreError | ResultError | WrongWorld) or isinstance(error.__cause__, StoreError):
+        if not isinstance(error, WrongWorld):  # else nothing was asked
+            give_back_later(engine, [one for one in unused if not one.granted])  # now it is no use: no answer came
+        unused = [one for one in unused if one.granted]
+    await give_back(engine, unused)
+    for one in asked:
+        if one.begun and not one.over:
+            await mend(one, error)
+
+
+def tell_no_answer(engine: Engine, key: Key, error: StoreError) -> None:
+    """A claim that the store did not answer. To have to repeat one's own transaction is an answer."""
+    if not isinstance(error, RetryTransaction):
+        engine.tell("claim_failed", key, reason="no answer", error=type(error).__name__)
+
+
+async def mend(held: Held, error: BaseException) -> None:
+    """The last word on work that was begun: said quickly, or not at all."""
+    held.hurry()
+    try:
+        if held.result is not NO_RESULT and held.joined is None and not held.unconfirmed:
+            await held.record_result(held.result)
+        else:
+            await after_error(held, error)
+    except BaseException as trouble:  # noqa: BLE001 (`error` is raised anyway, and says more)
+        if trouble is not error and not isinstance(trouble, OncewardError):
+            error.add_note(f"and while its claim was being settled: {trouble!r}")
+    held.let_lapse()

@@ -1,0 +1,68 @@
+"""What of this call chain is inside a transaction of its caller's: blocks, and the jobs that are at work there.
+
+Apart from `current()`: such a job has no lease, and nothing to complete or to annotate before its caller commits.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Protocol
+
+from onceward.protocol.capabilities import JoinedStore
+
+from .engine import Engine
+from .job import Job
+
+
+class Inside(Protocol):
+    """One of them, and the one around it."""
+
+    engine: Engine
+    job: Job
+    over: bool
+
+    @property
+    def outer(self) -> Inside | None: ...
+
+
+class Block(Protocol):
+    """A transaction that we have joined, and the one around it."""
+
+    engine: Engine
+    store: JoinedStore
+    over: bool
+
+    @property
+    def outer(self) -> Block | None: ...
+
+
+block: ContextVar[Block | None] = ContextVar("onceward_joined_block", default=None)
+innermost: ContextVar[Inside | None] = ContextVar("onceward_joined_job", default=None)
+
+
+def is_inside(engine: Engine, id: bytes) -> bool:
+    """Whether one of them works under that key in that store: its claim stands until its caller's transaction ends."""
+    one = innermost.get()
+    while one is not None:
+        if not one.over and one.job.key.id == id and one.engine.keeper is engine.keeper:
+            return True
+        one = one.outer
+    return False
+
+
+def enclosing() -> Block | None:
+    """The innermost block that was not left yet: where one was left in another context, this one does not know."""
+    one = block.get()
+    while one is not None and one.over:
+        one = one.outer
+    return one
+
+
+def is_in_its_own_way(engine: Engine) -> bool:
+    """Whether a transaction that this call chain has open keeps that store from writing for us."""
+    one = enclosing()
+    while one is not None:
+        if not one.over and one.engine.keeper is engine.keeper and one.store.is_in_the_way():
+            return True
+        one = one.outer
+    return False

@@ -1,0 +1,197 @@
+"""Looking at records and clearing them: read, forget, resolve, purge, and what was done by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from onceward.errors import AlreadyRunning, InvalidKey, NotAcquired, StoreBroken, VersionSkew
+from onceward.keys.key import Key
+from onceward.protocol.audit import AuditEntry, AuditFilter, Signature
+from onceward.protocol.capabilities import KeepsCounts, KeepsNewest, Migrates
+from onceward.protocol.note import done_with
+from onceward.protocol.policy import Finding, Policy, applied, not_applied
+from onceward.protocol.ports import Filter
+from onceward.protocol.record import Record, RecordState
+from onceward.protocol.requests import Answer, Resolution, Resolve, Seen, Verdict
+from onceward.results.codec import Codec
+
+from .acquire import lease_left
+from .engine import Engine
+from .entry import Entry
+
+TIMEOUT = 5.0
+SEARCH = 30.0  # a look at every record, for a person
+
+
+async def locate(engine: Engine, key: Key, *, by_text: bool) -> bytes:
+    """The record's id. By its text, for people who have nothing but a log line: a slow search, if it is not found."""
+    await engine.ready()
+    if not by_text or await _holds_work(engine, key.id, free=True):
+        return key.id
+    wanted = Filter(scope=key.scope.text, key=key.text)
+    page = await engine.store.scan(wanted, cursor=None, limit=2, timeout=SEARCH)
+    found = page.records
+    if page.unreadable:
+        raise StoreBroken(
+            "a record holds what no Onceward of its version writes", key=key.text, hint="was it edited by hand?"
+        )
+    if len(found) > 1:
+        raise InvalidKey("several records show this text", key=key.text, hint="give the key itself: fn.key(…)")
+    return found[0].id if found else key.id
+
+
+async def _holds_work(engine: Engine, id: bytes, *, free: bool = False) -> bool:
+    """Whether there is a record (that is not FREE, or may be). One that cannot be read counts: it can be removed."""
+    try:
+        record = (await engine.store.read([id], timeout=TIMEOUT))[0].record
+    except StoreBroken:
+        return True
+    return record is not None and (free or record.state is not RecordState.FREE)
+
+
+async def read(engine: Engine, key: Key, codec: Codec, *, by_text: bool = False) -> Entry | None:
+    """Return the record under the key, or None. A FREE record counts as None: it holds no work."""
+    _, answer = await fetch(engine, key, by_text=by_text)
+    if answer.record is None or answer.record.state is RecordState.FREE:
+        return None
+    return Entry(answer.record, answer.now, codec)
+
+
+async def fetch(engine: Engine, key: Key, *, by_text: bool = False) -> tuple[bytes, Answer]:
+    """Return the id under which the key is stored, and what the store holds there."""
+    id = await locate(engine, key, by_text=by_text)
+    return id, (await engine.store.read([id], timeout=TIMEOUT))[0]
+
+
+Guard = Callable[[Record, str], Seen | None]
+"""Raises if this record must not be forgotten. Otherwise returns what must still hold when it is forgotten, or None."""
+
+
+async def forget(
+    engine: Engine,
+    key: Key,
+    *,
+    force: bool,
+    by_text: bool = False,
+    seen: Entry | None = None,
+    signed: Signature | None = None,
+    guard: Guard | None = None,
+) -> bool:
+    """Make the key free again; return whether there was a record. A live owner is spared unless forced.
+
+    With `force`, a record that can no longer be read is removed too. With `seen`, only that very record is removed.
+    """
+    id = await locate(engine, key, by_text=by_text)
+    existed = await _holds_work(engine, id)
+    expected = None if seen is None else {id: Seen(seen.token, seen.state)}
+    if existed and not force and expected is None and guard is not None:
+        record = (await engine.store.read([id], timeout=TIMEOUT))[0].record
+        unchanged = None if record is None else guard(record, key.text)
+        expected = None if unchanged is None else {id: unchanged}
+    answer = (await engine.store.forget([id], force=force, timeout=TIMEOUT, seen=expected, signed=signed))[0]
+    if answer.verdict is Verdict.LOST:
+        raise NotAcquired("the record changed since it was read, so it was not forgotten; read it again", key=key.text)
+    if answer.verdict is Verdict.REFUSED:
+        raise AlreadyRunning(
+            "its lease has not expired, so it was not forgotten",
+            key=key.text,
+            retry_after=lease_left(answer),
+            hint="wait, or force it",
+        )
+    if answer.verdict is Verdict.SKEW:
+        raise VersionSkew(
+            "the record was written by a newer Onceward; left alone", key=key.text, hint="upgrade this process"
+        )
+    if existed:
+        engine.tell("forgotten", key, answer.record, reason="forced" if force else "")
+    return existed
+
+
+def resolution_of(finding: applied | Finding) -> Resolution:
+    if isinstance(finding, applied):
+        return Resolution.APPLIED
+    return Resolution.NOT_APPLIED if finding is not_applied else Resolution.ABANDON
+
+
+def nothing_to_resolve(record: Record | None, key: Key) -> NotAcquired:
+    return NotAcquired(
+        f"nothing to resolve: it is {record.state if record else 'absent'}, not PARKED",
+        key=key.text,
+        hint="a function's record is found by fn.key(…), or by its text and name=",
+    )
+
+
+async def resolve(
+    engine: Engine,
+    key: Key,
+    finding: applied | Finding,
+    codec: Codec,
+    policy: Policy,
+    *,
+    by_text: bool = False,
+    signed: Signature | None = None,
+) -> None:
+    """Record how a parked attempt ended: applied(value), not_applied (it may run again), or abandoned (it may not)."""
+    id, answer = await fetch(engine, key, by_text=by_text)
+    record = answer.record
+    if record is None or record.state is not RecordState.PARKED:
+        raise nothing_to_resolve(record, key)
+    validity = policy.window.validity(answer.now)
+    resolution = resolution_of(finding)
+    if isinstance(finding, applied):
+        encoded = await engine.encode(codec, finding.value, id)
+        request = Resolve(
+            id,
+            record.token,
+            resolution,
+            encoded.data,
+            encoded.digest,
+            encoded.data is not None,
+            validity,
+            done_with(record.note),
+        )
+    else:
+        request = Resolve(id, record.token, resolution, validity=validity)
+    await send_resolution(engine, key, request, resolution, signed)
+
+
+async def send_resolution(
+    engine: Engine, key: Key, request: Resolve, resolution: Resolution, signed: Signature | None
+) -> None:
+    """Store the resolution if the record is still the one that it is about; raise NotAcquired if it is not."""
+    if signed is not None:
+        signed = replace(signed, detail=resolution.value)
+    settled = (await engine.store.settle([request], timeout=TIMEOUT, signed=signed))[0]
+    if settled.verdict is not Verdict.OK:
+        raise NotAcquired("the record changed in the meantime; read it again", key=key.text)
+    engine.tell("resolved", key, settled.record, reason=resolution.value)
+
+
+async def purge(engine: Engine, limit: int, signed: Signature | None = None) -> int:
+    """Delete up to `limit` records that answer for nothing any more, and of the states what has expired."""
+    await engine.ready()
+    gone = await engine.store.purge(limit, timeout=SEARCH, signed=signed)
+    if gone < limit and isinstance(engine.store, KeepsNewest):
+        gone += await engine.store.expire_newest(limit - gone, timeout=SEARCH)
+    if isinstance(engine.store, KeepsCounts):
+        await engine.store.expire_counts(limit, timeout=SEARCH)  # no records: as audit entries, not counted among them
+    return gone
+
+
+async def migrate(engine: Engine) -> None:
+    """Bring the store's tables up to date. A twin does it: the store itself may not open without them."""
+    engine.world.check()
+    own = engine.store.twin()
+    if isinstance(own, Migrates) and not own.inline:
+        await own.migrate(engine.world)
+
+
+async def audit(
+    engine: Engine, key: Key | None, *, within: int | None, limit: int, by_text: bool = False
+) -> list[AuditEntry]:
+    """What was changed by hand, the newest first: under this key, or under all."""
+    await engine.ready()
+    id = None if key is None else await locate(engine, key, by_text=by_text)
+    return await engine.store.audit(AuditFilter(id=id, within=within), limit=limit, timeout=SEARCH)

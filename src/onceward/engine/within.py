@@ -1,0 +1,236 @@
+"""Work inside the caller's own transaction: claim, effect and result commit together, or not at all.
+
+No lease and no keeper: until the caller commits, nobody else can see the claim, and a rollback undoes it. The claim
+stands behind a savepoint, so that a handler that raises takes its writes along and the transaction stays usable.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NoReturn
+
+from msgspec.structs import replace
+
+from onceward.errors import ClaimError, ConfigurationError, LeaseLost, StoreError, StoreUnavailable
+from onceward.protocol.capabilities import JoinedStore, JoinsTransaction
+from onceward.protocol.outcome import Executed, Failed, Outcome
+from onceward.protocol.policy import SECOND
+from onceward.protocol.requests import Answer, ClaimRequest, Park, Verdict
+
+from . import switch
+from .acquire import FIRST_PAUSE, LONGEST_PAUSE, outcome_of, refuse_reentry
+from .attempt import NO_RESULT, Held
+from .engine import Engine
+from .error_text import message_of
+from .execute import disabled, plainly
+from .interrupted import tell_no_answer
+from .job import Job
+from .joined import block, enclosing, innermost
+
+ENDED = "do not commit or roll back inside the handler: the transaction is its caller's"
+PARKED = "its handler ended the transaction by itself, and then did not end well"
+
+
+class Transaction:
+    """The caller's transaction while we are in it. Jobs nest, but never overlap: a savepoint undoes all after it."""
+
+    over = False
+
+    def __init__(self, engine: Engine, store: JoinedStore, since: float) -> None:
+        self.engine = engine
+        self.store = store
+        self.since = since
+        self.jobs: list[JoinedJob] = []
+        self.outer = enclosing()
+        block.set(self)
+
+    def leave(self) -> None:
+        """Perhaps in another context than it was entered in, as async fixtures do; or before one inside of it."""
+        self.over = True
+        block.set(enclosing())
+
+
+async def join(engine: Engine, connection: Any) -> Transaction:
+    """The store as seen from inside the caller's transaction."""
+    since = engine.world.monotonic()
+    try:
+        await engine.ready()
+    except StoreUnavailable as error:
+        raise StoreUnavailable(
+            f"the store could not be opened inside of your transaction ({error})",
+            hint="if that is what it waits for, open it before: once.migrate() as your process starts",
+        ) from error
+    if not isinstance(engine.store, JoinsTransaction):
+        raise ConfigurationError(
+            f"{engine.store.name} cannot join a transaction of yours",
+            hint="use sqlite:///…, postgresql://… or firestore://… for both",
+        )
+    return Transaction(engine, engine.store.join(connection, engine.world), since)
+
+
+async def part(engine: Engine, transaction: Transaction) -> None:
+    """End of the joined block: renew what the open transaction kept the keeper from, and warn if it took long."""
+    if not transaction.store.exclusive:
+        return
+    took = engine.world.monotonic() - transaction.since
+    await engine.renew_due(transaction.store)
+    shortest = engine.keeper.shortest_lease()
+    if shortest is not None and took > shortest / 3:
+        engine.warn_slow_transaction(took, shortest)
+
+
+async def execute_within(engine: Engine, transaction: Transaction, job: Job) -> Outcome[Any]:
+    """Do the job in this transaction, or say why not. A duplicate changes nothing in it."""
+    if switch.off:
+        return await disabled(engine, job)
+    refuse_reentry(engine, job)
+    one = JoinedJob(engine, transaction.store, job)
+    one.refuse_overlap(transaction.jobs)
+    transaction.jobs.append(one)
+    around = innermost.set(one)
+    try:
+        return await one.execute()
+    finally:
+        one.over = True
+        innermost.reset(around)
+        transaction.jobs.remove(one)
+
+
+class JoinedJob:
+    """One job in the caller's transaction."""
+
+    over = False
+
+    def __init__(self, engine: Engine, joined: JoinedStore, job: Job) -> None:
+        self.engine = engine
+        self.joined = joined
+        self.job = job
+        self.outer = innermost.get()
+        self.held: Held | None = None
+        self.value: Any = NO_RESULT
+
+    def refuse_overlap(self, jobs: list[JoinedJob]) -> None:
+        around = self.outer
+        while jobs and around is not jobs[-1]:
+            if around is None:
+                raise ConfigurationError(
+                    f"another job ({jobs[-1].job.key.text}) is at work in this transaction",
+                    key=self.job.key.text,
+                    hint="one transaction does one job at a time: await each before the next, no gather",
+                )
+            around = around.outer
+
+    async def execute(self) -> Outcome[Any]:
+        try:
+            await self.joined.begin(timeout=self.job.policy.call_timeout)
+        except StoreError as error:
+            tell_no_answer(self.engine, self.job.key, error)
+            raise
+        try:
+            outcome = await self._claim_and_run()
+            kept = await self.joined.keep()
+        except BaseException as error:
+            if not await self.joined.undo():
+                await self._ended(error)
+            if not isinstance(error, Exception):
+                raise
+            self._tell_failed(error)
+            return Failed(
+                key=self.job.key.text,
+                reason=self.job.policy.reasons.failed,
+                error_type=type(error).__qualname__,
+                error=message_of(error),
+                exception=error,
+            )
+        if not kept:
+            await self._ended(None)
+        if self.held is not None:
+            self.engine.tell("completed", self.job.key, self.held.record, reason="within")
+        return outcome
+
+    def _tell_failed(self, error: Exception) -> None:
+        if self.held is not None:
+            name = type(error).__qualname__
+            self.engine.tell("failed", self.job.key, self.held.record, reason="within", error=name)
+        elif isinstance(error, StoreError):
+            tell_no_answer(self.engine, self.job.key, error)
+
+    async def _claim_and_run(self) -> Outcome[Any]:
+        engine, job = self.engine, self.job
+        held = Held(engine, job)
+        answer = await self._ask(replace(held.request(), lease=None))
+        record = answer.record
+        if answer.verdict is not Verdict.ACQUIRED or record is None:
+            return await outcome_of(engine, job, answer)
+        self.held = held
+        held.answered(answer)
+        held.ends = math.inf  # it has no lease
+        if record.ask_first:
+            raise ConfigurationError(
+                "an earlier attempt outside of this transaction must be verified first",
+                key=job.key.text,
+                hint="run it once without within()",
+            )
+        self.value = value = await plainly(job)
+        return await self._complete(held, value)
+
+    async def _ask(self, request: ClaimRequest) -> Answer:
+        """Asked again while somebody else is at it, unless it is this very transaction that keeps them from ending."""
+        world, policy = self.engine.world, self.job.policy
+        deadline = world.monotonic() + policy.wait / SECOND
+        pause = FIRST_PAUSE
+        while True:
+            answer = (await self.joined.claim([request], timeout=policy.call_timeout))[0]
+            waits = answer.verdict is Verdict.RUNNING and policy.on_running == "wait" and not self.joined.exclusive
+            left = deadline - world.monotonic()
+            if not waits or left <= 0:
+                if waits and policy.wait:
+                    self.engine.tell("claim_failed", self.job.key, answer.record, reason="wait limit")
+                return answer
+            await world.sleep(min(left, pause * (0.5 + world.jitter() / 2)))
+            pause = min(pause * 1.6, LONGEST_PAUSE)
+
+    async def _complete(self, held: Held, value: Any) -> Outcome[Any]:
+        lost = LeaseLost("the claim vanished from its own transaction", key=self.job.key.text, hint=ENDED)
+        if not self.joined.is_open():
+            raise lost
+        answer = (await self.joined.settle([await held.completion(value)], timeout=self.job.policy.call_timeout))[0]
+        if answer.verdict is not Verdict.OK or answer.record is None:
+            raise lost
+        held.record = answer.record
+        return Executed(
+            key=self.job.key.text,
+            value=value,
+            reason=self.job.policy.reasons.executed,
+            attempt=held.record.attempt,
+            token=held.record.token,
+        )
+
+    # ── the handler ended the transaction ──
+
+    async def _ended(self, error: BaseException | None) -> NoReturn:
+        """It may have committed its own claim, which has no lease and would be held for ever."""
+        told = f"the transaction was ended inside the handler; {await self._settle_ended()}"
+        if error is not None and not isinstance(error, Exception):
+            error.add_note(f"{told} → {ENDED}")
+            raise error
+        own = None if self.value is not NO_RESULT else error  # what the handler raised, not what we made of its end
+        raise ClaimError(told, key=self.job.key.text, hint=ENDED) from own
+
+    async def _settle_ended(self) -> str:
+        held = self.held
+        if held is None:
+            return "nothing was claimed"
+        reply = await self.engine.store.read([held.key.id], timeout=self.job.policy.call_timeout)
+        seen, mine = reply[0].record, held.record
+        if seen is None or (seen.token, seen.nonce) != (mine.token, mine.nonce):
+            if self.joined.is_open():  # perhaps still the same one, and our claim in it: only a savepoint was ended
+                parked = Park(mine.id, mine.token, mine.nonce, "TransactionEnded", PARKED)
+                await self.joined.settle([parked], timeout=self.job.policy.call_timeout)
+            return "nothing of it was committed"
+        went_on = await self.joined.abandon()  # what the handler wrote since would also keep us from writing
+        if not went_on and self.value is not NO_RESULT:
+            await held.record_result(self.value)
+            return "what it wrote is committed, and recorded as done"
+        await held.park("TransactionEnded", PARKED)
+        return "some of what it wrote may be committed, so it is parked: look, then resolve it"

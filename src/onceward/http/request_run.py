@@ -1,0 +1,201 @@
+"""One request as it is worked on: the application has a task of its own, and outlives whoever waits for it.
+
+When it has returned, whoever waits for it, the server's own task, settles its claim and sends its answer: by then
+nothing of the application is left, its task included, to lie about while the store is asked. If nobody waits any more,
+the task does that itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import Awaitable, Coroutine
+from typing import Any
+
+from onceward.engine.attempt import NO_RESULT, Held, current
+from onceward.engine.ending import after_error
+from onceward.engine.interrupted import recover
+from onceward.protocol.outcome import Outcome
+from onceward.runtime.aio import shielded
+
+from .body import Body
+from .config import Contract
+from .http_settlement import NoAnswer, Unsettled
+from .response_buffer import App, Exchange, Message, Scope, Send
+from .suspension_hook import Watched
+
+_apart: set[asyncio.Task[Any] | None] = set()
+"""What is being worked on, whether anybody waits for it or not. A loop itself refers to its tasks weakly."""
+
+
+class Performance(Exchange):
+    """The work on a request with a key: begun, ended, or abandoned by the server."""
+
+    started = False  # the work has a task of its own
+    _task: asyncio.Task[None] | None = None  # in which the application works
+    _returned: asyncio.Future[BaseException | None] | None = None
+    _unrecorded: Held | None = None  # whoever recorded its answer was torn away from that
+
+    def __init__(self, app: App, scope: Scope, send: Send, contract: Contract, body: Message | Body) -> None:
+        super().__init__(app, scope, send, contract, body)
+        self._returned = self._task = None  # as there
+        self.started = False
+
+    def begin(self, held: Held) -> asyncio.Future[BaseException | None]:
+        """Start the application. What it raised comes when it has returned, and `end` is then to be called."""
+        self.started = True
+        self._held = held
+        loop = asyncio.get_running_loop()
+        self._returned = returned = loop.create_future()
+        self._task = task = loop.create_task(self._run(held, returned))
+        _apart.add(task)
+        task.add_done_callback(self._torn)
+        return returned
+
+    def _torn(self, task: asyncio.Task[None]) -> None:
+        """It could not say itself that it is over: cancelled before its first step, or torn open at its last."""
+        _apart.discard(task)
+        self._task = None
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        held, returned = self._held, self._returned
+        if returned is not None and not returned.done():
+            returned.set_result(error)
+        elif held is not None and not held.over:
+            task.get_loop().create_task(_alone(self.end(held, error)))
+
+    async def _run(self, held: Held, returned: asyncio.Future[BaseException | None]) -> None:
+        """The application. If nobody waits for it any more, it is also ended here."""
+        task: asyncio.Task[None] | None = self._task
+        error: BaseException | None = None
+        try:
+            if self.over:  # the key was given back
+                return
+            held.enter_task()
+            held.begin()
+            await Watched(self._app(self._scope, self.receive, self.send), self._look)
+        except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 (ends the claim, and is raised there)
+            error = raised
+        except BaseException as raised:
+            try:
+                await self.end(held, raised)
+            finally:
+                returned.cancel()
+            raise
+        finally:
+            _apart.discard(task)
+            self._task = None
+        if returned.done():
+            await _alone(self.end(held, error))
+        else:
+            returned.set_result(error)
+        if task is not None:
+            task.remove_done_callback(self._torn)
+
+    async def end(self, held: Held, error: BaseException | None) -> Outcome[Any] | None:
+        """The application has returned, or raised this: settle the claim, and send. None: that was done.
+
+        Whatever interrupts it, the key does not stay locked.
+        """
+        try:
+            self._returned = None
+            if error is not None and not held.begun:  # by a signal, or cancelled: then the key is given back
+                raise error  # noqa: TRY301 (as if it came here)
+            try:
+                if self._last is not None and not isinstance(error, GeneratorExit):  # then nothing can be waited for
+                    await self._rest()
+                if error is None:
+                    error = self._lack(held)
+            except BaseException as raised:
+                if held.settled is None:  # the work is done, and its record may not be there
+                    self._unrecorded = None if isinstance(raised, GeneratorExit) else held
+                    raise
+                error = raised
+            finally:
+                self._leave()
+            return None if error is None else await after_error(held, error)
+        except BaseException as torn:
+            await recover(held.engine, [held], torn)
+            raise
+        finally:
+            if not held.over:
+                held.let_lapse()
+
+    def _lack(self, held: Held | None) -> Exception | None:
+        """What is wrong with an application that has returned."""
+        if not self._settled:
+            return NoAnswer("the application returned without completing its answer")
+        if held is not None and held.unconfirmed:
+            return Unsettled("the claim could not be settled")
+        return None
+
+    def start(self, work: Coroutine[Any, Any, Outcome[Any]]) -> Awaitable[Outcome[Any]]:
+        """Work without a claim, in a task of its own; and what waits for it."""
+        self.started = True
+        task = asyncio.get_running_loop().create_task(work)
+        _apart.add(task)
+        task.add_done_callback(_apart.discard)
+        return shielded(task)
+
+    async def give_up(self, held: Held, error: BaseException) -> None:
+        """Whoever waits was torn away, by a signal or a cancellation, before the application began: it will not."""
+        self._leave()
+        await recover(held.engine, [held], error)
+        held.let_lapse()
+
+    def abandon(self) -> None:
+        """Nobody waits any more. What was not begun will not be; what was goes on, and has nobody to send to."""
+        if not self.started:
+            self._leave()
+            return
+        self.trouble = ConnectionAbortedError("nobody waits for the answer any more")
+        sending, self._sending = self._sending, None
+        if sending is not None:
+            sending.cancel()
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # it is gone, and with it everything that was under way
+            return
+        if (rest := self._left_to_do()) is not None:
+            loop.create_task(_alone(rest))  # noqa: RUF006 (it sees to that itself)
+
+    def _left_to_do(self) -> Coroutine[Any, Any, object] | None:
+        """If nobody else does it: the application had just returned, or its answer was just being recorded."""
+        held, returned = self._held, self._returned
+        if held is not None and returned is not None and returned.done() and not returned.cancelled():
+            return self.end(held, returned.result())
+        held = self._unrecorded
+        if held is not None and held.settled is None and held.result is not NO_RESULT:
+            held.patience = math.inf  # it was to hurry for the sake of whoever has left
+            return held.record_result(held.result)
+        return None
+
+    async def __call__(self) -> None:
+        """What the job calls where there is no claim: the store is down, and the policy says run, or the test mode."""
+        held = current()
+        self._held = held = held if held is not None and held.job is self.job else None
+        try:
+            try:
+                await Watched(self._app(self._scope, self.receive, self.send), self._look)
+            except BaseException as error:
+                if self._last is not None and not isinstance(error, GeneratorExit):
+                    await self._rest()
+                raise
+            if self._last is not None:
+                await self._rest()
+        finally:
+            self._leave()
+        lack = self._lack(held)
+        if lack is not None:
+            raise lack
+
+
+async def _alone(work: Coroutine[Any, Any, object]) -> None:
+    """Nobody waits for it: what it raises has nobody to be told."""
+    task = asyncio.current_task()
+    _apart.add(task)
+    try:
+        with contextlib.suppress(Exception):
+            await work
+    finally:
+        _apart.discard(task)

@@ -1,0 +1,72 @@
+"""Whether a value is evidently small: hashing, encoding and decoding it then take less than handing it to a thread."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import uuid
+from collections.abc import Mapping
+from typing import Any, Final
+
+from onceward.protocol.signals import came_by_signal
+
+LIGHT_BYTES: Final = 16 * 1024  # encoded, compressed and hashed in well under a millisecond
+_PIECES: Final = 64  # of a container and all that it contains
+_SCALARS: Final = frozenset(
+    (type(None), bool, float, decimal.Decimal, uuid.UUID, dt.date, dt.datetime, dt.time, dt.timedelta)
+)
+_TEXTS: Final = frozenset((str, bytes, bytearray))
+_CONTAINERS: Final = frozenset((tuple, list, set, frozenset))
+
+
+def is_light(value: Any) -> bool:
+    """True for scalars, short texts and small containers of them. Looks at a few dozen pieces at most."""
+    kind = type(value)
+    if kind in _TEXTS:
+        return len(value) <= LIGHT_BYTES
+    if kind in _SCALARS:
+        return True
+    if kind is int:
+        return bool(value.bit_length() <= LIGHT_BYTES)
+    return _are_light([value])
+
+
+def are_light(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a call's arguments are, taken together."""
+    if kwargs or len(args) > 1:
+        return _are_light([args, kwargs])
+    return not args or is_light(args[0])
+
+
+def _are_light(pieces: list[Any]) -> bool:
+    room, seen = LIGHT_BYTES, 0
+    while pieces:
+        value = pieces.pop()
+        kind = type(value)
+        seen += 1
+        if kind in _TEXTS:
+            room -= len(value)
+        elif kind is int:
+            room -= value.bit_length() >> 3
+        elif kind not in _SCALARS:
+            inside = _inside(kind, value)
+            if inside is None or len(inside) > _PIECES:
+                return False
+            pieces += inside.keys() if isinstance(inside, dict) else ()
+            pieces += inside.values() if isinstance(inside, dict) else inside
+        if room < 0 or seen + len(pieces) > 2 * _PIECES:
+            return False
+    return True
+
+
+def _inside(kind: type, value: Any) -> Any:
+    """What a container holds, or an instance in its attributes; None if that cannot be seen at a glance."""
+    if kind is dict or kind in _CONTAINERS:
+        return value
+    try:
+        held = getattr(value, "__dict__", None)
+    except Exception as error:  # a lazy proxy that has lost what it stands for: its effect is done all the same
+        if came_by_signal(error):
+            raise
+        return None
+    return held if type(held) is dict else None

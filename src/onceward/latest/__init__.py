@@ -1,0 +1,12 @@
+"""The latest state of entities, whatever the order in which their events arrive.
+
+The rule itself is `protocol/latest.py`, because every store applies it. Read that first, then `flow.py` (from
+deliveries to outcomes) and `api.py` (`once.state(…)`).
+"""
+
+from onceward.protocol.ordering import Ordering
+
+from .api import AsyncState, State
+from .event import Current, Known, StateEvent, deleted
+
+__all__ = ["AsyncState", "Current", "Known", "Ordering", "State", "StateEvent", "deleted"]

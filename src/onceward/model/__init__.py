@@ -1,1 +1,0 @@
-"""Nouns and the state table: no I/O, no clock."""

@@ -1,0 +1,57 @@
+"""What Prometheus and Grafana are given: the alert file and the dashboard that are shipped with the package."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from typing import Final
+
+from onceward.protocol.duration import readable
+from onceward.protocol.operation_names import ALERT, SCHEDULE_PREFIX
+
+from .rules import DURATIONS, RULES, RUNBOOKS, Thresholds
+
+_BLANK = re.compile(r"@([a-z_.]+)@")
+
+
+def prometheus_rules(thresholds: Thresholds) -> str:
+    """The alert file, with these thresholds."""
+    blanks = {name: _number(name, getattr(thresholds, name)) for name in Thresholds.__struct_fields__}
+    blanks["watched"] = _watched(thresholds)
+    for rule in RULES:
+        blanks[f"{rule.name}.todo"] = rule.todo.replace("'", "''")
+        blanks[f"{rule.name}.runbook"] = f"{RUNBOOKS}#{rule.name.replace('_', '-')}"
+    return _BLANK.sub(lambda found: blanks[found[1]], _text("alerts.yml"))
+
+
+def grafana_dashboard() -> str:
+    """The dashboard, as JSON to import."""
+    return _text("dashboard.json")
+
+
+def _number(name: str, value: object) -> str:
+    if name in DURATIONS and isinstance(value, int):
+        return readable(value)
+    return f"{value:.12g}" if isinstance(value, int | float) else ""
+
+
+def _watched(thresholds: Thresholds) -> str:
+    """Scopes whose replay rate means something."""
+    names = [f"{re.escape(SCHEDULE_PREFIX)}.*", ALERT]
+    names += [_escaped(name) for name in thresholds.replays_expected if "/" not in name]
+    whole = [_escaped(name) for name in thresholds.replays_expected if "/" in name]
+    pattern = "|".join([f"[^/]*/({'|'.join(names)})(#.*)?", *whole])
+    return f'scope!~"{pattern}"'
+
+
+_SPECIAL: Final = re.compile(r"[\\.+*?()|\[\]{}^$]")
+
+
+def _escaped(name: str) -> str:
+    """For a regular expression of Prometheus, inside of a double-quoted text."""
+    plain = _SPECIAL.sub(lambda found: f"\\{found[0]}", name)
+    return plain.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _text(name: str) -> str:
+    return files("onceward.observe").joinpath("shipped", name).read_text(encoding="utf-8")

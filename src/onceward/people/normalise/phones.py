@@ -1,0 +1,23 @@
+"""Phone numbers, as E.164."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from onceward.errors import MissingExtra
+
+
+@lru_cache(maxsize=4096)  # a household's number comes with each of its members
+def phone(text: str, region: str | None = None) -> str:
+    """`0171 / 555 1234` of the region DE → `+491715551234`. Without a region, only numbers with a + are numbers."""
+    try:
+        import phonenumbers
+    except ImportError as error:
+        raise MissingExtra("phone numbers need the module 'phonenumbers'", hint="install onceward[people]") from error
+    try:
+        number = phonenumbers.parse(text, region)
+    except phonenumbers.NumberParseException as error:
+        raise ValueError(f"{text[:40]!r} is not a phone number: {error}") from error
+    if not phonenumbers.is_possible_number(number):
+        raise ValueError(f"{text[:40]!r} is not a possible phone number")
+    return str(phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.E164))

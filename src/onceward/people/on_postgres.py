@@ -1,0 +1,268 @@
+"""The tables of people in PostgreSQL.
+
+Writers claim what they decide about: each key and blocking key belongs to one of a few stripes, and a transaction holds
+its stripes (advisory locks, taken in order) until its end. So two that could create the same person go one after the
+other, and the second sees what the first has written. The tables' primary keys stand behind it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from typing import Any, Final
+from zlib import crc32
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from onceward.errors import ConfigurationError, RetryTransaction, StoreBroken, StoreUnavailable
+from onceward.runtime.threads import Threads
+from onceward.stores.caller_connection import driver_connection
+from onceward.stores.postgres.errors import RETRIED, Refused, explain
+from onceward.stores.postgres.url import parse
+
+from . import schema
+from .tables import Row
+
+Connection = psycopg.Connection[Any]
+
+STRIPES: Final = 256
+"""Few enough for the server's table of locks, whatever the batch; many enough for single records to pass each other."""
+
+TEXTS: Final = "unnest(%s::text[]) AS wanted(value)"
+NEAR: Final = """
+SELECT wanted.block, near.number FROM unnest(%s::bigint[]) AS wanted(block) CROSS JOIN LATERAL (
+SELECT number FROM {t}onceward_likeness WHERE block = wanted.block ORDER BY number DESC LIMIT %s) AS near
+"""
+NUMBERS: Final = """
+SELECT nextval(pg_get_serial_sequence('{t}onceward_contributions', 'number')) FROM generate_series(1, %s)
+"""
+CLAIM: Final = """
+SELECT pg_advisory_xact_lock(%s, stripe) IS NULL
+FROM (SELECT stripe FROM unnest(%s::int[]) AS stripe ORDER BY stripe) AS sorted
+"""
+HOLD: Final = """
+SELECT id, merged_into IS NOT NULL FROM {t}onceward_people WHERE id = ANY(%s::text[]) ORDER BY id FOR UPDATE
+"""
+"""One that another transaction is changing is waited for, and seen as that has left it."""
+
+
+TAKEN: Final = "23505"  # unique violation: somebody who holds no claim was faster
+
+
+@cache
+def _filled(statement: str, prefix: str) -> str:
+    return statement.replace("?", "%s").format(**schema.POSTGRES, t=prefix, texts=TEXTS)
+
+
+class PostgresTables:
+    """One open transaction."""
+
+    def __init__(self, connection: Connection, prefix: str) -> None:
+        self._cursor: psycopg.Cursor[Any] = psycopg.Cursor(connection)
+        self._prefix = prefix
+
+    def rows(self, statement: str, *values: Any) -> list[Row]:
+        return self._rows(_filled(statement, self._prefix), values)
+
+    def _rows(self, statement: str, values: Sequence[Any]) -> list[Row]:
+        self._cursor.execute(statement.encode(), values)
+        return self._cursor.fetchall() if self._cursor.description else []
+
+    def many(self, statement: str, rows: Sequence[Row]) -> None:
+        if rows:
+            self._cursor.executemany(_filled(statement, self._prefix).encode(), rows)
+
+    def execute(self, statement: str, values: Sequence[Any]) -> list[Row]:
+        return self._rows(statement.replace("%", "%%").replace("?", "%s"), values)
+
+    def near(self, blocks: Sequence[int], most: int) -> Iterable[tuple[int, int]]:
+        return [(block, number) for block, number in self._rows(NEAR.format(t=self._prefix), (list(blocks), most))]
+
+    def numbers(self, count: int) -> Sequence[int]:
+        return [number for (number,) in self._rows(NUMBERS.format(t=self._prefix), (count,))]
+
+    def claim(self, keys: Iterable[int]) -> bool:
+        stripes = sorted({key % STRIPES for key in keys})
+        if stripes:
+            self._rows(CLAIM, (_space(self._prefix), stripes))
+        return bool(stripes)
+
+    def claim_all(self) -> None:
+        self.claim(range(STRIPES))
+
+    def hold(self, people: Sequence[str]) -> None:
+        merged = [person for person, led in self._rows(HOLD.format(t=self._prefix), (sorted(people),)) if led]
+        if merged:
+            raise RetryTransaction(
+                f"{', '.join(merged)} turned out to be somebody else meanwhile", hint="roll back and repeat it"
+            )
+
+
+def _space(prefix: str) -> int:
+    """The first half of an advisory lock's name: these people's own."""
+    return crc32(f"onceward people {prefix}".encode()) - (1 << 31)
+
+
+class PostgresDatabase:
+    """Opens its connection when it is needed, and again when it was lost or after a fork; one thread at a time."""
+
+    def __init__(self, url: str) -> None:
+        settings = parse(url)
+        self._conninfo = settings.conninfo
+        self._migrate = settings.migrate
+        self._prepare = settings.prepare
+        self._prefix = f"{settings.schema}." if settings.schema else ""
+        self.name = settings.name
+        self._lock = threading.RLock()
+        self._connection: Connection | None = None
+        self._owner = 0
+        self._inherited: list[Connection] = []
+
+    @property
+    def connection(self) -> Connection:
+        """The driver's own, while a transaction is open."""
+        if self._owner != os.getpid() and self._connection is not None:
+            self._inherited.append(self._connection)  # closing it would say goodbye on the parent's behalf
+            self._connection = None
+        if self._connection is None or self._connection.closed:
+            self._connection = self._connect()
+            self._owner = os.getpid()
+        return self._connection
+
+    @contextmanager
+    def transaction(self) -> Iterator[PostgresTables]:
+        """Committed at the end of the block, rolled back if it raises."""
+        with self._lock, self._explained():
+            connection = self.connection
+            if _is_open(connection):
+                raise StoreUnavailable(
+                    f"{self.name}: a transaction of this People is open already", hint="use its block"
+                )
+            connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+            try:
+                yield PostgresTables(connection, self._prefix)
+                connection.execute("COMMIT")
+            finally:
+                _roll_back(connection)
+
+    @contextmanager
+    def reading(self) -> Iterator[PostgresTables]:
+        with self._lock, self._explained():
+            connection = self.connection
+            is_ours = not _is_open(connection)
+            try:
+                if is_ours:  # all that is read is of one moment
+                    connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                yield PostgresTables(connection, self._prefix)
+            finally:
+                if is_ours:
+                    _roll_back(connection)
+
+    @contextmanager
+    def joined(self, connection: Any) -> Iterator[PostgresTables]:
+        """In the caller's transaction: if it fails, nothing of it stays there; nothing is committed here."""
+        with self._lock, self._explained():
+            _ = self.connection  # makes or checks the tables: not in their transaction
+        theirs = driver_connection(connection, Threads())
+        if not isinstance(theirs, psycopg.Connection):
+            raise ConfigurationError(
+                f"cannot join a {type(theirs).__module__}.{type(theirs).__qualname__}",
+                hint="hand over a psycopg.Connection to the same database",
+            )
+        if theirs.autocommit and theirs.info.transaction_status == TransactionStatus.IDLE:
+            raise ConfigurationError(
+                "this connection commits every statement by itself, so there is no transaction to join",
+                hint="open one first: with connection.transaction():",
+            )
+        with self._explained():
+            tables = PostgresTables(theirs, self._prefix)
+            [(isolation,)] = tables.execute("SELECT current_setting('transaction_isolation')", ())
+            if isolation != "read committed":
+                raise ConfigurationError(
+                    f"this transaction is {isolation}: it would not see who was created since it began",
+                    hint="join one that is READ COMMITTED",
+                )
+            tables.execute("SAVEPOINT onceward_people", ())
+            try:
+                yield tables
+            except BaseException:
+                if not theirs.closed:
+                    tables.execute("ROLLBACK TO onceward_people", ())
+                raise
+            tables.execute("RELEASE onceward_people", ())
+
+    def close(self) -> None:
+        with self._lock:
+            connection, self._connection = self._connection, None
+            if connection is not None and self._owner == os.getpid():
+                connection.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_connection", None) is not None:
+            self.close()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except psycopg.Error as error:
+            code = error.sqlstate
+            if code in RETRIED or code == TAKEN:
+                raise RetryTransaction(
+                    f"{self.name}: another transaction decided about the same people ({code})",
+                    hint="roll back and repeat it",
+                ) from error
+            if code is None:
+                raise StoreUnavailable(
+                    f"{self.name}: {str(error).strip()}", hint="is the server running, and is the URL right?"
+                ) from error
+            raise explain(Refused(code, str(error).strip()), self.name) from error
+
+    def _connect(self) -> Connection:
+        connection = psycopg.connect(
+            self._conninfo, autocommit=True, prepare_threshold=5 if self._prepare in (None, True) else None
+        )
+        try:
+            self._make_tables(PostgresTables(connection, self._prefix))
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _make_tables(self, tables: PostgresTables) -> None:
+        there = ("SELECT to_regclass(?) IS NOT NULL", (f"{self._prefix}onceward_people_meta",))
+        if tables.execute(*there) == [(False,)]:
+            if not self._migrate:
+                raise StoreBroken(f"{self.name} has no tables of people", hint="add ?migrate=1 to the URL once")
+            tables.execute("BEGIN", ())
+            tables.execute("SELECT pg_advisory_xact_lock(?, 0)", (_space(self._prefix) ^ 1,))
+            if tables.execute(f"{there[0]} FROM pg_class LIMIT 1", there[1]) == [
+                (False,)
+            ]:  # another may have been faster
+                if self._prefix:
+                    tables.execute(f"CREATE SCHEMA IF NOT EXISTS {self._prefix.removesuffix('.')}", ())
+                for statement in schema.statements(schema.POSTGRES | {"t": self._prefix}):
+                    tables.execute(statement, ())
+                tables.rows(schema.NOTE, "version", schema.VERSION)
+            tables.execute("COMMIT", ())
+        [(version,)] = tables.rows("SELECT value FROM {t}onceward_people_meta WHERE name = 'version'")
+        if version != schema.VERSION:
+            raise StoreBroken(f"{self.name} has people of version {version}", hint="upgrade Onceward in this process")
+
+
+def _roll_back(connection: Connection) -> None:
+    if _is_open(connection):
+        with suppress(psycopg.Error):
+            connection.execute("ROLLBACK")
+
+
+def _is_open(connection: Connection) -> bool:
+    return not connection.closed and connection.info.transaction_status != TransactionStatus.IDLE
+
+
+def from_url(url: str) -> PostgresDatabase:
+    return PostgresDatabase(url)

@@ -1,0 +1,289 @@
+"""The tables of people in a SQLite file. One writer at a time: `BEGIN IMMEDIATE` before anything is read."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from onceward.errors import RetryTransaction, StoreBroken, StoreUnavailable
+from onceward.runtime.threads import Threads
+from onceward.stores.caller_connection import driver_connection
+from onceward.stores.sqlite import errors as faults
+from onceward.stores.sqlite.connection import MEMORY
+from onceward.stores.sqlite.joined import check_connection
+from onceward.stores.sqlite.url import absolute, checked_synchronous, name_of, parse
+
+from . import schema
+from .tables import Row
+
+BUSY: Final = 30.0  # seconds that a writer waits for another: an import commits more often than that
+RETRY: Final = 0.01  # seconds
+FORKING: Final = 2.0  # seconds that a fork may be held up by a call in another thread
+NEAR: Final = (
+    "SELECT ?, number FROM (SELECT number FROM onceward_likeness WHERE block = ? ORDER BY number DESC LIMIT ?)"
+)
+AT_ONCE: Final = 16  # blocks that one statement looks up: about what a record has
+WRITE_LOCK: Final = "UPDATE onceward_people_meta SET value = value WHERE name IS NULL"
+SETTINGS: Final = (
+    "PRAGMA wal_autocheckpoint = 8000",
+    "PRAGMA cache_size = -65536",
+    "PRAGMA temp_store = MEMORY",
+)
+WORDS: Final = schema.SQLITE | {"texts": "json_each(?) AS wanted"}
+
+
+@cache
+def _filled(statement: str) -> str:
+    return statement.format(**WORDS)
+
+
+@cache
+def _near(blocks: int) -> str:
+    return " UNION ALL ".join([NEAR] * blocks)
+
+
+class SQLiteTables:
+    """One open transaction."""
+
+    def __init__(self, cursor: sqlite3.Cursor) -> None:
+        self._cursor = cursor
+
+    def rows(self, statement: str, *values: Any) -> list[Row]:
+        bound = [msgspec.json.encode(value).decode() if isinstance(value, list) else value for value in values]
+        return self._cursor.execute(_filled(statement), bound).fetchall()
+
+    def many(self, statement: str, rows: Sequence[Row]) -> None:
+        if rows:
+            self._cursor.executemany(_filled(statement), rows)
+
+    def execute(self, statement: str, values: Sequence[Any]) -> list[Row]:
+        return self._cursor.execute(statement, values).fetchall()
+
+    def near(self, blocks: Sequence[int], most: int) -> Iterable[tuple[int, int]]:
+        for start in range(0, len(blocks), AT_ONCE):
+            some = blocks[start : start + AT_ONCE]
+            values = [value for block in some for value in (block, block, most)]
+            yield from self._cursor.execute(_near(len(some)), values).fetchall()
+
+    def numbers(self, count: int) -> Sequence[int]:
+        self.rows("UPDATE onceward_people_meta SET value = CAST(value AS INTEGER) + ? WHERE name = 'numbers'", count)
+        [(last,)] = self.rows("SELECT CAST(value AS INTEGER) FROM onceward_people_meta WHERE name = 'numbers'")
+        return range(last - count + 1, last + 1)
+
+    def claim(self, keys: Iterable[int]) -> bool:  # noqa: ARG002 (all of them are)
+        """The write lock is held: nobody else decides about anything."""
+        return False
+
+    def claim_all(self) -> None:
+        """As above."""
+
+    def hold(self, people: Sequence[str]) -> None:
+        """As above."""
+
+
+class SQLiteDatabase:
+    """Opens its connection when it is needed, and again after a fork; used by one thread at a time."""
+
+    def __init__(self, path: str, *, synchronous: str = "FULL") -> None:
+        self._path = path if path == MEMORY else absolute(path)
+        self._synchronous = checked_synchronous(synchronous)
+        self.name = name_of(self._path)
+        self._lock = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+        self._file: os.stat_result | None = None
+        _databases.add(self)
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """The driver's own, while a transaction is open."""
+        if self._connection is None:
+            self._connection = self._opened()
+        return self._connection
+
+    def _opened(self) -> sqlite3.Connection:
+        """SQLite refuses some steps of a race of openers at once, without waiting: those are repeated here."""
+        deadline = time.monotonic() + BUSY
+        while True:
+            try:
+                return self._connect()
+            except sqlite3.OperationalError as error:
+                if not faults.is_busy(error) or time.monotonic() > deadline:
+                    raise
+            time.sleep(RETRY)
+
+    @contextmanager
+    def transaction(self) -> Iterator[SQLiteTables]:
+        """Committed at the end of the block, rolled back if it raises."""
+        with self._lock, self._explained():
+            connection = self.connection
+            if _is_open(connection):
+                raise StoreUnavailable(
+                    f"{self.name}: a transaction of this People is open already", hint="use its block"
+                )
+            cursor = connection.cursor()
+            cursor.execute("BEGIN IMMEDIATE")
+            try:
+                yield SQLiteTables(cursor)
+                if _is_open(connection):
+                    cursor.execute("COMMIT")
+            finally:
+                if _is_open(connection):
+                    cursor.execute("ROLLBACK")
+                cursor.close()
+
+    @contextmanager
+    def reading(self) -> Iterator[SQLiteTables]:
+        with self._lock, self._explained():
+            connection = self.connection
+            cursor = connection.cursor()
+            is_ours = not _is_open(connection)
+            try:
+                if is_ours:
+                    cursor.execute("BEGIN")  # all that is read is of one moment
+                yield SQLiteTables(cursor)
+            finally:
+                if is_ours and _is_open(connection):
+                    cursor.execute("ROLLBACK")
+                cursor.close()
+
+    @contextmanager
+    def joined(self, connection: Any) -> Iterator[SQLiteTables]:
+        """In the caller's transaction: if it fails, nothing of it stays there; nothing is committed here."""
+        with self._lock:
+            _ = self.connection  # makes the tables: not in their transaction
+        theirs = driver_connection(connection, Threads())
+        check_connection(theirs, self._file, self.name)
+        text_factory, theirs.text_factory = theirs.text_factory, str
+        cursor = sqlite3.Cursor(theirs)
+        try:
+            with self._explained():
+                cursor.execute(WRITE_LOCK if theirs.in_transaction else "BEGIN IMMEDIATE")
+                cursor.execute("SAVEPOINT onceward_people")
+                try:
+                    yield SQLiteTables(cursor)
+                except BaseException:
+                    if theirs.in_transaction:
+                        cursor.execute("ROLLBACK TO onceward_people")
+                        cursor.execute("RELEASE onceward_people")
+                    raise
+                cursor.execute("RELEASE onceward_people")
+        finally:
+            theirs.text_factory = text_factory
+            cursor.close()
+
+    def close(self) -> None:
+        with self._lock:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                connection.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_connection", None) is not None:
+            self.close()
+
+    # ── fork: a child that inherits an open connection inherits SQLite's notes about its parent's locks ─────────
+
+    def before_fork(self, deadline: float) -> bool:
+        """Close, so that the child inherits nothing; tells whether the lock is held until the fork is over."""
+        if not self._lock.acquire(timeout=max(deadline - time.monotonic(), 0)):
+            return False
+        if self._connection is not None and not self._connection.in_transaction and self._path != MEMORY:
+            self._connection.close()
+            self._connection = None
+        return True
+
+    def after_fork_in_parent(self) -> None:
+        self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        self._lock = threading.RLock()
+        if self._connection is not None and self._path != MEMORY:
+            _abandoned.append(self._connection)  # in a transaction of the parent's, which closing would end
+            self._connection = None
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            if faults.extended(error) == sqlite3.SQLITE_BUSY_SNAPSHOT:
+                raise RetryTransaction(
+                    "your transaction has read from the database before another one changed it",
+                    hint="roll back and repeat it; BEGIN IMMEDIATE avoids this",
+                ) from error
+            raise faults.explain(error, self.name, self._path) from error
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self._path, timeout=BUSY, isolation_level=None, check_same_thread=False, cached_statements=256
+        )
+        try:
+            if self._path != MEMORY:
+                connection.execute("PRAGMA journal_mode = WAL").fetchall()
+            for setting in (*SETTINGS, f"PRAGMA synchronous = {self._synchronous}"):
+                connection.execute(setting).fetchall()
+            self._make_tables(connection)
+        except BaseException:
+            connection.close()
+            raise
+        if self._path != MEMORY:
+            self._file = Path(self._path).stat()
+        return connection
+
+    def _make_tables(self, connection: sqlite3.Connection) -> None:
+        there = "SELECT 1 FROM sqlite_master WHERE name = 'onceward_people_meta'"
+        if not connection.execute(there).fetchall():
+            connection.execute("BEGIN IMMEDIATE")
+            if not connection.execute(there).fetchall():  # another process may have been faster
+                for statement in schema.statements(schema.SQLITE):
+                    connection.execute(statement)
+                connection.execute(_filled(schema.NOTE), ("numbers", "0"))
+                connection.execute(_filled(schema.NOTE), ("version", schema.VERSION))
+            connection.execute("COMMIT")
+        [(version,)] = connection.execute("SELECT value FROM onceward_people_meta WHERE name = 'version'").fetchall()
+        if version != schema.VERSION:
+            raise StoreBroken(f"{self.name} has people of version {version}", hint="upgrade Onceward in this process")
+
+
+_databases: weakref.WeakSet[SQLiteDatabase] = weakref.WeakSet()
+_held = threading.local()  # by thread, because two may fork at the same time
+_abandoned: list[sqlite3.Connection] = []
+
+
+def _before_fork() -> None:
+    deadline = time.monotonic() + FORKING
+    _held.databases = [one for one in tuple(_databases) if one.before_fork(deadline)]
+
+
+def _after_fork_in_parent() -> None:
+    for one in _held.__dict__.pop("databases", ()):
+        one.after_fork_in_parent()
+
+
+def _after_fork_in_child() -> None:
+    _held.__dict__.clear()
+    for one in tuple(_databases):
+        one.after_fork_in_child()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+
+
+def _is_open(connection: sqlite3.Connection) -> bool:
+    return connection.in_transaction
+
+
+def from_url(url: str) -> SQLiteDatabase:
+    path, settings = parse(url)
+    return SQLiteDatabase(path, synchronous=settings.get("synchronous", "FULL"))

@@ -1,0 +1,280 @@
+"""The cells of the state table: what each verb makes of a record in each row. See `transitions` for the table itself.
+
+A cell is a pure function of the record, the request and the store's time; it returns the record afterwards and the
+verdict. One that returns the very same record object changed nothing.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from .record import NOBODY, AfterCrash, Record, RecordState
+from .requests import FOREVER, ClaimRequest, Complete, Fail, Park, Release, Renewal, Resolve, Verdict
+
+KEEP_UNFINISHED = 30 * 24 * 3600 * 1_000_000
+"""An unfinished attempt that nobody repeats for 30 days is given up: long beyond any sender's retry span."""
+
+Step = tuple[Record, Verdict]
+
+PENDING, COMPLETED = RecordState.PENDING, RecordState.COMPLETED  # on every call's way: looked up once
+ACQUIRED, REPLAY, OK = Verdict.ACQUIRED, Verdict.REPLAY, Verdict.OK
+
+
+def next_token(record: Record | None, now: int) -> int:
+    """Strictly growing per key, and above every token that a purge has forgotten."""
+    return now if record is None else max(record.token + 1, now)
+
+
+def freed(record: Record, now: int) -> Record:
+    """The key without its work."""
+    return Record(
+        id=record.id,
+        scope=record.scope,
+        key=record.key,
+        state=RecordState.FREE,
+        token=next_token(record, now),
+        cycle=record.cycle,
+        created_at=now,
+        updated_at=now,
+    )
+
+
+def used_up(attempt: int, max_attempts: int) -> bool:
+    """0 means that attempts are not limited."""
+    return max_attempts > 0 and attempt >= max_attempts
+
+
+# ── cells of the column `claim` ─────────────────────────────────────────────────────────────────────────────────
+
+
+def acquire_afresh(record: Record | None, request: ClaimRequest, now: int) -> Step:
+    """A new cycle: nothing of the key's earlier life counts any more but its token."""
+    token = now if record is None or record.token < now else record.token + 1
+    return Record(  # by position, in the order of the fields: twice as quick, and every first call makes one
+        request.id,
+        request.scope,
+        request.key,
+        PENDING,
+        token,
+        request.nonce,
+        token,  # cycle
+        1,  # attempt
+        now,  # created_at
+        now,  # claimed_at
+        now,  # updated_at
+        now,  # renewed_at
+        None if request.lease is None else now + request.lease,
+        request.after_crash,
+        request.max_attempts,
+        request.fingerprint,
+        request.arguments,
+        request.owner,
+        request.note,
+    ), ACQUIRED
+
+
+def acquire_again(record: Record, request: ClaimRequest, now: int, after_crash: AfterCrash, *, ask_first: bool) -> Step:
+    """One more attempt in the same cycle; what was noted about the work survives."""
+    return replace(
+        record,
+        state=RecordState.PENDING,
+        token=next_token(record, now),
+        nonce=request.nonce,
+        attempt=record.attempt + 1,
+        claimed_at=now,
+        updated_at=now,
+        renewed_at=now,
+        lease_until=None if request.lease is None else now + request.lease,
+        after_crash=after_crash,
+        max_attempts=request.max_attempts,
+        ask_first=ask_first,
+        released=False,
+        fingerprint=record.fingerprint or request.fingerprint,
+        arguments=record.arguments or request.arguments,
+        retry_at=None,
+        valid_until=None,
+        owner=request.owner,
+        note={**record.note, **request.note},
+    ), Verdict.ACQUIRED
+
+
+def take_over(record: Record, request: ClaimRequest, now: int) -> Step:
+    """The owner fell silent. The stricter choice of record and claimant decides what that means."""
+    after_crash = max(record.after_crash, request.after_crash)
+    if after_crash is AfterCrash.PARK:
+        if record.released:  # its owner gave it back, so it has nothing left to say
+            record = replace(record, nonce=NOBODY)
+        return parked(record, now, "Lapsed", "the owner fell silent; nobody knows whether the effect happened")
+    if after_crash is AfterCrash.VERIFY:
+        return acquire_again(record, request, now, after_crash, ask_first=True)
+    if used_up(record.attempt, request.max_attempts):
+        return parked(
+            record,
+            now,
+            "AttemptsUsedUp",
+            f"the owner of attempt {record.attempt} fell silent, and it was the last one allowed",
+        )
+    return acquire_again(record, request, now, after_crash, ask_first=False)
+
+
+def retry(record: Record, request: ClaimRequest, now: int) -> Step:
+    """It failed before: run again once it is due and attempts are left."""
+    waiting = record.retry_at is not None and now < record.retry_at
+    if waiting or used_up(record.attempt, request.max_attempts):
+        return record, Verdict.FAILED
+    return acquire_again(record, request, now, request.after_crash, ask_first=False)
+
+
+def replay(record: Record, _request: ClaimRequest, now: int) -> Step:
+    """Done before. A sliding window moves, but is written only after an eighth has passed."""
+    end = record.valid_until
+    if record.slide and end is not None and now >= end - record.slide + record.slide // 8:
+        record = replace(record, valid_until=now + record.slide, updated_at=now)
+    return record, REPLAY
+
+
+def regrant(record: Record, request: ClaimRequest, now: int) -> Step:
+    """The same call once more, because its reply was lost: the same answer, and never a second grant."""
+    if record.state is RecordState.COMPLETED:
+        return record, Verdict.REPLAY
+    if record.state is not RecordState.PENDING or record.released:
+        return record, Verdict.SETTLED
+    if request.lease is not None and record.lease_until is not None and now >= record.lease_until:
+        record = replace(record, lease_until=now + request.lease, renewed_at=now, updated_at=now)
+    return record, Verdict.ACQUIRED
+
+
+# ── cells of the owner's columns ────────────────────────────────────────────────────────────────────────────────
+
+
+def renewed(record: Record, request: Renewal, now: int) -> Step:
+    lease_until = None if record.lease_until is None else now + request.lease
+    return replace(
+        record, lease_until=lease_until, renewed_at=now, updated_at=now, note={**record.note, **request.note}
+    ), Verdict.OK
+
+
+def completed(record: Record, request: Complete | Resolve, now: int) -> Step:
+    validity = request.validity
+    return Record(  # by position too, as every call that ran ends here; with more than 30, Python makes a list first
+        record.id,
+        record.scope,
+        record.key,
+        COMPLETED,
+        record.token,
+        record.nonce,
+        record.cycle,
+        record.attempt,
+        record.created_at,
+        record.claimed_at,
+        now,  # updated_at
+        record.renewed_at,
+        None,  # lease_until
+        record.after_crash,
+        record.max_attempts,
+        record.fingerprint,
+        record.arguments,
+        record.owner,
+        {**record.note, **request.note} if request.note else record.note,
+        False,  # noqa: FBT003 (ask_first)
+        record.released,
+        request.result,
+        request.digest,
+        request.stored,
+        "",  # error_type
+        "",  # error
+        False,  # noqa: FBT003 (final)
+        None,  # retry_at
+        None if validity is FOREVER else validity.end(now),
+        validity.slide,
+    ), OK
+
+
+def failed(record: Record, request: Fail, now: int) -> Step:
+    """FAILED, and final when no attempt is left. Under verify, a failure whose effect is unknown parks."""
+    if record.after_crash is AfterCrash.VERIFY and not (request.known or request.final):
+        return parked(record, now, request.error_type, request.error, request.note)
+    final = request.final or used_up(record.attempt, request.max_attempts)
+    return replace(
+        record,
+        state=RecordState.FAILED,
+        updated_at=now,
+        lease_until=None,
+        ask_first=False,
+        error_type=request.error_type,
+        error=request.error,
+        final=final,
+        retry_at=None if final else now + request.retry_in,
+        valid_until=request.validity.end(now) if final else now + request.retry_in + KEEP_UNFINISHED,
+        slide=0,
+        note={**record.note, **request.note},
+    ), Verdict.OK
+
+
+def parked(record: Record, now: int, error_type: str, error: str, note: dict[str, str] | None = None) -> Step:
+    """Token and nonce stay, so that the late owner, if it lives, may still say how it ended."""
+    return replace(
+        record,
+        state=RecordState.PARKED,
+        updated_at=now,
+        lease_until=None,
+        error_type=error_type,
+        error=error,
+        note={**record.note, **(note or {})},
+    ), Verdict.PARKED
+
+
+def park_own(record: Record, request: Park, now: int) -> Step:
+    return parked(record, now, request.error_type, request.error, request.note)[0], Verdict.OK
+
+
+def hand_back(record: Record, _request: Release, now: int) -> Step:
+    """Not begun: the attempt does not count. What an earlier attempt did may still have to be asked for."""
+    if record.ask_first:
+        return replace(record, lease_until=now, attempt=record.attempt - 1, released=True, updated_at=now), Verdict.OK
+    if record.attempt <= 1 and record.token == record.cycle:  # the first of its cycle: nobody has used its derived keys
+        return replace(freed(record, now), nonce=record.nonce, token=record.token, released=True), Verdict.OK
+    return replace(
+        record,
+        state=RecordState.FAILED,
+        attempt=record.attempt - 1,
+        updated_at=now,
+        lease_until=None,
+        released=True,
+        final=False,
+        retry_at=now,
+        valid_until=now + KEEP_UNFINISHED,
+    ), Verdict.OK
+
+
+def same(record: Record, _request: object, _now: int) -> Step:
+    return record, Verdict.OK
+
+
+def same_if_released(record: Record, _request: object, _now: int) -> Step:
+    return record, Verdict.OK if record.released else Verdict.LOST
+
+
+def same_if_equal(record: Record, request: Complete, _now: int) -> Step:
+    """Settling twice with the same content is fine; with other content somebody is mistaken."""
+    return record, Verdict.OK if record.digest == request.digest else Verdict.CONFLICT
+
+
+def same_if_equal_else_lost(record: Record, request: Complete, _now: int) -> Step:
+    return record, Verdict.OK if record.digest == request.digest else Verdict.LOST
+
+
+def lost(record: Record, _request: object, _now: int) -> Step:
+    return record, Verdict.LOST
+
+
+def running(record: Record, _request: object, _now: int) -> Step:
+    return record, Verdict.RUNNING
+
+
+def refused(record: Record, _request: object, _now: int) -> Step:
+    return record, Verdict.FAILED
+
+
+def waits(record: Record, _request: object, _now: int) -> Step:
+    return record, Verdict.PARKED

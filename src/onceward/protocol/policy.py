@@ -1,0 +1,290 @@
+"""Policy: the declared choices of one operation, checked when they are declared."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Collection, Mapping
+from functools import cached_property
+from typing import Any, Literal, Self, TypedDict, get_args
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from onceward.errors import ConfigurationError, OncewardWarning
+
+from .duration import Duration, microseconds, readable
+from .reasons import Reasons, reasons_of
+from .record import AfterCrash
+from .suggest import did_you_mean
+from .window import Window, lasting, window_of
+
+OnRunning = Literal["wait", "raise", "skip"]
+OnDone = Literal["replay", "raise", "skip"]
+OnStoreDown = Literal["raise", "run"]
+OnMissingKey = Literal["raise", "run"]
+OnLost = Literal["tell", "cancel"]
+ErrorTypes = type[BaseException] | tuple[type[BaseException], ...]
+RetryDelay = Duration | Callable[[int], Duration]
+
+SECOND = 1_000_000
+SHORTEST_LEASE = SECOND // 20  # below this a lease cannot outlive a few round trips and one busy moment
+LONGEST_LEASE = 7 * 24 * 3600 * SECOND  # a dead owner would hold its key for longer than anybody waits
+RENEWALS_PER_LEASE = 5  # four renewals may fail in a row before the lease lapses
+
+
+class verify(Struct, frozen=True):  # noqa: N801 (reads as a word in after_crash=verify(find))
+    """`after_crash=verify(find)`: after a crash `find` is asked whether the effect happened.
+
+    It is called like the function itself and answers `applied(value)`, `not_applied` or `inconclusive`. Its answer
+    counts only once no earlier attempt can still take effect: `after` is how long that may take (the effect's own
+    timeout). It must fit into four fifths of the lease, which is how long a silent owner is waited for at least.
+    """
+
+    find: Callable[..., Any]
+    after: Duration = 0
+
+
+class applied(Struct, frozen=True):  # noqa: N801 (reads as a word)
+    """The effect did happen, with this result."""
+
+    value: Any = None
+
+
+class Finding(Struct, frozen=True):
+    """An answer of `verify` that carries no value."""
+
+    word: str
+
+    def __repr__(self) -> str:
+        return self.word
+
+
+not_applied = Finding("not_applied")
+inconclusive = Finding("inconclusive")
+abandon = Finding("abandon")
+
+
+class Choices(TypedDict, total=False):
+    """What may be declared, as users write it, but for `on_running` and `on_done`."""
+
+    lease: Duration
+    window: Window | Duration
+    wait: Duration
+    after_crash: Literal["rerun", "park"] | verify
+    final: ErrorTypes
+    retry: ErrorTypes | None
+    not_applied: ErrorTypes
+    max_attempts: int | None
+    retry_delay: RetryDelay
+    retry_span: Duration | None
+    on_store_down: OnStoreDown
+    on_missing_key: OnMissingKey
+    on_lost: OnLost
+    settle_timeout: Duration | None
+    fingerprint: Literal["all", "none"] | Collection[str]
+    store_result: bool
+    max_result_bytes: int
+    compress_from: int | None
+    reasons: Mapping[str, str]
+    store_input: bool
+    max_input_bytes: int
+
+
+class Defaults(Choices, total=False):
+    """Choices for a whole client. Without `skip`: a call that may return None must show it where it is declared."""
+
+    on_running: Literal["wait", "raise"]
+    on_done: Literal["replay", "raise"]
+
+
+class Settings(Choices, total=False):
+    """Everything that may be declared. The defaults are those of `Policy`."""
+
+    on_running: OnRunning
+    on_done: OnDone
+
+
+class Policy(Struct, frozen=True, dict=True, kw_only=True):
+    """The choices, in the units that the core works with (µs)."""
+
+    lease: int = 600 * SECOND
+    window: Window = lasting("24h")
+    on_running: OnRunning = "wait"
+    wait: int = 30 * SECOND
+    on_done: OnDone = "replay"
+    after_crash: AfterCrash = AfterCrash.RERUN
+    find: Callable[..., Any] | None = None
+    verify_after: int = 0
+    final: tuple[type[BaseException], ...] = ()
+    retry: tuple[type[BaseException], ...] | None = None
+    not_applied: tuple[type[BaseException], ...] = ()
+    max_attempts: int = 0
+    retry_delay: int | Callable[[int], Duration] = 0
+    retry_span: int | None = None
+    on_store_down: OnStoreDown = "raise"
+    on_missing_key: OnMissingKey = "raise"
+    on_lost: OnLost = "tell"
+    settle_timeout: int | None = None
+    fingerprint: Literal["all", "none"] | tuple[str, ...] = "all"
+    store_result: bool = True
+    max_result_bytes: int = 1 << 20
+    compress_from: int | None = 4096
+    reasons: Reasons = Reasons()
+    store_input: bool = False
+    max_input_bytes: int = 64 * 1024
+
+    def with_settings(
+        self, settings: Settings | Defaults, *, of: str | None = "", beside: Collection[str] = ()
+    ) -> Self:
+        """This policy with some choices replaced. Anything that cannot work is refused here, before any effect.
+
+        `of` is whose they are, for a warning; None: what is only unwise was told before. `beside` are other names that
+        may stand where these do.
+        """
+        chosen = asdict(self)
+        for name, value in settings.items():
+            if name not in Settings.__optional_keys__:
+                raise ConfigurationError(
+                    f"there is no setting {name!r}",
+                    hint=did_you_mean(name, Settings.__optional_keys__ | {*beside}, "settings are"),
+                )
+            read = _READERS.get(name)
+            chosen.update(read(name, value) if read else {name: value})
+        policy = type(self)(**chosen)
+        _check(policy)
+        unwise = policy.forgets_early() if of is not None else None
+        if unwise is not None:
+            warnings.warn(f"{of}: {unwise}" if of else unwise, OncewardWarning, stacklevel=4)
+        return policy
+
+    def forgets_early(self) -> str | None:
+        """Why a late redelivery would run again, if it would: its sender tries for longer than the window lasts."""
+        window, span = self.window, self.retry_span
+        # A calendar day may be over the next moment: it covers no retry span at all.
+        if not span or not (window.kind == "calendar" or 0 < window.length < span):
+            return None
+        return (
+            f"the window ({window}) is shorter than the sender's retry span ({readable(span)}): "
+            "a late redelivery will run again"
+        )
+
+    @cached_property
+    def call_timeout(self) -> float:
+        """Seconds that one store call may take: a third of the lease at most, so that it cannot outlive it."""
+        return min(self.lease / 3, 5 * SECOND) / SECOND
+
+    def delay_after(self, attempt: int) -> int:
+        """µs to wait before the attempt after this one."""
+        return (
+            microseconds(self.retry_delay(attempt), "retry_delay") if callable(self.retry_delay) else self.retry_delay
+        )
+
+
+def _duration(name: str, value: Any) -> dict[str, Any]:
+    return {name: microseconds(value, name)}
+
+
+def _duration_or_none(name: str, value: Any) -> dict[str, Any]:
+    return {name: None if value is None else microseconds(value, name)}
+
+
+def _choice(*allowed: str) -> Callable[[str, Any], dict[str, Any]]:
+    def read(name: str, value: Any) -> dict[str, Any]:
+        if value not in allowed:
+            raise ConfigurationError(f"{name} cannot be {value!r}", hint="choose one of: " + ", ".join(allowed))
+        return {name: value}
+
+    return read
+
+
+def _errors(name: str, value: Any) -> dict[str, Any]:
+    types = tuple(value) if isinstance(value, tuple | list | set | frozenset) else (value,)
+    for one in types:
+        if not (isinstance(one, type) and issubclass(one, BaseException)):
+            raise ConfigurationError(f"{name} must be exception types, not {one!r}")
+    return {name: types}
+
+
+def _after_crash(_name: str, value: Any) -> dict[str, Any]:
+    if isinstance(value, verify):
+        return {
+            "after_crash": AfterCrash.VERIFY,
+            "find": value.find,
+            "verify_after": microseconds(value.after, "verify(after=)"),
+        }
+    words = {"rerun": AfterCrash.RERUN, "park": AfterCrash.PARK}
+    if not isinstance(value, str) or value not in words:
+        raise ConfigurationError(f"after_crash cannot be {value!r}", hint='choose "rerun", "park" or verify(find)')
+    return {"after_crash": words[value], "find": None, "verify_after": 0}
+
+
+def _fingerprint(name: str, value: Any) -> dict[str, Any]:
+    if value in ("all", "none"):
+        return {name: value}
+    if (
+        isinstance(value, str)
+        or not isinstance(value, Collection)
+        or not all(isinstance(field, str) for field in value)
+    ):
+        raise ConfigurationError(
+            f"{name} cannot be {value!r}", hint='choose "all", "none" or a list of parameter names'
+        )
+    return {name: tuple(value)}
+
+
+def _flag(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"{name} must be True or False, not {value!r}")
+    return {name: value}
+
+
+def _bytes(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ConfigurationError(f"{name} must be a number of bytes, not {value!r}")
+    return {name: value}
+
+
+def _max_attempts(name: str, value: Any) -> dict[str, Any]:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        raise ConfigurationError(f"{name} must be at least 1, or None for no limit, not {value!r}")
+    return {name: value or 0}
+
+
+_READERS: dict[str, Callable[[str, Any], dict[str, Any]]] = {
+    "lease": _duration,
+    "window": lambda name, value: {name: window_of(value)},
+    "on_running": _choice(*get_args(OnRunning)),
+    "wait": _duration,
+    "on_done": _choice(*get_args(OnDone)),
+    "after_crash": _after_crash,
+    "final": _errors,
+    "retry": lambda name, value: {name: None} if value is None else _errors(name, value),
+    "not_applied": _errors,
+    "max_attempts": _max_attempts,
+    "retry_delay": lambda name, value: {name: value} if callable(value) else _duration(name, value),
+    "retry_span": _duration_or_none,
+    "on_store_down": _choice(*get_args(OnStoreDown)),
+    "on_missing_key": _choice(*get_args(OnMissingKey)),
+    "on_lost": _choice(*get_args(OnLost)),
+    "settle_timeout": _duration_or_none,
+    "fingerprint": _fingerprint,
+    "store_result": _flag,
+    "max_result_bytes": _bytes,
+    "compress_from": lambda name, value: {name: None} if value is None else _bytes(name, value),
+    "reasons": lambda name, value: {name: reasons_of(value)},
+    "store_input": _flag,
+    "max_input_bytes": _bytes,
+}
+
+
+def _check(policy: Policy) -> None:
+    if not SHORTEST_LEASE <= policy.lease <= LONGEST_LEASE:
+        raise ConfigurationError(
+            f"a lease of {readable(policy.lease)} cannot work",
+            hint="between 50ms and 7d; renewals keep it alive however long the work takes",
+        )
+    if policy.verify_after > policy.lease * 4 // 5:
+        raise ConfigurationError(
+            f"verify(after={readable(policy.verify_after)}) is over four fifths of a lease of {readable(policy.lease)}",
+            hint="make the lease longer",
+        )

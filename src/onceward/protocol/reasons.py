@@ -1,0 +1,51 @@
+"""Reason words: what an operation calls its own outcomes, in answers, exceptions, events and logs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from onceward.errors import ConfigurationError
+
+from .suggest import did_you_mean
+
+LONGEST_WORD = 100  # it is a word for a program to compare, not a text
+
+
+class Reasons(Struct, frozen=True):
+    """One word an outcome; by default, our own."""
+
+    executed: str = "executed"
+    done: str = "replayed"
+    running: str = "running"
+    mismatch: str = "mismatch"
+    failed: str = "failed"
+    parked: str = "parked"
+    unknown: str = "unknown"
+
+    def chosen(self) -> dict[str, str]:
+        """Those that are not our own words."""
+        own = asdict(OWN)
+        return {name: word for name, word in asdict(self).items() if word != own[name]}
+
+
+OWN = Reasons()
+
+
+def reasons_of(value: Any) -> Reasons:
+    """What users write: {"done": "already_emailed_today", "running": "send_in_progress"}."""
+    if isinstance(value, Reasons):
+        return value
+    if not isinstance(value, Mapping):
+        raise ConfigurationError(f"reasons cannot be {value!r}", hint='write reasons={"done": "already_emailed_today"}')
+    for name, word in value.items():
+        if name not in Reasons.__struct_fields__:
+            raise ConfigurationError(
+                f"there is no reason {name!r}", hint=did_you_mean(name, Reasons.__struct_fields__, "reasons are")
+            )
+        if not isinstance(word, str) or not 0 < len(word.strip()) <= LONGEST_WORD:
+            raise ConfigurationError(f"the reason {name!r} must be a word, not {word!r}")
+    return Reasons(**value)

@@ -1,0 +1,97 @@
+"""The record: what the store holds under (scope, key).
+
+Times are microseconds since 1970 on the *store's* clock. Durations are microseconds too.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+from typing import Protocol
+
+from msgspec import Struct, field
+
+NOBODY = b""
+"""The nonce of a record that nobody owns."""
+
+
+READER = 1
+"""The newest record layout that this code understands. A record's `min_reader` above it is left alone."""
+
+
+class RecordState(StrEnum):
+    """What is known about the work under a key."""
+
+    FREE = "FREE"
+    PENDING = "PENDING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    PARKED = "PARKED"
+
+
+class AfterCrash(IntEnum):
+    """What a lapsed lease means, from the most lenient to the strictest."""
+
+    RERUN = 0
+    VERIFY = 1
+    PARK = 2
+
+
+class Record(Struct, frozen=True, gc=False):
+    """What the store holds under (scope, key)."""
+
+    id: bytes
+    scope: str
+    key: str
+    state: RecordState
+    token: int
+    nonce: bytes = NOBODY
+    cycle: int = 0
+    attempt: int = 0
+    created_at: int = 0
+    claimed_at: int = 0
+    updated_at: int = 0
+    renewed_at: int = 0
+    lease_until: int | None = None
+    after_crash: AfterCrash = AfterCrash.RERUN
+    max_attempts: int = 0
+    fingerprint: bytes = b""
+    arguments: dict[str, str] = field(default_factory=dict)
+    owner: str = ""
+    note: dict[str, str] = field(default_factory=dict)
+    ask_first: bool = False
+    released: bool = False
+    result: bytes | None = None
+    digest: bytes = b""
+    stored: bool = True
+    error_type: str = ""
+    error: str = ""
+    final: bool = False
+    retry_at: int | None = None
+    valid_until: int | None = None
+    slide: int = 0
+    min_reader: int = READER
+
+
+class Done(Protocol):
+    """As much of a COMPLETED record as its replay needs."""
+
+    @property
+    def state(self) -> RecordState: ...
+    @property
+    def token(self) -> int: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def fingerprint(self) -> bytes: ...
+    @property
+    def result(self) -> bytes | None: ...
+    @property
+    def stored(self) -> bool: ...
+    @property
+    def valid_until(self) -> int | None: ...
+    @property
+    def slide(self) -> int: ...
+    @property
+    def owner(self) -> str: ...
+    @property
+    def min_reader(self) -> int: ...

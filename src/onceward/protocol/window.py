@@ -1,0 +1,120 @@
+"""Windows: how long a completed record answers for its key. Never a silent bucket.
+
+forever                        until somebody forgets it
+lasting("24h")                 24 hours from completion
+lasting("24h", since="attempt")  24 hours from the claim of the attempt that completed (or finally failed)
+sliding("1h")                  one hour from the last time anybody asked
+calendar("Europe/Berlin")      until the first instant of the next local date after the claim
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import Literal
+
+from msgspec import Struct
+
+from onceward.errors import ConfigurationError
+
+from .duration import Duration, microseconds, readable
+from .requests import FOREVER, Validity
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class Window(Struct, frozen=True, dict=True):
+    """One of the four kinds; make it with the functions below."""
+
+    kind: Literal["forever", "lasting", "sliding", "calendar"]
+    length: int = 0
+    since: Literal["completion", "attempt"] = "completion"
+    zone: str = ""
+
+    def validity(self, claimed_at: int) -> Validity:
+        """What the store is told when the record is settled. `claimed_at` is the store's time of the claim."""
+        if self.always is not None:
+            return self.always
+        if self.kind == "calendar":
+            return Validity(until=next_local_date(claimed_at, self.zone))
+        return Validity(until=claimed_at + self.length)
+
+    @cached_property
+    def always(self) -> Validity | None:
+        """The same for every claim; None if it depends on when the claim was made."""
+        match self.kind, self.since:
+            case "forever", _:
+                return FOREVER
+            case "sliding", _:
+                return Validity(lasting=self.length, slide=self.length)
+            case "lasting", "completion":
+                return Validity(lasting=self.length)
+            case _:
+                return None
+
+    def __str__(self) -> str:
+        match self.kind:
+            case "forever":
+                return "forever"
+            case "calendar":
+                return f"calendar day in {self.zone}"
+            case _:
+                return f"{self.kind} {readable(self.length)}" + (
+                    " since the attempt" if self.since == "attempt" else ""
+                )
+
+
+forever = Window("forever")
+
+
+def lasting(length: Duration, *, since: Literal["completion", "attempt"] = "completion") -> Window:
+    if since not in ("completion", "attempt"):
+        raise ConfigurationError(f"since must be 'completion' or 'attempt', not {since!r}")
+    return Window("lasting", _positive(length), since)
+
+
+def sliding(length: Duration) -> Window:
+    return Window("sliding", _positive(length))
+
+
+def calendar(zone: str) -> Window:
+    from zoneinfo import ZoneInfo  # here, because most windows are no calendar days
+
+    try:
+        ZoneInfo(zone)
+    except (KeyError, ValueError, OSError, TypeError) as error:
+        raise ConfigurationError(
+            f"unknown time zone {zone!r}",
+            hint="write an IANA name such as Europe/Berlin or UTC; without a system's zones, install tzdata",
+        ) from error
+    return Window("calendar", zone=zone)
+
+
+def window_of(value: Window | Duration) -> Window:
+    """What users may write for a window: a Window, "forever", or a duration from completion."""
+    if isinstance(value, Window):
+        return value
+    if value == "forever":
+        return forever
+    return lasting(value)
+
+
+def next_local_date(instant: int, zone: str) -> int:
+    """First instant of the local date after this one: a midnight inside a DST gap is the gap's end.
+
+    Where clocks set back across midnight make it come twice, the one that is still ahead counts.
+    """
+    from zoneinfo import ZoneInfo
+
+    local = (_EPOCH + instant * _MICROSECOND).astimezone(ZoneInfo(zone))
+    midnight = datetime(local.year, local.month, local.day, tzinfo=ZoneInfo(zone)) + timedelta(days=1)
+    first = (midnight.astimezone(UTC) - _EPOCH) // _MICROSECOND
+    return first if first > instant else (midnight.replace(fold=1).astimezone(UTC) - _EPOCH) // _MICROSECOND
+
+
+def _positive(length: Duration) -> int:
+    value = microseconds(length, "window")
+    if value == 0:
+        raise ConfigurationError("a window of 0 would remember nothing", hint="leave the function undecorated instead")
+    return value

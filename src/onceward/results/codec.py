@@ -1,0 +1,289 @@
+"""The envelope around a stored result.
+
+    byte 0      codec: 1 = MessagePack with the extensions of `extensions.py`
+    byte 1      version of the envelope
+    byte 2      flags: 1 compressed, 2 encrypted
+    bytes 3-6   checksum: CRC-32 over bytes 0-2 and the body
+    then        the body: the encoded result; compressed: 4 bytes of its size, then zlib; encrypted: the sealed body
+
+Compression comes before encryption. A sealed body is bound to the record and to bytes 0-2.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from onceward.errors import ConfigurationError, ResultCorrupt, ResultError, UnknownCodec
+from onceward.protocol.signals import came_by_signal
+from onceward.protocol.unstored import LIMIT
+
+from .cipher import Cipher
+from .reader import RUNS_AGAIN
+from .result_type import ResultType, Unstorable
+
+CODEC: Final = 1
+VERSION: Final = 1
+COMPRESSED: Final = 1
+ENCRYPTED: Final = 2
+
+KIB: Final = 1024
+MAX_BYTES: Final = 1024 * KIB  # what every store takes; Firestore's documents end there
+COMPRESS_FROM: Final = 4 * KIB  # below it, zlib costs more time than the store saves
+# More than this is never unpacked, whatever a record declares: about a thousandfold of a small record is a bomb.
+MAX_UNPACKED: Final = 64 * 1024 * KIB
+
+_HEADERS: Final = tuple(bytes((CODEC, VERSION, flags)) for flags in range(4))
+_SUMS: Final = {header: zlib.crc32(header) for header in _HEADERS}
+_PLAIN_HEADER: Final = _HEADERS[0]
+_PLAIN_SUM: Final = _SUMS[_PLAIN_HEADER]
+_BODY: Final = 7
+_PLAIN_START: Final = int.from_bytes(_PLAIN_HEADER, "big") << 32
+"""With the checksum added, the bytes before the body: one step where there would be three."""
+_SIZE: Final = 4
+_VIEWED_FROM: Final = 64 * KIB  # what is shorter is copied faster than it is looked at through a view
+_AT_ONCE: Final = 1024 * KIB  # bytes.join lets other threads run while it copies so much
+_DIGEST: Final = 16  # bytes; what is shorter is its own digest
+_NO_DIGEST: Final = bytes(_DIGEST)
+_seed_of = _SUMS.get
+_number = int.from_bytes
+_blake2b = hashlib.blake2b
+_crc32 = zlib.crc32
+_head = struct.Struct(">3sI").pack
+_joined = b"".join
+
+
+_NOTHING: Final = _PLAIN_HEADER + _crc32(b"\xc0", _PLAIN_SUM).to_bytes(4, "big") + b"\xc0"
+"""None in its envelope: what most work returns."""
+
+
+class Encoded(msgspec.Struct, frozen=True, gc=False):
+    """A result, ready to be stored; `data` is None, and `reason` says why, if it is not to be stored.
+
+    `brief` is the reason without a place, which may show keys of a dict; empty if it has none.
+
+    Equal results have equal digests, although encryption makes different bytes each time. What could not be encoded
+    at all has a digest of zeros.
+    """
+
+    data: bytes | None
+    digest: bytes
+    reason: str = ""
+    brief: str = ""
+
+
+class Codec:
+    """Results of one function, to bytes and back. Shared by threads; holds nothing of a call."""
+
+    __slots__ = (
+        "_accept_plain",
+        "_cipher",
+        "_compress_from",
+        "_decode",
+        "_encode",
+        "_max_bytes",
+        "_nothing",
+        "_packed_below",
+        "_plain_below",
+        "_store",
+        "_type",
+    )
+
+    def __init__(
+        self,
+        result_type: ResultType,
+        *,
+        store: bool = True,
+        max_bytes: int = MAX_BYTES,
+        compress_from: int | None = COMPRESS_FROM,
+        cipher: Cipher | None = None,
+        accept_plain: bool = False,
+    ) -> None:
+        if max_bytes <= 0 or (compress_from is not None and compress_from < 0):
+            raise ConfigurationError("max_bytes must be positive and compress_from not negative")
+        self._type = result_type
+        self._decode, self._encode = result_type.decode, result_type.encode  # one step less on every call's way
+        self._store = store
+        self._max_bytes = max_bytes
+        self._compress_from = MAX_UNPACKED + 1 if compress_from is None else compress_from
+        self._plain_below = min(self._compress_from, _AT_ONCE)
+        self._packed_below = 0 if cipher is not None else min(self._plain_below, max_bytes - _BODY + 1)
+        self._cipher = cipher
+        self._accept_plain = accept_plain or cipher is None
+        self._nothing: Encoded | None = None
+        if cipher is None:
+            self._nothing = self.encode(None, b"")
+
+    def encode(self, value: Any, record_id: bytes, large: bool = False) -> Encoded:  # noqa: FBT001, FBT002 (a keyword-only one would be dearer)
+        """The result in its envelope. Never raises for a value: the effect is done, whatever it returned.
+
+        `large` gives the same bytes, made in pieces.
+        """
+        if value is None and self._nothing is not None:  # what most work returns: encoded once
+            return self._nothing
+        if not self._store:
+            return Encoded(None, _NO_DIGEST, "results of this function are not stored, as declared")
+        try:
+            if large:
+                data, digest = self._wrap(self._type.pieces(value), record_id)
+            else:
+                encode = self._encode  # named, it is called more quickly than as a method, which it is not
+                plain = encode(value)
+                size = len(plain)
+                if size < self._packed_below:  # neither too much nor enough to be compressed, and not to be sealed
+                    data = _head(_PLAIN_HEADER, _crc32(plain, _PLAIN_SUM)) + plain
+                    return Encoded(data, plain if size < _DIGEST else _blake2b(plain, digest_size=_DIGEST).digest())
+                data, digest = self._wrap([plain], record_id)
+        except Unstorable as error:
+            return Encoded(None, _NO_DIGEST, str(error), error.reason)
+        except Exception as error:  # as the docstring says; a failing cipher is no reason to store it plain
+            if came_by_signal(error):
+                raise
+            return Encoded(None, _NO_DIGEST, f"encoding it raised {type(error).__name__}")
+        if len(data) > self._max_bytes:
+            return Encoded(None, digest, f"it takes {len(data)} bytes, {LIMIT} {self._max_bytes}")
+        return Encoded(data, digest)
+
+    def pack_all(self, values: list[Any], record_ids: Sequence[bytes]) -> list[bytes]:
+        """Values in their envelopes, for those who cannot do without: `Unstorable` says why one cannot be kept."""
+        plain = self._type.encode_all(values)
+        if max(map(len, plain), default=0) < self._packed_below:
+            return [(_PLAIN_START + _crc32(one, _PLAIN_SUM)).to_bytes(_BODY, "big") + one for one in plain]
+        packed = [self._wrap([one], id)[0] for one, id in zip(plain, record_ids, strict=True)]
+        largest = max(map(len, packed), default=0)
+        if largest > self._max_bytes:
+            raise Unstorable(f"it takes {largest} bytes, and the limit is {self._max_bytes}")
+        return packed
+
+    def decode(self, data: bytes, record_id: bytes) -> Any:
+        """A fresh copy of the stored result. Raises `ResultCorrupt` or `UnknownCodec`, never anything to re-run for."""
+        if data == _NOTHING and self._accept_plain:
+            return None
+        size = len(data)
+        if size < _BODY:
+            raise ResultCorrupt(f"the stored result was cut off: {size} bytes are left")
+        header = data[:3]
+        seed = _seed_of(header)
+        if seed is None:
+            raise UnknownCodec(
+                f"the stored result has codec {data[0]}, version {data[1]}, flags {data[2]}",
+                hint="it needs a newer Onceward to read it, or the record is damaged",
+            )
+        body = data[_BODY:] if size < _VIEWED_FROM else memoryview(data)[_BODY:]
+        if _crc32(body, seed) != _number(data[3:_BODY], "big"):
+            raise ResultCorrupt(
+                "the stored result fails its checksum", hint=f"restore the record from a backup {RUNS_AGAIN}"
+            )
+        if seed != _PLAIN_SUM or not self._accept_plain:
+            body = self._unwrap(body, data[2], header, record_id)
+        return self._decode(body)
+
+    def _digest(self, pieces: list[bytes], size: int, record_id: bytes) -> bytes:
+        if self._cipher is None:
+            if size < _DIGEST:
+                return b"".join(pieces)
+            own = _blake2b(digest_size=_DIGEST)
+        else:  # with the record in it, equal results of two records do not show as equal
+            own = _blake2b(record_id, digest_size=_DIGEST, key=self._cipher.digest_key)
+        for piece in pieces:
+            own.update(piece)
+        return own.digest()
+
+    def _wrap(self, pieces: list[bytes], record_id: bytes) -> tuple[bytes, bytes]:
+        """The envelope around a result that comes in pieces, and the digest of the result."""
+        size = sum(map(len, pieces))
+        digest = self._digest(pieces, size, record_id)
+        flags = 0
+        if self._compress_from <= size <= MAX_UNPACKED:
+            packed = [size.to_bytes(_SIZE, "big"), *_deflate(pieces)]
+            if sum(map(len, packed)) < size:
+                flags, pieces = COMPRESSED, packed
+        if self._cipher is not None:
+            flags |= ENCRYPTED
+            pieces = [self._cipher.seal(b"".join(pieces), record_id + _HEADERS[flags])]
+        header = _HEADERS[flags]
+        total = _SUMS[header]
+        for piece in pieces:
+            total = _crc32(piece, total)
+        return b"".join((header, total.to_bytes(4, "big"), *pieces)), digest
+
+    def _unwrap(self, body: bytes | memoryview, flags: int, header: bytes, record_id: bytes) -> bytes | memoryview:
+        if flags & ENCRYPTED:
+            if self._cipher is None:
+                raise ResultCorrupt(
+                    "the stored result is encrypted", hint="give this function the cipher that wrote it"
+                )
+            try:
+                body = self._cipher.open(bytes(body), record_id + header)
+            except ResultError:
+                raise
+            except Exception as error:
+                if came_by_signal(error):
+                    raise
+                raise ResultCorrupt(f"decrypting the stored result raised {type(error).__name__}") from error
+        elif not self._accept_plain:
+            raise ResultCorrupt(
+                "the stored result is not encrypted, although this function has a cipher",
+                hint="set accept_plain=True while records from before the cipher are alive",
+            )
+        return _inflate(body) if flags & COMPRESSED else body
+
+
+def unpacked_size(data: bytes) -> int:
+    """About how many bytes there are to decode, at a glance. What only the cipher's key tells counts as the most."""
+    if len(data) < _BODY + _SIZE or not data[2] & COMPRESSED:
+        return len(data)
+    return MAX_UNPACKED if data[2] & ENCRYPTED else int.from_bytes(data[_BODY : _BODY + _SIZE], "big")
+
+
+def is_sealed(data: bytes) -> bool:
+    """Whether only the cipher that wrote it can read it."""
+    return len(data) >= _BODY and bool(data[2] & ENCRYPTED)
+
+
+def _deflate(pieces: list[bytes]) -> Iterator[bytes]:
+    packer = zlib.compressobj()
+    for piece in pieces:
+        view = memoryview(piece)
+        for start in range(0, len(view), _AT_ONCE):
+            yield packer.compress(view[start : start + _AT_ONCE])
+    yield packer.flush()
+
+
+def _inflate(body: bytes | memoryview) -> bytes:
+    size = int.from_bytes(body[:_SIZE], "big")
+    if len(body) <= _SIZE or size > MAX_UNPACKED:
+        raise ResultCorrupt(f"the stored result declares {size} bytes, and the limit is {MAX_UNPACKED}")
+    unpacker = zlib.decompressobj()
+    try:
+        plain = b"".join(_unpacked(unpacker, body[_SIZE:], size))
+    except zlib.error as error:
+        raise ResultCorrupt("the stored result cannot be decompressed") from error
+    if len(plain) != size or not unpacker.eof or unpacker.unused_data:
+        raise ResultCorrupt(f"the stored result does not unpack to the {size} bytes that it declares")
+    return plain
+
+
+def _unpacked(unpacker: Any, packed: bytes | memoryview, size: int) -> Iterator[bytes]:
+    """At most one byte more than declared: that shows that there is more, without unpacking all of it."""
+    room = size + 1
+    for start in range(0, len(packed), _AT_ONCE):
+        rest = packed[start : start + _AT_ONCE]
+        full = True
+        while rest or full:
+            piece = unpacker.decompress(rest, min(room, _AT_ONCE))
+            yield piece
+            room -= len(piece)
+            if not room:
+                return
+            full = len(piece) == _AT_ONCE
+            rest = unpacker.unconsumed_tail
+
+
+PLAIN: Final = Codec(ResultType())
+"""For functions that declare no return type: everything but instances of classes."""

@@ -1,0 +1,119 @@
+"""The way back from the extensions and frames of a stored result to values."""
+
+from __future__ import annotations
+
+import collections
+import datetime as dt
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import ormsgpack
+
+from onceward.errors import ResultCorrupt, UnknownCodec
+from onceward.keys.pace import current_pause
+
+from .extensions import BUILDERS, Tag
+from .frames import MARK, read, take
+from .rebuild import FieldsChanged, Shape
+
+
+class Reader:
+    """Rebuilds one value. ormsgpack hides what a hook raises, so the first `failure` is kept here."""
+
+    __slots__ = ("_parts", "_pause", "_shapes", "failure")
+
+    def __init__(self, shapes: Mapping[str, Shape]) -> None:
+        self._shapes = shapes
+        self._parts: list[Any] = []
+        self._pause = current_pause()
+        self.failure: BaseException | None = None
+
+    def read(self, data: bytes | memoryview) -> Any:
+        """The value. `ValueError` for what is not in the format, and for what a hook raised."""
+        if data[:1] == MARK:
+            return read(data, self._parts, self.hook)
+        return ormsgpack.unpackb(data, ext_hook=self.hook)
+
+    def hook(self, tag: int, data: bytes) -> Any:
+        """What ormsgpack calls for each extension."""
+        try:
+            return self._build(tag, data)
+        except BaseException as error:
+            if self.failure is None:
+                self.failure = error
+            raise
+
+    def _build(self, tag: int, data: bytes) -> Any:
+        if self._pause is not None:
+            self._pause()
+        build = BUILDERS.get(tag)
+        if build is not None:
+            return build(data)
+        assemble = _ASSEMBLERS.get(tag)
+        if assemble is not None:
+            return assemble(ormsgpack.unpackb(data, ext_hook=self.hook))
+        if tag == Tag.OBJECT:
+            return self._object(*ormsgpack.unpackb(data, ext_hook=self.hook))
+        if tag == Tag.PART:
+            return take(self._parts, int.from_bytes(data, "big"))
+        raise UnknownCodec(f"the stored result has a part of kind {tag}", hint="it needs a newer Onceward to read it")
+
+    def _object(self, name: str, state: dict[str, Any]) -> Any:
+        shape = self._shapes.get(name) or self._moved(name)
+        if shape is None:
+            raise ResultCorrupt(
+                f"the stored result has an instance of {name}, which the return annotation does not name",
+                hint=_UNDECLARED if self._shapes else _NOTHING_DECLARED,
+            )
+        try:
+            return shape.build(state)
+        except FieldsChanged as error:
+            raise FieldsChanged(f"{name}: {error}") from error
+
+    def _moved(self, name: str) -> Shape | None:
+        """The only declared class of that name in any module: a script is `__main__` when run, and classes move."""
+        qualified = name.partition(":")[2]
+        found = [shape for other, shape in self._shapes.items() if other.partition(":")[2] == qualified]
+        return found[0] if len(found) == 1 else None
+
+
+RUNS_AGAIN: Final = "(to forget the key is to run the work again at its next delivery)"
+_UNDECLARED: Final = f"name that class in the return annotation, from whichever module {RUNS_AGAIN}"
+_NOTHING_DECLARED: Final = (
+    "nothing declares a class here: call the function whose return annotation names it, or look at the plain fields"
+    " with `onceward show KEY --value`"
+)
+
+
+def _pairs(flat: list[Any]) -> zip[tuple[Any, Any]]:
+    return zip(flat[::2], flat[1::2], strict=True)
+
+
+def _at(kind: Any) -> Callable[[list[Any]], Any]:
+    return lambda parts: kind.fromisoformat(parts[0]).replace(fold=parts[1], tzinfo=parts[2])
+
+
+def _filled(empty: Any, parts: list[Any]) -> Any:
+    """Step by step: what holds many is not made in one."""
+    pause = current_pause()
+    for start in range(0, len(parts), _AT_ONCE):
+        some = parts[start : start + _AT_ONCE]
+        empty.update(some if type(empty) is set else _pairs(some))
+        if pause is not None:
+            pause()
+    return empty
+
+
+_AT_ONCE: Final = 4_096  # even, because pairs are two
+_ASSEMBLERS: Final[dict[int, Callable[[list[Any]], Any]]] = {
+    Tag.MAP: lambda parts: _filled({}, parts),
+    Tag.TUPLE: tuple,
+    Tag.SET: lambda parts: _filled(set(), parts),
+    Tag.FROZENSET: lambda parts: frozenset(parts if len(parts) <= _AT_ONCE else _filled(set(), parts)),
+    Tag.RANGE: lambda parts: range(*parts),
+    Tag.DEQUE: lambda parts: collections.deque(parts[1:], parts[0]),
+    Tag.ORDERED_DICT: lambda parts: _filled(collections.OrderedDict(), parts),
+    Tag.COUNTER: lambda parts: collections.Counter(_filled({}, parts)),
+    Tag.DATETIME: _at(dt.datetime),
+    Tag.TIME: _at(dt.time),
+}

@@ -1,0 +1,128 @@
+"""Results as bytes: a replay has the type and the value of the first call.
+
+The format is MessagePack. What MessagePack cannot tell apart (tuple and list, Decimal and str, a dataclass and a dict)
+travels as an extension with a tag of ours. Plain JSON-like values take a fast path that writes the very same format.
+Nothing is pickled, and no class is ever looked up by a name from a store, except among those that the return
+annotation declares. What cannot come back exactly is `Unstorable`, and that is found out while encoding.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import ormsgpack
+
+from onceward.errors import ResultCorrupt, ResultError
+from onceward.keys.runs import LEAVES, LIGHT, is_plain
+from onceward.protocol.signals import came_by_signal
+
+from .declared import declared_shapes
+from .extensions import EXACT, Unstorable
+from .frames import framed
+from .reader import RUNS_AGAIN, Reader
+from .rebuild import FieldsChanged, Shape
+from .writer import MAX_DEPTH, Writer
+
+__all__ = ["MAX_DEPTH", "ResultType", "Unstorable"]
+
+# ormsgpack writes bytearray and memoryview as if they were bytes, and lets a foreign Ext through. These bytes begin
+# every bin and ext in MessagePack, and may as well be inside of numbers and texts: then the value itself tells.
+_perhaps_needs_care: Final = re.compile(rb"[\xc4-\xc9\xd4-\xd8]").search
+_packb = ormsgpack.packb
+_unpackb = ormsgpack.unpackb
+
+
+class ResultType:
+    """What a function declares to return. Built once per function; `encode` and `decode` may run in many threads."""
+
+    __slots__ = ("_by_class", "_by_name", "_verify")
+
+    def __init__(self, annotation: Any = Any, *, verify: bool = True) -> None:
+        self._by_name: Mapping[str, Shape] = declared_shapes(annotation)
+        self._by_class = {shape.cls: shape for shape in self._by_name.values()}
+        self._verify = verify
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The stored names of the classes that may be rebuilt."""
+        return tuple(self._by_name)
+
+    def encode(self, value: Any) -> bytes:
+        """The value as bytes, or `Unstorable` with the reason and the place."""
+        try:
+            data = _packb(value, None, EXACT)
+        except TypeError:
+            return self._encode_with_care(value)
+        if len(data) > LIGHT:
+            return b"".join(self.pieces(value))
+        if type(value) in LEAVES or _perhaps_needs_care(data) is None or is_plain(value):
+            return data
+        return self._encode_with_care(value)
+
+    def encode_all(self, values: list[Any]) -> list[bytes]:
+        """The same for many values: in fewer steps than one by one, if they are plain and small."""
+        try:
+            packed = [_packb(value, None, EXACT) for value in values]
+        except TypeError:
+            packed = []
+        if packed and max(map(len, packed)) <= LIGHT and is_plain(values):
+            return packed
+        return [self.encode(value) for value in values]
+
+    def pieces(self, value: Any) -> list[bytes]:
+        """The same bytes, made piece by piece: for what is probably large, when others wait for the interpreter."""
+        try:
+            return framed(value)
+        except TypeError:
+            return self._pieces_with_care(value)
+
+    def _encode_with_care(self, value: Any) -> bytes:
+        return b"".join(self._pieces_with_care(value))
+
+    def _pieces_with_care(self, value: Any) -> list[bytes]:
+        writer = Writer(self._by_class)
+        try:
+            pieces = writer.pack(value)
+            if writer.objects and self._verify:
+                self._check(pieces)
+        except Unstorable:
+            raise
+        except RecursionError:
+            raise Unstorable(f"it is nested deeper than {MAX_DEPTH} levels, or contains itself") from None
+        except ResultCorrupt as error:
+            raise Unstorable(f"it cannot be rebuilt: {error}") from error
+        except Exception as error:  # the effect is done: broken code in a result's class must not undo that
+            if came_by_signal(error):
+                raise
+            raise Unstorable(f"reading it raised {type(error).__name__}") from error
+        return pieces
+
+    def _check(self, pieces: list[bytes]) -> None:
+        if Writer(self._by_class).pack(self.decode(b"".join(pieces))) != pieces:
+            raise Unstorable("an instance of its class does not come back as it was")
+
+    def decode(self, data: bytes | memoryview) -> Any:
+        """A fresh copy of the value that was encoded."""
+        try:
+            return _unpackb(data)  # plain data needs no more, and refuses extensions and frames
+        except ValueError:
+            return self._rebuild(data)
+
+    def _rebuild(self, data: bytes | memoryview) -> Any:
+        reader = Reader(self._by_name)
+        try:
+            return reader.read(data)
+        except ValueError as error:
+            cause = reader.failure  # ormsgpack keeps no cause of its own
+            if cause is None:
+                raise ResultCorrupt("the stored result is not valid MessagePack") from error
+        if isinstance(cause, ResultError) or not isinstance(cause, Exception) or came_by_signal(cause):
+            raise cause
+        if isinstance(cause, FieldsChanged):
+            raise ResultCorrupt(
+                f"the stored result was written by another version of its class: {cause}",
+                hint=f"give new fields a default and keep old ones {RUNS_AGAIN}",
+            ) from cause
+        raise ResultCorrupt(f"the stored result cannot be rebuilt: {type(cause).__name__}") from cause

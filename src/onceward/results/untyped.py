@@ -1,0 +1,50 @@
+"""Stored results without their classes: for people who look at a record where the code that made it is not at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from .codec import Codec
+from .rebuild import Shape, State
+from .result_type import ResultType
+
+_PYDANTIC: Final = frozenset({"fields", "extra", "fields_set", "private"})
+
+
+class Fields(dict[str, Any]):
+    """The state of an instance, by field. It may stand wherever the instance stood, also in a set."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]  # a dict has none
+
+
+class _AnyClass(Mapping[str, Shape]):
+    """Whatever the class is called, its instances become their fields."""
+
+    def __getitem__(self, name: str) -> Shape:
+        return Shape(name, Fields, dict, _fields)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+class _PlainFields(ResultType):
+    """Reads what any function returned, and writes nothing but plain values."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._by_name = _AnyClass()
+
+
+def _fields(state: State) -> Fields:
+    if state.keys() == _PYDANTIC:
+        return Fields({**state["fields"], **(state["extra"] or {})})
+    return Fields(state)
+
+
+PLAIN_FIELDS: Final = Codec(_PlainFields())

@@ -1,0 +1,128 @@
+"""The blocking world: every call runs where it stands, and waiting blocks the thread."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from onceward.errors import WrongWorld
+from onceward.protocol.runtime import Send
+
+from .bridge import run
+from .nonce import nonce
+from .thread_batcher import ThreadLane
+
+T = TypeVar("T")
+
+GLANCE = 0.5
+"""Seconds between looks whether a rest shall end: a signal handler may say so, and must not ring a bell itself."""
+
+
+class ThreadGate:
+    """Ends a thread's wait early."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def open(self) -> None:
+        self._event.set()
+
+    async def wait(self, seconds: float) -> None:
+        self._event.wait(seconds)
+        self._event.clear()
+
+
+class Threads:
+    """The World of `Once`."""
+
+    cancels = False
+    steady = None
+    _running: Callable[[], object] | None = None
+
+    def check(self) -> None:
+        """Blocking an event loop would stop every other task on it, renewals of other libraries included."""
+        running = self._running
+        if running is None:
+            events = sys.modules.get("asyncio.events")
+            if events is None:  # nobody has any loop
+                return
+            running = self._running = events._get_running_loop  # noqa: SLF001 (the public form raises, which costs ten times as much)
+        if running() is not None:
+            raise WrongWorld(
+                "Once was called on the thread of a running event loop, which it would block",
+                hint="use AsyncOnce there, or once.aio of this client",
+            )
+
+    monotonic = staticmethod(time.monotonic)
+
+    def jitter(self) -> float:
+        import random  # here, because most calls never wait
+
+        return random.random()  # noqa: S311 (spreads waits, guards nothing)
+
+    nonce = staticmethod(nonce)
+
+    def canceller(self) -> None:
+        """A thread cannot be cancelled; it asks `claim.check()`."""
+
+    def gate(self) -> ThreadGate:
+        return ThreadGate()
+
+    def lane(self, send: Send, *, flights: int = 1, crowd: int = 1) -> ThreadLane:  # noqa: ARG002 (threads would only wait for each other)
+        return ThreadLane(send)
+
+    async def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)  # noqa: ASYNC251 (there is no loop here to block)
+
+    async def ready(self, socket: int, *, writing: bool, seconds: float) -> bool:
+        import select  # here, because most stores have no socket
+
+        if not hasattr(select, "poll"):  # Windows
+            return any(select.select([socket], [socket] if writing else [], [], max(seconds, 0)))
+        poll = select.poll()
+        poll.register(socket, select.POLLIN | select.POLLOUT if writing else select.POLLIN)
+        return bool(poll.poll(max(seconds, 0) * 1000))
+
+    async def offload(self, call: Callable[..., T], *arguments: Any) -> T:
+        return call(*arguments)
+
+    async def think(self, call: Callable[..., T], *arguments: Any) -> T:
+        return call(*arguments)
+
+    async def finish(
+        self,
+        work: Awaitable[T],
+        hurry: Callable[[], None] | None = None,  # noqa: ARG002 (no cancellations)
+    ) -> tuple[T, BaseException | None]:
+        return await work, None
+
+
+class ThreadCrew:
+    """Runs of schedules, each in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._threads: list[threading.Thread] = []
+        self._bell = threading.Event()
+
+    def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        thread = threading.Thread(target=lambda: run(work()), name="onceward-schedule", daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    def wake(self) -> None:
+        self._bell.set()
+
+    async def rest(self, seconds: float, stopping: Callable[[], bool]) -> None:
+        ends = time.monotonic() + seconds
+        while not stopping() and (left := ends - time.monotonic()) > 0:
+            if self._bell.wait(min(left, GLANCE)):
+                break
+        self._bell.clear()
+
+    async def finish(self) -> None:
+        for thread in self._threads:
+            thread.join()

@@ -1,0 +1,24 @@
+"""Sagas: several steps that are all done in the end, or all undone.
+
+Read `journal.py` first: it decides what comes next, as a pure function of the journal. `flow.py` carries a saga to its
+end, `api.py` is what applications call, `admin.py` what operators do.
+"""
+
+from .api import AsyncSaga, Saga, SagaChoices
+from .definition import Step
+from .journal import Direction, Journal, Line, Progress
+from .records import SagaEntry
+from .step_context import StepRun
+
+__all__ = [
+    "AsyncSaga",
+    "Direction",
+    "Journal",
+    "Line",
+    "Progress",
+    "Saga",
+    "SagaChoices",
+    "SagaEntry",
+    "Step",
+    "StepRun",
+]

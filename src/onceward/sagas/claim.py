@@ -1,0 +1,155 @@
+"""The claim of a saga: its journal, written under the fence, and its ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onceward.engine.acquire import ask, take
+from onceward.engine.attempt import Held
+from onceward.engine.ending import after_value
+from onceward.engine.unclaimed import Unclaimed
+from onceward.errors import LeaseLost, StoreFull, StoreUnavailable
+from onceward.protocol.outcome import Executed, Failed, Outcome, Parked, Unknown
+from onceward.protocol.policy import SECOND
+from onceward.protocol.record import RecordState
+from onceward.protocol.requests import Answer, Fail, Renewal, Verdict
+from onceward.protocol.requests import Park as Parking
+from onceward.results.stored_input import DROPPED
+
+from .journal import Journal, Park, journal_in, noted, without_results
+
+
+class SagaClaim:
+    """`journal` is what the next write will say; `raised` what a step raised last, here."""
+
+    def __init__(self, held: Held) -> None:
+        self.held = held
+        self.journal = journal_in(held.record.note) or Journal(cycle=held.record.token)
+        self.raised: BaseException | None = None
+        self._unanswered = False
+
+    def tell(self, name: str, reason: str, error: str = "") -> None:
+        self.held.engine.tell(name, self.held.key, self.held.record, reason=reason, error=error)
+
+    # ── writing ──
+
+    async def write(self) -> None:
+        """The journal as it is now, fenced. Nothing is done before it is known to be written."""
+        held = self.held
+        if isinstance(held, Unclaimed):
+            return
+        if held.inherited:
+            held.refuse_inherited()
+        record = held.record
+        renewal = Renewal(held.key.id, record.token, record.nonce, held.job.policy.lease, noted(self.journal))
+        cancelled = None
+        if held.engine.answer is not None:
+            answer = held.engine.answer(renewal)
+        else:
+            answer, cancelled = await held.engine.finish(self._surely(renewal), held.hurry)
+        if answer.verdict is not Verdict.OK:
+            raise LeaseLost("somebody else has taken the saga over; nothing was written", key=held.key.text)
+        held.record = answer.record or record
+        if cancelled is not None:
+            raise cancelled
+        if self._unanswered:
+            await self._fence_off()
+
+    async def _fence_off(self) -> None:
+        """A write without an answer may still arrive, and would take the journal back: under a new token it cannot.
+
+        It is a take-over like any other, and somebody else may be faster.
+        """
+        held, world = self.held, self.held.engine.world
+        self._unanswered = False
+        await held.lapse()
+        since = world.monotonic()
+        answer = await ask(held)
+        if answer.verdict is not Verdict.ACQUIRED:
+            raise LeaseLost("somebody else has taken the saga over", key=held.key.text)
+        held.over = False
+        take(held, since)
+
+    async def _surely(self, renewal: Renewal) -> Answer:
+        """Repeated until the store answers, as a settlement is: to the same words it gives the same answer."""
+        held = self.held
+        world, policy, pause = held.engine.world, held.job.policy, 0.01
+        allowed = policy.lease if policy.settle_timeout is None else policy.settle_timeout
+        ends = world.monotonic() + allowed / SECOND
+        while True:
+            try:
+                return (await held.engine.store.renew([renewal], timeout=policy.call_timeout))[0]
+            except (StoreUnavailable, StoreFull) as error:
+                left = min(held.patience, ends) - world.monotonic()
+                if left <= 0 or held.engine.closed:
+                    raise
+                self._unanswered = True
+                self.tell("settle_retried", "journal", repr(error))
+                await world.sleep(min(left, pause * (0.5 + world.jitter())))
+                pause = min(pause * 2, 2.0)
+
+    # ── ends ──
+
+    async def complete(self, results: dict[str, Any]) -> Outcome[Any]:
+        """All done. The record's result has what the steps returned; the journal and the input need it no more."""
+        held = self.held
+        if isinstance(held, Unclaimed):
+            return Executed(key=held.key.text, value=results, reason=held.why)
+        held.at_end = {**noted(without_results(self.journal)), **DROPPED}
+        return await after_value(held, results)
+
+    async def fail(self) -> Outcome[Any]:
+        """Everything that was done is undone: FAILED for good, with what made it turn. The input stays, for a retry."""
+        held, journal = self.held, self.journal
+        record, policy = held.record, held.job.policy
+        held.end(None)
+        failure = Fail(
+            held.key.id,
+            record.token,
+            record.nonce,
+            journal.error_type or "Undone",
+            journal.error,
+            final=True,
+            known=True,
+            validity=policy.window.validity(record.claimed_at),
+        )
+        answer = await held.settle(failure, RecordState.FAILED)
+        if answer.verdict is not Verdict.OK:
+            return self.lost()
+        return Failed(
+            key=held.key.text,
+            reason=policy.reasons.failed,
+            attempt=record.attempt,
+            token=record.token,
+            error_type=failure.error_type,
+            error=failure.error,
+            final=True,
+            exception=self.raised,
+        )
+
+    async def park(self, move: Park) -> Outcome[Any]:
+        """A person has to say how a step ended, or to help it."""
+        held, record = self.held, self.held.record
+        held.end(None)
+        note = noted(self.journal)  # what the last attempt raised is not written yet
+        parking = Parking(held.key.id, record.token, record.nonce, move.error_type, move.why, note)
+        answer = await held.settle(parking, RecordState.PARKED)
+        if answer.verdict is not Verdict.OK:
+            return self.lost()
+        return Parked(
+            key=held.key.text,
+            reason=held.job.policy.reasons.parked,
+            attempt=record.attempt,
+            token=record.token,
+            error_type=move.error_type,
+            error=move.why,
+            exception=self.raised,
+        )
+
+    def lost(self) -> Outcome[Any]:
+        """Somebody else has taken the saga over, and carries it on."""
+        held, record = self.held, self.held.record
+        held.let_lapse()
+        self.tell("lost", "saga taken over")
+        reason = held.job.policy.reasons.unknown
+        return Unknown(key=held.key.text, reason=reason, attempt=record.attempt, token=record.token, lost=True)

@@ -1,0 +1,158 @@
+"""Which project, database and collections: from a URL, or from a client that the user has made."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from onceward.errors import ConfigurationError
+from onceward.protocol.suggest import nearest
+
+from .layout import EXPIRY, SHOWN, SHOWN_OF_MARK, SHOWN_OF_STATE, Layout
+
+EMULATOR: Final = "FIRESTORE_EMULATOR_HOST"
+DEFAULT_DATABASE: Final = "(default)"
+EXAMPLE: Final = "write firestore://project/collection or firestore://project/collection?database=name"
+SETTINGS: Final = frozenset({
+    "database", "marks", "states", "fields", "notes", "mark_fields", "state_fields", "expiry", "values", "ids",
+})  # fmt: skip
+
+_COLLECTION = re.compile(r"[^/\s]{1,500}")
+_PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]{0,100}")
+_RESERVED = re.compile(r"__.*__")
+
+
+class Place(Struct, frozen=True):
+    """Where the documents are, and who asks. `marks`, `states` and the rest are collections beside `collection`."""
+
+    project: str
+    collection: str
+    database: str = DEFAULT_DATABASE
+    marks: str = ""
+    states: str = ""
+    layout: Layout = field(default_factory=Layout)
+    entity_ids: bool = False
+    """Entities give their names to the documents of their states."""
+
+    emulator: str | None = None
+    endpoint: str | None = None
+    credentials: Any = None
+
+    def __post_init__(self) -> None:
+        if not _PROJECT.fullmatch(self.project):
+            raise ConfigurationError(f"{self.project!r} cannot be a project", hint=EXAMPLE)
+        names = (self.collection, self.marks_in, self.states_in, self.audit_in, self.counts_in)
+        for name in names:
+            if not _COLLECTION.fullmatch(name) or name in {".", ".."} or _RESERVED.fullmatch(name):
+                raise ConfigurationError(f"{name!r} cannot be a collection", hint=EXAMPLE)
+        if len(set(names)) < len(names):
+            raise ConfigurationError("records, marks and states need a collection each", hint=EXAMPLE)
+
+    @property
+    def marks_in(self) -> str:
+        return self.marks or f"{self.collection}_marks"
+
+    @property
+    def states_in(self) -> str:
+        return self.states or f"{self.collection}_states"
+
+    @property
+    def audit_in(self) -> str:
+        return f"{self.collection}_audit"
+
+    @property
+    def counts_in(self) -> str:
+        return f"{self.collection}_counts"
+
+    @property
+    def root(self) -> str:
+        """As requests name the database."""
+        return f"projects/{self.project}/databases/{self.database}"
+
+    @property
+    def name(self) -> str:
+        at = "" if self.database == DEFAULT_DATABASE else f"?database={self.database}"
+        return f"firestore://{self.project}/{self.collection}{at}"
+
+
+def parse(url: str) -> Place:
+    """`firestore://project/collection?database=name`, and how its documents look."""
+    parts = urlsplit(url)
+    pairs = parse_qsl(parts.query, keep_blank_values=True)
+    given = dict(pairs)
+    if len(given) < len(pairs):
+        raise ConfigurationError(f"{url!r} has a setting twice", hint=EXAMPLE)
+    for name in given:
+        if name not in SETTINGS:
+            raise ConfigurationError(
+                f"a Firestore URL has no setting {name!r}",
+                hint=f"{nearest(name, SETTINGS)}it may have {', '.join(sorted(SETTINGS))}",
+            )
+    collection = unquote(parts.path.removeprefix("/"))
+    if parts.scheme != "firestore" or not parts.netloc or not collection or parts.fragment:
+        raise ConfigurationError(f"{url!r} is not a Firestore URL", hint=EXAMPLE)
+    return Place(
+        unquote(parts.netloc),
+        collection,
+        given.get("database") or DEFAULT_DATABASE,
+        given.get("marks", ""),
+        given.get("states", ""),
+        _layout(given),
+        _choice(given, "ids", "hash", "entity"),
+        emulator=os.environ.get(EMULATOR) or None,
+    )
+
+
+def from_client(client: Any, collection: str) -> Place:
+    """Where a `Client` or `AsyncClient` of the user's works. Calls go over channels of our own."""
+    database = getattr(client, "_database_string", None)
+    if not isinstance(database, str):
+        raise ConfigurationError(
+            f"{type(client).__qualname__} is not a client of Firestore",
+            hint="give google.cloud.firestore.Client or AsyncClient, or a URL",
+        )
+    _, project, _, name = database.split("/")
+    emulator = getattr(client, "_emulator_host", None)
+    options = getattr(client, "_client_options", None)
+    return Place(
+        project,
+        collection,
+        name,
+        emulator=emulator,
+        endpoint=getattr(options, "api_endpoint", None),
+        credentials=None if emulator else getattr(client, "_credentials", None),
+    )
+
+
+def changed(place: Place, changes: Mapping[str, Any]) -> Place:
+    return replace(place, **changes) if changes else place
+
+
+def _layout(given: Mapping[str, str]) -> Layout:
+    return Layout(
+        fields=_pairs(given["fields"]) if "fields" in given else SHOWN,
+        notes=tuple(name for name in given.get("notes", "").split(",") if name),
+        marks=_pairs(given["mark_fields"]) if "mark_fields" in given else SHOWN_OF_MARK,
+        states=_pairs(given["state_fields"]) if "state_fields" in given else SHOWN_OF_STATE,
+        expiry=given.get("expiry", EXPIRY),
+        show_values=_choice(given, "values", "hidden", "shown"),
+    )
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """`state:status,created_at`: what has no other name keeps its own."""
+    pairs = (part.partition(":") for part in text.split(",") if part)
+    return {ours: theirs or ours for ours, _, theirs in pairs}
+
+
+def _choice(given: Mapping[str, str], name: str, no: str, yes: str) -> bool:
+    value = given.get(name, no)
+    if value not in {no, yes}:
+        raise ConfigurationError(f"{name}={value!r} is not possible", hint=f"write {name}={yes} or {name}={no}")
+    return value == yes

@@ -1,0 +1,208 @@
+"""The newest state of entities: a document for each mark and for each state, written together or not at all.
+
+    read      the marks and the states of a batch, and with them the server's time
+    judge     `protocol.latest.rule`
+    write     in one commit, each document only if it still is the version that was seen
+    else      somebody was quicker: entity by entity, until it fits
+
+Three reads and three writes at most for an event of two tiers: its message, the event itself, and the state.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from onceward.errors import ConfigurationError
+from onceward.protocol.latest import Delivery, Keep, Ruled, Rulings, Standing, rule
+from onceward.protocol.runtime import World
+
+from . import errors as faults
+from . import values
+from .cache import Now
+from .calls import LOOKS, MOST_BYTES, Found, where
+from .documents import Changes
+from .errors import Refused
+from .latest_documents import MOST_SHOWN, Place, States
+from .names import hashed
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.25  # seconds before what lost a race asks again
+BATCH: Final = 60
+"""Deliveries in one commit: some two hundred documents."""
+
+PER_DELIVERY: Final = 4096
+"""Bytes of the marks, and of what else stands beside a value."""
+
+
+class Look(NamedTuple):
+    """What was there, and the time."""
+
+    found: Mapping[Place, Found]
+    now: int
+
+
+def judged(states: States, deliveries: Sequence[Delivery], look: Look) -> Rulings:
+    """The rule, applied to what was read."""
+    orders: dict[bytes, bytes] = {}
+    marks: dict[bytes, bytes] = {}
+    closed: set[bytes] = set()
+    for one in deliveries:
+        there = look.found.get(states.of(one))
+        if there is not None and one.id not in orders:
+            if states.is_newer(there.fields):
+                closed.add(one.id)
+                continue
+            standing = states.standing(there.fields)
+            if standing.id != one.id:
+                raise ConfigurationError(
+                    f"{states.calls.name}: the document {there.name!r} is the state of {standing.scope}",
+                    key=one.entity,
+                    hint="give each state a collection of its own, or leave out ids=entity",
+                )
+            if standing.expires_at is None or standing.expires_at > look.now:
+                orders[one.id] = standing.order
+        for mark in (one.message, one.event):
+            known = look.found.get(states.mark(mark)) if mark else None
+            if known is not None:
+                content, end = states.content(known.fields)
+                if look.now < end:
+                    marks[mark] = content
+    return rule(deliveries, orders, marks, look.now, closed)
+
+
+def to_write(
+    states: States, rulings: Rulings, look: Look, keep: Keep, deliveries: Sequence[Delivery]
+) -> dict[Place, Changes]:
+    """The documents that the rulings make or change."""
+    changes: dict[Place, Changes] = {}
+    entities = {one.id: states.of(one) for one in deliveries}
+    for id, one in rulings.newest.items():
+        changes[entities[id]] = states.state_changes(one, keep, look.now)
+    for mark, one in rulings.marks.items():
+        changes[states.mark(mark)] = states.mark_changes(mark, one, keep, look.now)
+    return changes
+
+
+class Newest:
+    """Deliveries become states, outside of anybody's transaction."""
+
+    def __init__(self, states: States, world: World, clock: Now) -> None:
+        self.states = states
+        self._calls = states.calls
+        self._world = world
+        self._clock = clock
+
+    async def keep(self, deliveries: Sequence[Delivery], keep: Keep, deadline: float) -> list[Ruled]:
+        """Batches share a commit; those of one entity are never in two."""
+        answers: dict[int, Ruled] = {}
+        for places in batches(deliveries):
+            some = [deliveries[place] for place in places]
+            answers.update(zip(places, await self._together(some, keep, deadline), strict=True))
+        return [answers[place] for place in range(len(deliveries))]
+
+    async def _together(self, deliveries: Sequence[Delivery], keep: Keep, deadline: float) -> list[Ruled]:
+        entities: dict[bytes, list[int]] = {}
+        for place, one in enumerate(deliveries):
+            entities.setdefault(one.id, []).append(place)
+        if len(entities) > 1:
+            ruled = await self._try(deliveries, keep, deadline)
+            if ruled is not None:
+                return ruled
+        answers: dict[int, Ruled] = {}
+        for places in entities.values():
+            some = [deliveries[place] for place in places]
+            answers.update(zip(places, await self._surely(some, keep, deadline), strict=True))
+        return [answers[place] for place in range(len(deliveries))]
+
+    async def _surely(self, deliveries: Sequence[Delivery], keep: Keep, deadline: float) -> list[Ruled]:
+        """Of one entity: until nobody comes between. After a lost answer the marks would call it a duplicate."""
+        pause = FIRST_PAUSE
+        while True:
+            ruled = await self._try(deliveries, keep, deadline)
+            if ruled is not None:
+                return ruled
+            if time.monotonic() + pause >= deadline:
+                raise faults.explain(Refused("ABORTED", "until the end of this call"), self._calls.name)
+            await self._world.sleep(pause * (0.5 + self._world.jitter()))
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def _try(self, deliveries: Sequence[Delivery], keep: Keep, deadline: float) -> list[Ruled] | None:
+        """None if somebody was quicker."""
+        states = self.states
+        try:
+            found, now = await self._calls.get(states.wanted(deliveries), deadline)
+            look = Look(found, self._clock() or now)
+            rulings = judged(states, deliveries, look)
+            changes = to_write(states, rulings, look, keep, deliveries)
+            if changes:
+                batch = [self._writing(place, one, found.get(place)) for place, one in changes.items()]
+                await self._calls.commit(batch, deadline)
+        except Refused as error:
+            if error.code in faults.RACED:
+                return None
+            raise faults.explain(error, self._calls.name) from error
+        return rulings.answers
+
+    def _writing(self, place: Place, changes: Changes, there: Found | None) -> Any:
+        if there is None:
+            return self._calls.writing(*place, changes, None)
+        return self._calls.writing(*place, changes, there.version, self.states.dropped(place, changes, there))
+
+    async def read(self, ids: Sequence[bytes], deadline: float) -> list[Standing | None]:
+        """By the hash of the entity; where documents are called after entities, by a search."""
+        states = self.states
+        held: dict[bytes, Standing] = {}
+        now = 0
+        for start in range(0, len(ids), LOOKS):
+            places = {(states.states_in, hashed(id)): id for id in ids[start : start + LOOKS]}
+            found, now = await self._calls.get(places, deadline)
+            held |= {places[place]: states.standing(one.fields) for place, one in found.items()}
+        now = self._clock() or now
+        if self._calls.place.entity_ids:
+            hits = await states.search([id for id in ids if id not in held], deadline)
+            held |= {one.id: one for one in (states.standing(hit.fields) for hit in hits)}
+        return [one if one and (one.expires_at is None or one.expires_at > now) else None for one in map(held.get, ids)]
+
+    async def expire(self, limit: int, deadline: float) -> int:
+        """For databases without an expiry policy. Each goes only as long as it is the version that was seen."""
+        gone = 0
+        for collection in (self.states.marks_in, self.states.states_in):
+            if gone < limit:
+                gone += await self._expire(collection, limit - gone, deadline)
+        return gone
+
+    async def _expire(self, collection: str, limit: int, deadline: float) -> int:
+        now = self._clock()
+        if now is None:
+            _, now = await self._calls.get([(collection, "clock")], deadline)
+        condition = where(self.states.expiry, "LESS_THAN_OR_EQUAL", values.time(now))
+        old, _ = await self._calls.query(collection, deadline, where=condition, limit=min(limit, LOOKS))
+        if not old:
+            return 0
+        batch = [self._calls.deleting(collection, one.name, one.version) for one in old]
+        return sum(code == "OK" for code, _ in await self._calls.write_each(batch, deadline))
+
+
+def batches(deliveries: Sequence[Delivery]) -> Iterable[list[int]]:
+    """Places of deliveries that go together: what one call can carry. An entity with many goes as it is."""
+    entities: dict[bytes, list[int]] = {}
+    for place, one in enumerate(deliveries):
+        entities.setdefault(one.id, []).append(place)
+    batch: list[int] = []
+    size = 0
+    for places in entities.values():
+        weight = max(_weight(deliveries[place]) for place in places)  # of an entity one value is written
+        if batch and (len(batch) + len(places) > BATCH or size + weight > MOST_BYTES):
+            yield sorted(batch)
+            batch, size = [], 0
+        batch += places
+        size += weight
+    if batch:
+        yield sorted(batch)
+
+
+def _weight(one: Delivery) -> int:
+    """Bytes on their way, about: the value, its members, the marks."""
+    value = len(one.value or b"")
+    return value + min(value, MOST_SHOWN) + PER_DELIVERY

@@ -1,0 +1,186 @@
+"""What is asked about many records at once: scan, first, counts, purge. Each document that is read is billed."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from typing import Any, Final
+
+from onceward.errors import StoreBroken
+from onceward.protocol import transitions
+from onceward.protocol.audit import Signature, purge_entry
+from onceward.protocol.ports import PLACES, Filter, Order, Page
+from onceward.protocol.record import Record, RecordState
+
+from . import audit as trail
+from . import values
+from .cache import Now
+from .calls import NAME, OK, Calls, Found, after, both, in_order, ordered, where
+from .documents import Records
+from .errors import RACED, Refused
+from .layout import Path
+from .values import ArrayValue, Value
+
+PAGE: Final = 300
+"""Documents read at a time."""
+
+_ORDERS: Final = {Order.UPDATED: ("updated_at", True), Order.CREATED: ("created_at", True), Order.KEY: ("key", False)}
+
+
+class Upkeep:
+    """The records of one collection, seen as a whole."""
+
+    def __init__(self, calls: Calls, records: Records, clock: Now) -> None:
+        self._calls = calls
+        self._records = records
+        self._clock = clock
+        self._in = calls.place.collection
+
+    async def scan(self, wanted: Filter, cursor: bytes | None, limit: int, deadline: float) -> Page:
+        """By the ids of documents. Age is looked at here: with it, the server would want an index of its own."""
+        found: list[Record] = []
+        names: list[str] = []
+        start = None if cursor is None else cursor.decode()
+        conditions = self._conditions(wanted)
+        while True:
+            page, now = await self._page(conditions, start, min(PAGE, limit + 1), deadline)
+            for one in page:
+                record = self.readable(one)
+                if wanted.updated_before is None or record.updated_at < wanted.updated_before:
+                    found.append(record)
+                    names.append(one.name)
+            if len(found) > limit:
+                return Page(found[:limit], names[limit - 1].encode(), now)
+            if len(page) < min(PAGE, limit + 1):
+                return Page(found, None, now)
+            start = page[-1].name
+
+    async def _page(
+        self, conditions: Sequence[Any], start: str | None, most: int, deadline: float
+    ) -> tuple[list[Found], int]:
+        how: dict[str, Any] = {"order_by": [ordered((NAME,))]}
+        if conditions:
+            how["where"] = both(conditions)
+        if start is not None:
+            how["start_at"] = after(Value(reference_value=self._calls.path(self._in, start)))
+        page, now = await self._calls.query(self._in, deadline, limit=most, **how)
+        return page, self._clock() or now
+
+    def _conditions(self, wanted: Filter) -> list[Any]:
+        paths = self._records.paths
+        conditions = []
+        if wanted.states:
+            states = [values.text(state.value) for state in wanted.states]
+            conditions.append(where(paths["state"], "IN", Value(array_value=ArrayValue(values=states))))
+        if wanted.scope is not None:
+            conditions.append(where(paths["scope"], "EQUAL", values.text(wanted.scope)))
+        if wanted.key is not None:
+            conditions.append(where(paths["key"], "EQUAL", values.text(wanted.key)))
+        return conditions
+
+    def readable(self, one: Found) -> Record:
+        """What can be told of a document whether it can be read or not: a page must not fail for one of them."""
+        id = self._records.owner_of(one.fields) or one.name.encode()
+        try:
+            return self._records.record(id, one.fields)
+        except StoreBroken:
+            return Record(id, "", one.name, RecordState.PARKED, 0, error_type="StoreBroken", error="it cannot be read")
+
+    async def first(self, wanted: Filter, order: Order, limit: int, deadline: float) -> Page:
+        """In the order of one field, which has an index, until enough fit: only those are read."""
+        field, descending = _ORDERS[order]
+        path: Path = self._records.paths[field]
+        found: list[Record] = []
+        more: dict[str, Any] = {}
+        while True:
+            page, now = await self._calls.query(
+                self._in, deadline, limit=PAGE, order_by=in_order(path, descending=descending), **more
+            )
+            records = [self.readable(one) for one in page]
+            found += [record for record in records if _fits(record, wanted)]
+            if len(page) < PAGE or self._is_enough(found, records[-1], order, limit):
+                return Page(heapq.nsmallest(limit, found, key=PLACES[order]), None, self._clock() or now)
+            last = Value(reference_value=self._calls.path(self._in, page[-1].name))
+            more = {"start_at": after(_value_at(page[-1], path), last)}
+
+    def _is_enough(self, found: list[Record], last: Record, order: Order, limit: int) -> bool:
+        """Whether none of those that follow can come before: at equal times the ids decide."""
+        place = PLACES[order]
+        return len(found) > limit and sum(place(one)[0] < place(last)[0] for one in found) >= limit
+
+    async def counts(self, deadline: float) -> dict[tuple[str, RecordState], int]:
+        """Counted by the server, for each scope that there is: no document is handed out but one a scope."""
+        paths = self._records.paths
+        counted: dict[tuple[str, RecordState], int] = {}
+        more: dict[str, Any] = {}
+        while True:
+            page, _ = await self._calls.query(self._in, deadline, limit=1, order_by=[ordered(paths["scope"])], **more)
+            if not page:
+                return counted
+            scope = _value_at(page[0], paths["scope"])
+            for state in RecordState:
+                conditions = [
+                    where(paths["scope"], "EQUAL", scope),
+                    where(paths["state"], "EQUAL", values.text(state.value)),
+                ]
+                number = await self._calls.count(self._in, deadline, both(conditions))
+                if number:
+                    counted[values.plain(scope), state] = number
+            more = {"start_at": after(scope)}
+
+    async def purge(self, limit: int, deadline: float, signed: Signature | None) -> int:
+        """What the expiry policy deletes too, if there is one. Each only as long as it is the version that was seen."""
+        gone, now = 0, 0
+        most, last = min(limit, PAGE), None
+        while gone < limit:
+            old, now = await self._expired(most, last, deadline)
+            going = [one for one in old if transitions.purgeable(self.readable(one), now)][: limit - gone]
+            gone += await self._delete(going, now, deadline, signed)
+            if len(old) < most:
+                break
+            most, last = PAGE, old[-1]  # what stays, such as a newer version's, must not stand in the way of the others
+        await trail.expire(self._calls, PAGE, now, deadline)
+        return gone
+
+    async def _expired(self, most: int, last: Found | None, deadline: float) -> tuple[list[Found], int]:
+        now = self._clock()
+        if now is None:
+            _, now = await self._calls.get([(self._in, "clock")], deadline)
+        path = self._records.expiry
+        how = {"where": where(path, "LESS_THAN_OR_EQUAL", values.time(now)), "order_by": in_order(path)}
+        if last is not None:
+            name = Value(reference_value=self._calls.path(self._in, last.name))
+            how["start_at"] = after(_value_at(last, path), name)
+        old, _ = await self._calls.query(self._in, deadline, limit=most, **how)
+        return old, now
+
+    async def _delete(self, going: Sequence[Found], now: int, deadline: float, signed: Signature | None) -> int:
+        if not going:
+            return 0
+        batch = [self._calls.deleting(self._in, one.name, one.version) for one in going]
+        if signed is None:
+            return sum(code == OK for code, _ in await self._calls.write_each(batch, deadline))
+        entry = trail.writing(self._calls, purge_entry(signed, len(batch), now))
+        try:
+            await self._calls.commit([*batch, entry], deadline)
+        except Refused as error:
+            if error.code not in RACED:
+                raise
+            return 0  # one of them came back meanwhile: the next purge takes the others
+        return len(batch)
+
+
+def _value_at(one: Found, path: Path) -> Any:
+    fields: Any = one.fields
+    for step in path[:-1]:
+        fields = fields[step].map_value.fields
+    return fields[path[-1]]
+
+
+def _fits(record: Record, wanted: Filter) -> bool:
+    return (
+        (not wanted.states or record.state in wanted.states)
+        and (wanted.scope is None or record.scope == wanted.scope)
+        and (wanted.key is None or record.key == wanted.key)
+        and (wanted.updated_before is None or record.updated_at < wanted.updated_before)
+    )

@@ -1,0 +1,55 @@
+"""Group commit for a store: single requests share a call with whatever else arrives while one is under way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, Renewal
+from onceward.protocol.runtime import Answers, Lane, World
+
+CROWD = 16
+"""Requests that are worth a call of their own while another is under way: fewer wait for it."""
+
+
+class Grouping:
+    """Claims, renewals and settlements by way of `send`. Those that come alone wait in the lane; a batch goes as it is.
+
+    What a store adds: `send`, and a call of `group` when it is opened.
+    """
+
+    _lane: Lane | None = None
+    _grouped_in: World | None = None
+
+    def send(self, requests: Sequence[AnyRequest], timeout: float) -> Answers:
+        """Requests of any kind, each for another key, in one call."""
+        raise NotImplementedError
+
+    def group(self, world: World, *, flights: int = 1) -> None:
+        """Many may find the store closed at the same time, and open it: all of them share one lane.
+
+        `flights`: how many calls a crowd may have under way at once.
+        """
+        if self._lane is None or self._grouped_in is not world:
+            self._lane, self._grouped_in = world.lane(self.send, flights=flights, crowd=CROWD), world
+
+    def grouped(self, requests: Sequence[AnyRequest], timeout: float) -> Answers:
+        """On an event loop the lane's own future: a coroutine around it would be felt in every call."""
+        lane = self._lane
+        if lane is None or len(requests) != 1:
+            return self.send(requests, timeout)
+        try:
+            return lane.ask(requests[0], timeout)  # type: ignore[return-value]  # it is awaited, and no more
+        except RuntimeError:  # no loop runs here: it is asked now and awaited elsewhere
+            return self._later(lane, requests[0], timeout)
+
+    def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> Answers:
+        return self.grouped(requests, timeout)
+
+    def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> Answers:
+        return self.grouped(renewals, timeout)
+
+    def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> Answers:
+        return self.grouped(settlements, timeout)
+
+    async def _later(self, lane: Lane, request: AnyRequest, timeout: float) -> list[Answer]:
+        return await lane.ask(request, timeout)

@@ -1,0 +1,129 @@
+"""The newest state of entities in memory: `protocol.latest.rule` itself, applied to two dicts."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from itertools import count
+
+from onceward.errors import StoreFull
+from onceward.protocol.latest import Delivery, Keep, Mark, Ruled, Rulings, Standing, paged, rule
+from onceward.protocol.ordering import content_of
+from onceward.protocol.ports import Clock
+from onceward.stores.mutex import Alone
+
+SWEEP = 4
+"""Of what has expired, deleted by the way per delivery: twice what a delivery can add."""
+
+SLACK = 64
+"""Entries of the past that a small store may keep, so that it does not compact all the time."""
+
+
+class MemoryNewest:
+    """Part of `MemoryStore`."""
+
+    _clock: Clock
+    _alone: Alone
+    _max: int | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._standings: dict[bytes, Standing] = {}
+        self._marks: dict[bytes, Mark] = {}
+        self._expiring: list[tuple[int, int, bytes]] = []
+        self._expiries = count()
+
+    async def keep_newest(self, deliveries: Sequence[Delivery], keep: Keep, *, timeout: float) -> list[Ruled]:
+        return self._alone(self._keep_newest, deliveries, keep)
+
+    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[Standing | None]:
+        return self._alone(self._newest, ids, self._clock.now())
+
+    async def expire_newest(self, limit: int, *, timeout: float) -> int:
+        return self._alone(self._expire, limit, self._clock.now())
+
+    async def entities(
+        self,
+        scope: str,
+        *,
+        cursor: bytes | None,
+        limit: int,
+        timeout: float,
+    ) -> tuple[list[Standing], bytes | None]:
+        return paged(self._alone(self._entities, scope, cursor or b"", limit), limit)
+
+    async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[Mark | None]:
+        return self._alone(self._known, ids, self._clock.now())
+
+    # ── the same, alone ──
+
+    def _keep_newest(self, deliveries: Sequence[Delivery], keep: Keep) -> list[Ruled]:
+        now = self._clock.now()
+        self._expire(SWEEP * len(deliveries), now)
+        orders = {one.id: one.order for one in self._newest([delivery.id for delivery in deliveries], now) if one}
+        ids = [id for delivery in deliveries for id in (delivery.message, delivery.event) if id]
+        known = (self._marks.get(id) for id in ids)
+        marks = {one.id: one.content for one in known if one and now < one.expires_at}
+        rulings = rule(deliveries, orders, marks, now)
+        self._make_room_for(rulings)
+        self._write(rulings, keep, now)
+        return rulings.answers
+
+    def _write(self, rulings: Rulings, keep: Keep, now: int) -> None:
+        """States first: a signal may strike in between, and a mark without its state would be a lost event."""
+        for id, one in rulings.newest.items():
+            end = now + keep.deleted if one.value is None else None
+            self._standings[id] = Standing(id, one.scope, one.entity, one.order, one.value, now, end)
+            if end is not None:
+                heapq.heappush(self._expiring, (end, next(self._expiries), id))
+        for id, one in rulings.marks.items():
+            expires = now + keep.marks
+            self._marks[id] = Mark(id, content_of(one.order), one.trace, now, expires)
+            heapq.heappush(self._expiring, (expires, next(self._expiries), id))
+        if len(self._expiring) > 2 * (len(self._marks) + len(self._standings)) + SLACK:
+            self._compact_expiring()
+
+    def _compact_expiring(self) -> None:
+        """One entry each: an entity that is deleted again and again leaves one behind each time."""
+        ends: list[tuple[int | None, bytes]] = [(one.expires_at, one.id) for one in self._marks.values()]
+        ends += [(one.expires_at, one.id) for one in self._standings.values()]
+        self._expiring = [(end, next(self._expiries), id) for end, id in ends if end is not None]
+        heapq.heapify(self._expiring)
+
+    def _make_room_for(self, rulings: Rulings) -> None:
+        """Before anything is written: a mark without its state would be a lost event."""
+        if self._max is None:
+            return
+        more = _new(rulings.marks, self._marks) + _new(rulings.newest, self._standings)
+        if more and len(self._marks) + len(self._standings) + more > self._max:
+            raise StoreFull(
+                f"the memory store holds {self._max} entities and marks of events, and needs {more} more",
+                hint="raise max_records, shorten the window, or use a store on disk",
+            )
+
+    def _newest(self, ids: Sequence[bytes], now: int) -> list[Standing | None]:
+        found = (self._standings.get(id) for id in ids)
+        return [None if one is None or (one.expires_at is not None and one.expires_at <= now) else one for one in found]
+
+    def _entities(self, scope: str, after: bytes, limit: int) -> list[Standing]:
+        found = (one for one in self._standings.values() if one.value is not None and one.scope == scope)
+        return heapq.nsmallest(limit, (one for one in found if one.id > after), key=lambda one: one.id)
+
+    def _known(self, ids: Sequence[bytes], now: int) -> list[Mark | None]:
+        found = (self._marks.get(id) for id in ids)
+        return [one if one is not None and now < one.expires_at else None for one in found]
+
+    def _expire(self, limit: int, now: int) -> int:
+        gone = 0
+        while gone < limit and self._expiring and self._expiring[0][0] <= now:
+            id = heapq.heappop(self._expiring)[2]
+            for kept in (self._marks, self._standings):
+                one = kept.get(id)
+                if one is not None and one.expires_at is not None and one.expires_at <= now:
+                    del kept[id]
+                    gone += 1
+        return gone
+
+
+def _new(wanted: Mapping[bytes, Delivery], there: Mapping[bytes, object]) -> int:
+    return sum(id not in there for id in wanted)

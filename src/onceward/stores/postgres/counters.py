@@ -1,0 +1,57 @@
+"""What processes have counted: a row for each hour of each process, written over as it goes on counting."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, Final
+
+from onceward.protocol.counters import KEEP_COUNTS, Counted, Sheet, decoded, encoded
+
+from .maintenance import Turn, in_chunks
+
+SWEEP: Final = 2
+"""Old sheets deleted by the way per sheet: twice what is added."""
+
+
+class PostgresCounts:
+    """Part of `PostgresStore`."""
+
+    _with: Callable[..., Coroutine[Any, Any, Any]]
+
+    async def keep_counts(self, sheets: Sequence[Sheet], *, timeout: float) -> int:
+        now: int = await self._with(time.monotonic() + timeout, _keep, sheets)
+        return now
+
+    async def counted(self, since: int, *, timeout: float) -> Counted:
+        found: Counted = await self._with(time.monotonic() + timeout, _counted, since)
+        return found
+
+    async def expire_counts(self, limit: int, *, timeout: float) -> int:
+        return await in_chunks(partial(self._with, time.monotonic() + timeout, _expire), limit)
+
+
+async def _keep(turn: Turn, sheets: Sequence[Sheet]) -> int:
+    [(now, _)] = await turn.rows(
+        turn.table.statements.counters_keep,
+        turn.now,
+        [one.hour for one in sheets],
+        [one.process for one in sheets],
+        [one.number for one in sheets],
+        [encoded(one.counts).decode() for one in sheets],
+    )
+    if sheets:
+        await _expire(turn, SWEEP * len(sheets))
+    return int(now)
+
+
+async def _counted(turn: Turn, since: int) -> Counted:
+    rows = await turn.rows(turn.table.statements.counters, turn.now, since, KEEP_COUNTS)
+    sheets = [Sheet(process, hour, number, decoded(counts)) for _, process, hour, number, counts in rows if process]
+    return Counted(sheets, rows[0][0])
+
+
+async def _expire(turn: Turn, limit: int) -> int:
+    [(gone,)] = await turn.rows(turn.table.statements.counters_expire, turn.now, KEEP_COUNTS, limit)
+    return int(gone)

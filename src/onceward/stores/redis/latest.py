@@ -1,0 +1,142 @@
+"""The newest state of entities: deliveries go to the server in one call, and the rule runs there, in lua/newest.lua.
+
+What has expired goes by the server's own hand.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from struct import Struct, error
+from typing import Final
+
+from onceward.errors import ConfigurationError, StoreBroken, VersionSkew
+from onceward.protocol.latest import Delivery, Keep, Ruled, Ruling, Standing
+from onceward.protocol.record import READER
+
+from .calls import BATCH, Calls
+from .maintenance import SIZE
+from .records import TIME, text
+from .resp import Refusal
+
+RULINGS: Final = (
+    Ruling.APPLIED, Ruling.DUPLICATE_MESSAGE, Ruling.DUPLICATE_EVENT, Ruling.STALE, Ruling.MISMATCH, Ruling.PARKED,
+    Ruling.SKEW,
+)  # fmt: skip
+APPLIES: Final = 16
+CONFLICT: Final = 32
+ERROR: Final = 255
+ANSWERS: Final = {
+    number + applies + conflict: Ruled(ruling, applied=applies > 0, conflict=conflict > 0)
+    for number, ruling in enumerate(RULINGS)
+    for applies in (0, APPLIES)
+    for conflict in (0, CONFLICT)
+}
+
+HEAD: Final = Struct("<Q2BH")
+REST: Final = Struct("<B2H2I")
+STATE: Final = Struct("<B2QB2H2I")
+
+
+class RedisNewest(Calls):
+    """Part of `RedisStore`."""
+
+    async def keep_newest(self, deliveries: Sequence[Delivery], keep: Keep, *, timeout: float) -> list[Ruled]:
+        """In calls of about 256, so that others pass in between; those of one entity are never in two."""
+        deadline = time.monotonic() + timeout
+        kept = [TIME.pack(keep.marks), TIME.pack(keep.deleted)]
+        if len(deliveries) <= BATCH:
+            return await self._ruled(deliveries, kept, timeout) if deliveries else []
+        answers: dict[int, Ruled] = {}
+        for places in _chunks(deliveries):
+            some = [deliveries[place] for place in places]
+            ruled = await self._ruled(some, kept, deadline - time.monotonic())
+            answers.update(zip(places, ruled, strict=True))
+        return [answers[place] for place in range(len(deliveries))]
+
+    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[Standing | None]:
+        deadline = time.monotonic() + timeout
+        found: list[Standing | None] = []
+        for start in range(0, len(ids), BATCH):
+            some = ids[start : start + BATCH]
+            keys = (self._ids, *[self._state + id for id in some])
+            data = await self.run("look", keys, (self._time(),), deadline - time.monotonic())
+            found += _standings(some, data)
+        return found
+
+    async def expire_newest(self, limit: int, *, timeout: float) -> int:  # noqa: ARG002 (the server does it)
+        return 0
+
+    async def _ruled(self, deliveries: Sequence[Delivery], kept: list[bytes], seconds: float) -> list[Ruled]:
+        keys: list[bytes] = []
+        for one in deliveries:
+            entity = self._state + one.id
+            keys += (
+                entity,
+                self._mark + one.message if one.message else entity,
+                self._mark + one.event if one.event else entity,
+            )
+        try:
+            encoded = [_delivery(one) for one in deliveries]
+        except error as wrong:
+            raise ConfigurationError(f"a delivery holds a text that is too long ({wrong})") from wrong
+        data: bytes = await self.run("newest", keys, (self._time(), *kept, *encoded), seconds)
+        count = len(deliveries)
+        if len(data) > count:
+            raise self._refused(Refusal(data[count:].decode("utf-8", "replace")))
+        return [ANSWERS[answer] for answer in data]
+
+
+def _chunks(deliveries: Sequence[Delivery]) -> Iterator[list[int]]:
+    """Their places, about 256 at a time, in their order; all of one entity together."""
+    places: dict[bytes, list[int]] = {}
+    for place, one in enumerate(deliveries):
+        places.setdefault(one.id, []).append(place)
+    chunk: list[int] = []
+    for of_one in places.values():
+        if chunk and len(chunk) + len(of_one) > BATCH:
+            yield chunk
+            chunk = []
+        chunk = chunk + of_one
+    if chunk:
+        yield chunk
+
+
+def _delivery(one: Delivery) -> bytes:
+    trace, scope, entity, value = text(one.trace), text(one.scope), text(one.entity), one.value
+    head = HEAD.pack(max(one.not_before, 0), one.message != b"", one.event != b"", len(trace))
+    rest = REST.pack(value is not None, len(one.order), 0, len(scope), len(entity))
+    return b"".join((head, trace, rest, one.order, scope, entity, value or b""))
+
+
+def _standings(ids: Sequence[bytes], data: bytes) -> list[Standing | None]:
+    [now] = TIME.unpack_from(data)
+    at, found = TIME.size, []
+    for id in ids:
+        [size] = SIZE.unpack_from(data, at)
+        at += SIZE.size
+        one = _standing(id, data[at : at + size]) if size else None
+        found.append(None if one is not None and one.expires_at is not None and one.expires_at <= now else one)
+        at += size
+    return found
+
+
+def _standing(id: bytes, data: bytes) -> Standing:
+    if data[0] > READER:
+        raise VersionSkew(
+            "the entity was written by a newer Onceward; left alone", key=id.hex(), hint="upgrade this process"
+        )
+    try:
+        _, updated_at, expires_at, is_there, order, more, scope, entity = STATE.unpack_from(data)
+        a = STATE.size + order
+        b = a + more
+        c = b + scope
+        d = c + entity
+        return Standing(
+            id, data[b:c].decode(), data[c:d].decode(), data[STATE.size : a], data[d:] if is_there else None,
+            updated_at, expires_at or None,
+        )  # fmt: skip
+    except (UnicodeDecodeError, error) as broken:
+        raise StoreBroken(
+            "a state holds what no Onceward of its version writes", key=id.hex(), hint="was it edited by hand?"
+        ) from broken

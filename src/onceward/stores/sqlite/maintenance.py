@@ -1,0 +1,129 @@
+"""What is asked about many records at once: scan, counts, purge."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from onceward.protocol import transitions
+from onceward.protocol.cells import KEEP_UNFINISHED
+from onceward.protocol.ports import Filter, Order, Page
+from onceward.protocol.record import READER, AfterCrash, RecordState
+from onceward.stores.sql import COLUMNS, records_of, salvaged
+
+from .table import WITHOUT_RESULTS
+
+Cursor = sqlite3.Cursor
+
+CHUNK = 500
+"""Records deleted in one transaction: a claim waits for some milliseconds at most."""
+
+INSTRUCTIONS = 20_000
+"""How many steps of SQLite's machine may pass between looks at the clock: well below a millisecond."""
+
+_UNFINISHED = "state <> 'COMPLETED'"  # word by word the condition of the index, or SQLite does not use it
+
+# What looks purgeable. `transitions.purgeable` decides, once more and within the transaction.
+_OVER = """
+SELECT id FROM onceward_records
+WHERE valid_until IS NOT NULL AND valid_until <= ? AND token < ? AND min_reader <= ?
+ORDER BY valid_until LIMIT ?
+"""
+_FREE = """
+SELECT id FROM onceward_records
+WHERE state <> 'COMPLETED' AND state = 'FREE' AND token < ? AND min_reader <= ?
+LIMIT ?
+"""
+_ABANDONED = """
+SELECT id FROM onceward_records
+WHERE state <> 'COMPLETED' AND state = 'PENDING' AND lease_until <= ? AND token < ? AND min_reader <= ?
+    AND after_crash = ? AND released = 0 AND (max_attempts = 0 OR attempt < max_attempts)
+LIMIT ?
+"""
+
+
+_PLACES = {Order.UPDATED: "updated_at DESC, id", Order.CREATED: "created_at DESC, id", Order.KEY: "key, id"}
+
+
+@contextmanager
+def bounded(cursor: Cursor, deadline: float) -> Iterator[None]:
+    """A long read ends when its time is over."""
+    cursor.connection.set_progress_handler(lambda: time.monotonic() > deadline, INSTRUCTIONS)
+    try:
+        yield
+    finally:
+        cursor.connection.set_progress_handler(None, 0)
+
+
+def scan(cursor: Cursor, wanted: Filter, after: bytes | None, limit: int, now: int) -> Page:
+    """Records in the order of their ids, from behind the cursor on."""
+    conditions, values = _conditions(wanted)
+    if after is not None:
+        conditions.append("id > ?")
+        values.append(after)
+    statement = " ".join(
+        ("SELECT", COLUMNS, "FROM onceward_records WHERE", " AND ".join(conditions) or "TRUE", "ORDER BY id LIMIT ?")
+    )
+    rows = cursor.execute(statement, [*values, limit + 1]).fetchall()
+    records, unreadable = records_of(rows[:limit])
+    return Page(records, rows[limit - 1][0] if len(rows) > limit else None, now, unreadable)
+
+
+def first(cursor: Cursor, wanted: Filter, order: Order, limit: int, now: int) -> Page:
+    """The first records of an order. Ids are sorted, not records: those may carry large results."""
+    conditions, values = _conditions(wanted)
+    places = _PLACES[order]
+    where = " AND ".join(conditions) or "TRUE"
+    chosen = f"SELECT rowid FROM onceward_records WHERE {where} ORDER BY {places} LIMIT ?"  # noqa: S608 (our own texts)
+    statement = f"SELECT {COLUMNS} FROM onceward_records WHERE rowid IN ({chosen}) ORDER BY {places}"  # noqa: S608 (as above)
+    records, unreadable = records_of(cursor.execute(statement, [*values, limit]).fetchall())
+    return Page(records, None, now, unreadable)
+
+
+def _conditions(wanted: Filter) -> tuple[list[str], list[Any]]:
+    conditions: list[str] = []
+    values: list[Any] = []
+    if wanted.states:
+        conditions.append(f"state IN ({', '.join('?' * len(wanted.states))})")
+        values.extend(state.value for state in wanted.states)
+        if RecordState.COMPLETED not in wanted.states:
+            conditions.append(_UNFINISHED)
+    if wanted.scope is not None:
+        conditions.append("scope = ?")
+        values.append(wanted.scope)
+    if wanted.key is not None:
+        conditions.append("key = ?")
+        values.append(wanted.key)
+    if wanted.updated_before is not None:
+        conditions.append("updated_at < ?")
+        values.append(wanted.updated_before)
+    return conditions, values
+
+
+def counts(cursor: Cursor) -> dict[tuple[str, RecordState], int]:
+    rows = cursor.execute("SELECT scope, state, count(*) FROM onceward_records GROUP BY scope, state").fetchall()
+    known = {state.value: state for state in RecordState}
+    return {(scope, known[state]): number for scope, state, number in rows if state in known}
+
+
+def candidates(cursor: Cursor, now: int, limit: int) -> list[bytes]:
+    """Ids of records that look purgeable, at most `limit`; read without any lock."""
+    old = now - transitions.CLOCK_MARGIN
+    found = cursor.execute(_OVER, (now, old, READER, limit)).fetchall()
+    if len(found) < limit:
+        found += cursor.execute(_FREE, (old, READER, limit - len(found))).fetchall()
+    if len(found) < limit:
+        given_up, rerun = now - KEEP_UNFINISHED, AfterCrash.RERUN.value
+        found += cursor.execute(_ABANDONED, (given_up, old, READER, rerun, limit - len(found))).fetchall()
+    return [row[0] for row in found]
+
+
+def purge(cursor: Cursor, ids: list[bytes], now: int) -> int:
+    """Delete those which still may go, now that nobody else writes."""
+    found = WITHOUT_RESULTS.fetch(cursor, ids, salvaged)  # one that cannot be read must not keep the others
+    going = [(id,) for id, record in found.items() if transitions.purgeable(record, now)]
+    cursor.executemany("DELETE FROM onceward_records WHERE id = ?", going)
+    return len(going)

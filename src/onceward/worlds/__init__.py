@@ -1,1 +1,0 @@
-"""What differs between threads and an event loop: waiting, shielding, background renewals."""
