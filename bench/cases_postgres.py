@@ -16,7 +16,7 @@ from bench.paired import TURNS_OF_A, TURNS_OF_B, Block, Pace, Run, in_turn
 from bench.peers import NotInstalled
 from onceward import AsyncOnce, Once
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.postgres import PostgresStore
 from tests.servers.postgres import Postgres, found_binaries
 
@@ -107,7 +107,7 @@ def _beside(name: str, plan: Plan, pace: Pace, ours: Opened, theirs: Opened) -> 
 
 def new_schema(url: str) -> str:
     name = f"bench_{next(_schemas)}"
-    run(PostgresStore(url, schema=name).migrate(Threads()))
+    run(PostgresStore(url, schema=name).migrate(ThreadRuntime()))
     return name
 
 

@@ -14,7 +14,7 @@ from onceward.protocol.capabilities import JoinedStore
 from onceward.protocol.ports import Filter, Page, Store
 from onceward.protocol.record import RecordState
 from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, Renewal
-from onceward.protocol.runtime import World
+from onceward.protocol.runtime import Runtime
 from tests.faces import Place
 
 Verb = Literal["claim", "renew", "settle", "read"]
@@ -71,7 +71,7 @@ class FaultyStore:
         twin = self.inner.twin()
         return self if twin is self.inner else FaultyStore(twin, self.wire)
 
-    async def open(self, world: World) -> None:
+    async def open(self, world: Runtime) -> None:
         await self.inner.open(world)
 
     async def close(self) -> None:
@@ -131,7 +131,7 @@ class FaultyStore:
         stop: Callable[[], None] = self.inner.watch(id, wake)
         return stop
 
-    def join(self, connection: Any, world: World) -> JoinedStore:
+    def join(self, connection: Any, world: Runtime) -> JoinedStore:
         joined: JoinedStore = self.inner.join(connection, world)
         return joined
 

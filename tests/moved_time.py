@@ -11,8 +11,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any
 
-from onceward.runtime.aio import EventLoop
-from onceward.runtime.threads import Threads
+from onceward.runtime.aio import AsyncioRuntime
+from onceward.runtime.threads import ThreadRuntime
 from onceward.testing.clock import FakeClock
 
 TOO_LONG = 20.0
@@ -26,7 +26,7 @@ class RealClock(FakeClock):
         return time.time_ns() // 1_000
 
 
-class MovedThreads(Threads):
+class MovedThreads(ThreadRuntime):
     """Threads whose time moves with a fake clock as well."""
 
     def __init__(self, clock: FakeClock) -> None:
@@ -36,7 +36,7 @@ class MovedThreads(Threads):
         return time.monotonic() + self._clock.elapsed / 1_000_000
 
 
-class MovedLoop(EventLoop):
+class MovedLoop(AsyncioRuntime):
     """An event loop whose time moves with a fake clock as well."""
 
     def __init__(self, clock: FakeClock) -> None:

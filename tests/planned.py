@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from onceward.schedules.definition import Missed, Ran
-from onceward.schedules.runner import Watch
+from onceward.schedules.runner import ScheduleRunner
 from onceward.schedules.slots import instant_of
 from onceward.testing.clock import FakeClock
 from tests.faces import Face
@@ -48,7 +48,7 @@ class Runner:
         self.planned: Any = face.once.schedule(pattern, **choices)(face._work(fn))
         self.told: list[Ran | Missed] = []
         self.crew = Waiting()
-        self.watch: Watch = self.planned.watch(self.told.append)
+        self.watch: ScheduleRunner = self.planned.watch(self.told.append)
 
     def look(self) -> None:
         """One look; what is due waits in the crew."""

@@ -13,7 +13,7 @@ from msgspec import MsgspecError
 from examples.documents.pipeline import Documents, is_settled
 from onceward import Outcome
 from onceward.errors import StoreError
-from onceward.http.webhooks import Answer, Webhook, WebhookEvent, standard
+from onceward.http.webhooks import Response, Webhook, WebhookEvent, standard
 
 logger = logging.getLogger("documents")
 
@@ -61,17 +61,17 @@ class Inbox:
         """`{"name": "invoice.pdf"}`, signed. An event is known by its id, and its document by the content."""
         return Webhook(self._documents.once, standard(secret), self._announced, name="documents_webhook")
 
-    def _announced(self, event: WebhookEvent) -> Answer:
+    def _announced(self, event: WebhookEvent) -> Response:
         try:
             path = (self._folder / event.json()["name"]).resolve()
             path.is_file()  # raises if no file can have that name
         except (LookupError, TypeError, ValueError, OSError, MsgspecError):
             path = self._folder
         if path.parent != self._folder:  # it would lead out of the folder
-            return Answer.json({"reason": "no name of a file"}, status=400)
+            return Response.json({"reason": "no name of a file"}, status=400)
         if not path.is_file():
-            return Answer.json(
+            return Response.json(
                 {"reason": "the file is not here yet"}, status=503
             )  # sent again, and then looked at again
         outcome = self._documents.process(path)
-        return Answer.json({"hash": outcome.key, "reason": outcome.kind}, status=200 if is_settled(outcome) else 503)
+        return Response.json({"hash": outcome.key, "reason": outcome.kind}, status=200 if is_settled(outcome) else 503)

@@ -15,7 +15,7 @@ from onceward import Content, Failed, NotAcquired, Once, Outcome, Parked, Payloa
 from onceward.errors import SourceError
 from onceward.objects import Objects, safe_name
 from onceward.observe import Event
-from onceward.sagas import Step, StepRun
+from onceward.sagas import Step, StepContext
 from onceward.warehouse import Table, Warehouse
 
 NAME: Final = "processed_documents"
@@ -121,21 +121,21 @@ class Documents:
 
     # ── steps ──
 
-    def _extract(self, step: StepRun) -> Invoice:
+    def _extract(self, step: StepContext) -> Invoice:
         current_claim().annotate(gcs_source_path=step.input.source)
         return extract(self._models, text_of(step.input.path), step.check)
 
-    def _upload(self, step: StepRun) -> str:
+    def _upload(self, step: StepContext) -> str:
         invoice: Invoice = step.results["extract"]
         put = self._objects.put(file_name(invoice), step.input.path, content=step.saga_key, if_other="beside")
         current_claim().annotate(gcs_output_path=f"{self._objects.name}/{put.name}")
         return put.name
 
-    def _remove(self, step: StepRun) -> None:
+    def _remove(self, step: StepContext) -> None:
         self._objects.delete(step.result, step.saga_key)
         current_claim().annotate(gcs_output_path="")
 
-    def _load(self, step: StepRun) -> None:
+    def _load(self, step: StepContext) -> None:
         invoice: Invoice = step.results["extract"]
         row = {"hash": step.saga_key, **{name: getattr(invoice, name) for name in invoice.__struct_fields__}}
         self._house.load(step.saga_key, TABLE, [row | {"file": step.results["upload"]}], fingerprint="none")
@@ -164,5 +164,5 @@ def file_name(invoice: Invoice) -> str:
     return f"{safe_name(invoice.id, longest=60)}_{safe_name(invoice.company, longest=120)}_{invoice.date}.pdf"
 
 
-def _nothing(_step: StepRun) -> None:
+def _nothing(_step: StepContext) -> None:
     """A question to a model leaves nothing behind that could be undone."""

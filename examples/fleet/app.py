@@ -9,7 +9,7 @@ from examples.fleet.events import Document, Documents
 from examples.fleet.handlers import ingest_health, system_events
 from onceward import AsyncOnce
 from onceward.http.endpoint import AsyncEndpoint
-from onceward.http.messages import Answer, Request, problem
+from onceward.http.messages import InboundRequest, Response, problem
 from onceward.http.push import AsyncPubSubPush
 from onceward.http.tokens import Check
 from onceward.latest import Current
@@ -55,14 +55,14 @@ class Fleet(AsyncEndpoint):
         self.push.on(system_events.SystemEvent, claim=False)(system_events.handler(self.services))
         self.push.on(ingest_health.IngestHealth, claim=False)(ingest_health.handler(self.pipelines))
 
-    async def answered(self, request: Request) -> Answer:
+    async def answered(self, request: InboundRequest) -> Response:
         if request.path == "/pubsub/push":
             return await self.push.respond(request)
         if request.method != "GET":
             return problem(405, "method_not_allowed", "only GET is answered here", [("allow", "GET")])
         if request.path == "/health":
-            answer = Answer.json(await self.health())
-            return Answer(answer.status, answer.body, (*answer.headers, *SAFE))
+            answer = Response.json(await self.health())
+            return Response(answer.status, answer.body, (*answer.headers, *SAFE))
         return PAGE.get(request.path) or problem(404, "not_found", "there is no such page")
 
     async def health(self) -> dict[str, Any]:
@@ -81,9 +81,9 @@ def _shown(one: Current[Document]) -> Document:
     return {"id": one.entity, **(one.value or {})}
 
 
-def _page(name: str, kind: str) -> Answer:
+def _page(name: str, kind: str) -> Response:
     body = (Path(__file__).parent / "page" / name).read_bytes()
-    return Answer(200, body, (("content-type", f"{kind}; charset=utf-8"), *SAFE))
+    return Response(200, body, (("content-type", f"{kind}; charset=utf-8"), *SAFE))
 
 
 PAGE = {path: _page(*file) for path, file in FILES.items()}

@@ -11,9 +11,9 @@ import msgspec
 from msgspec import Meta, Struct
 
 from onceward import Outcome
-from onceward.http.push import Message
+from onceward.http.push import PushMessage
 from onceward.latest import Ordering
-from onceward.latest.api import AsyncState
+from onceward.latest.api import AsyncLatestState
 from onceward.protocol.ordering import instant
 
 Name = Annotated[str, Meta(pattern=r"\S")]
@@ -66,11 +66,11 @@ def document_id(*parts: str | None) -> str:
 class Documents:
     """One kind of documents in a state, all from one topic."""
 
-    def __init__(self, state: AsyncState[Document], topic: str) -> None:
+    def __init__(self, state: AsyncLatestState[Document], topic: str) -> None:
         self.state = state
         self._topic = topic
 
-    async def keep(self, message: Message[Any], about: str, kind: str, facts: Document) -> Outcome[Document]:
+    async def keep(self, message: PushMessage[Any], about: str, kind: str, facts: Document) -> Outcome[Document]:
         """The document of what this event is about, unless a newer one is known. Claim and write are one step.
 
         An event that tells of a later heartbeat stands where that one does: nothing older may hide it. Which message
@@ -104,4 +104,4 @@ def _instant(time: str) -> tuple[int, int]:
     return instant(time, "time")
 
 
-Handler = Callable[[Message[Any]], Any]
+Handler = Callable[[PushMessage[Any]], Any]

@@ -23,7 +23,7 @@ from examples.fleet.app import Fleet
 from examples.fleet.events import Document, document_id
 from examples.fleet.watched import State, Watched
 from onceward import AsyncOnce, Once
-from onceward.http.messages import Request
+from onceward.http.messages import InboundRequest
 from onceward.testing.storm import Answer, Audit, Effect, Event, Setting
 from onceward.testing.storm.contract import Said
 
@@ -90,7 +90,7 @@ class FleetStorm:
         def push(event: Event) -> Answer:
             copies[event.id] += 1
             body = published(event, setting.run, copies[event.id] % 2)
-            answer = runner.run(fleet.respond(Request("POST", {}, body, path="/pubsub/push")))
+            answer = runner.run(fleet.respond(InboundRequest("POST", {}, body, path="/pubsub/push")))
             if answer.status != 200:
                 return Answer("failed", why=f"{answer.status} {answer.body.decode()}")
             return Answer(SAID.get(json.loads(answer.body)["reason"], "replayed"))

@@ -8,7 +8,7 @@ from uuid import uuid4
 from msgspec import json
 
 from examples.learning.records import Incoming, Learning
-from onceward.warehouse import Merged, Table
+from onceward.warehouse import MergeResult, Table
 
 BY_HAND = Table(
     name="statements_by_hand",
@@ -20,11 +20,11 @@ BY_HAND = Table(
 class ByHand(Learning):
     """Knows of no duplicates."""
 
-    def store(self, statements: Sequence[Incoming], *, whole: bool = False) -> Merged:  # noqa: ARG002 (it does not care)
+    def store(self, statements: Sequence[Incoming], *, whole: bool = False) -> MergeResult:  # noqa: ARG002 (it does not care)
         self.house.prepare(BY_HAND)
         rows = [
             {"row": str(uuid4()), "statement_id": one.id, "statement": json.encode(one.told).decode()}
             for one in statements
         ]
         self.house.load(str(uuid4()), BY_HAND, rows)
-        return Merged(["inserted" for _ in rows])
+        return MergeResult(["inserted" for _ in rows])

@@ -24,7 +24,7 @@ from examples.learning.xapi.parts import Uuid
 from onceward import PayloadMismatch
 from onceward.errors import SourceError
 from onceward.http.endpoint import Endpoint
-from onceward.http.messages import Answer, Request, problem
+from onceward.http.messages import InboundRequest, Response, problem
 
 PATH = "/xAPI/statements"
 VERSIONS = {"1.0": "1.0.3", "2.0": "2.0.0"}
@@ -53,12 +53,12 @@ class Statements(Endpoint):
         self._learning = learning
         self._users = users
 
-    async def answer(self, request: Request) -> Answer:
+    async def answer(self, request: InboundRequest) -> Response:
         version = VERSIONS["2.0"]
         through = (datetime.now(UTC) - IN_FLIGHT).isoformat()  # before anything is looked at
         try:
             if request.path.endswith("/about"):
-                return Answer.json({"version": sorted(VERSIONS.values())})
+                return Response.json({"version": sorted(VERSIONS.values())})
             who = self._authenticated(request)
             version = _version(request)
             answer = self._answered(request, who, version)
@@ -72,19 +72,19 @@ class Statements(Endpoint):
             answer = problem(409, "conflict", str(error))
         return _with(answer, ("x-experience-api-version", version), ("x-experience-api-consistent-through", through))
 
-    def _answered(self, request: Request, who: str, version: str) -> Answer:
+    def _answered(self, request: InboundRequest, who: str, version: str) -> Response:
         if not request.path.endswith(PATH):
             raise Refused(404, "not_found", f"only {PATH} is here")
         asked = _parameters(request)
         if request.method in ("GET", "HEAD"):
             found = self._get(asked) if {"statementId", "voidedStatementId"} & asked.keys() else self._list(asked)
-            return found if request.method == "GET" else Answer(found.status, b"", found.headers)
+            return found if request.method == "GET" else Response(found.status, b"", found.headers)
         told = _body(request)
         authority = {"objectType": "Agent", "account": {"homePage": HOME, "name": who}}
         if request.method == "PUT":
             replayed = self._put(told, asked, version, authority)
-            return Answer(204, headers=(REPLAYED,) if replayed else ())
-        return Answer.json(self._post(told, asked, version, authority))
+            return Response(204, headers=(REPLAYED,) if replayed else ())
+        return Response.json(self._post(told, asked, version, authority))
 
     def _put(self, told: Any, asked: Mapping[str, str], version: str, authority: dict[str, Any]) -> bool:
         """Whether it was there already."""
@@ -107,7 +107,7 @@ class Statements(Endpoint):
             self._learning.store(batch, whole=True)
         return [one.id for one in batch]
 
-    def _get(self, asked: Mapping[str, str]) -> Answer:
+    def _get(self, asked: Mapping[str, str]) -> Response:
         voided = "voidedStatementId" in asked
         name = "voidedStatementId" if voided else "statementId"
         _only(asked, name, "format", "attachments")
@@ -116,14 +116,14 @@ class Statements(Endpoint):
         if statement is None:
             raise Refused(404, "not_found", f"there is no {'voided ' if voided else ''}statement {asked[name]}")
         stored = ("last-modified", format_datetime(instant(statement["stored"]), usegmt=True))
-        return _with(Answer.json(statement), stored)
+        return _with(Response.json(statement), stored)
 
-    def _list(self, asked: Mapping[str, str]) -> Answer:
+    def _list(self, asked: Mapping[str, str]) -> Response:
         found, after = Search.of(asked).statements(self._learning.house)
         more = f"{PATH}?{urlencode({**asked, 'after': after})}" if after else ""
-        return Answer.json({"statements": found, "more": more})
+        return Response.json({"statements": found, "more": more})
 
-    def _authenticated(self, request: Request) -> str:
+    def _authenticated(self, request: InboundRequest) -> str:
         kind, _, encoded = request.header("authorization").partition(" ")
         try:
             name, _, password = b64decode(encoded, validate=True).decode().partition(":")
@@ -136,7 +136,7 @@ class Statements(Endpoint):
         return name
 
 
-def _version(request: Request) -> str:
+def _version(request: InboundRequest) -> str:
     """The newest of those that the client understands."""
     asked = request.header("x-experience-api-version")
     found = VERSIONS.get(".".join(asked.split(".")[:2]))
@@ -146,7 +146,7 @@ def _version(request: Request) -> str:
     return found
 
 
-def _parameters(request: Request) -> dict[str, str]:
+def _parameters(request: InboundRequest) -> dict[str, str]:
     try:
         given = parse_qs(request.query, keep_blank_values=True, strict_parsing=bool(request.query), errors="strict")
     except ValueError as error:
@@ -171,7 +171,7 @@ def _uuid(asked: Mapping[str, str], name: str) -> str:
         raise Refused(400, "parameter", f"{name} is no UUID: {given!r}") from error
 
 
-def _body(request: Request) -> Any:
+def _body(request: InboundRequest) -> Any:
     if request.media_type() != "application/json":
         raise Refused(400, "media_type", "statements are sent as application/json; attachments' data is not taken here")
     try:
@@ -186,5 +186,5 @@ def _refuse_twice(batch: list[Incoming]) -> None:
         raise Refused(400, "twice", "two statements of this batch have the same id")
 
 
-def _with(answer: Answer, *headers: tuple[str, str]) -> Answer:
-    return Answer(answer.status, answer.body, (*answer.headers, *headers))
+def _with(answer: Response, *headers: tuple[str, str]) -> Response:
+    return Response(answer.status, answer.body, (*answer.headers, *headers))

@@ -33,7 +33,7 @@ from examples.learning.xapi import (
 from examples.learning.xapi.shape import VOIDED
 from onceward.imports import Summary, import_file
 from onceward.people import People, Person, SourceRecord
-from onceward.warehouse import ComparesRows, Lookup, Merged
+from onceward.warehouse import ComparesRows, Lookup, MergeResult
 
 AT_ONCE = 5_000
 TOGETHER = 4 * 1024 * 1024  # characters of statements in one merge: few large ones are as many as many small ones
@@ -83,7 +83,7 @@ class Learning:
 
     # ── statements ──
 
-    def store(self, statements: Sequence[Incoming], *, whole: bool = False) -> Merged:
+    def store(self, statements: Sequence[Incoming], *, whole: bool = False) -> MergeResult:
         """If this raises, nothing is acknowledged, and all of it is delivered again. A verdict each, in their order.
 
         Nothing is learnt of the users of a statement whose id is known: whatever it says, it is to change nothing.
@@ -91,7 +91,7 @@ class Learning:
         known = self.known.many(one.id for one in statements)
         fresh = [one for one in statements if known.get(one.id) != (one.digest, one.given_at)]
         if not fresh:
-            return Merged(["same" for _ in statements])
+            return MergeResult(["same" for _ in statements])
         refused = whole and any(contradicts(one, known[one.id]) for one in fresh if one.id in known)
         users = {} if refused else self._learn_of([one for one in fresh if one.id not in known])
         rows = self._rows(fresh, users)
@@ -99,7 +99,7 @@ class Learning:
         merged = [self.house.merge(STATEMENTS, part, whole=whole) for part in parts]
         verdicts = chain.from_iterable(part.verdicts for part in merged)
         again = {id(one) for one in statements} - {id(one) for one in fresh}
-        return Merged(tuple("same" if id(one) in again else next(verdicts) for one in statements))
+        return MergeResult(tuple("same" if id(one) in again else next(verdicts) for one in statements))
 
     def _stored(self, ids: Sequence[str]) -> dict[str, tuple[Any, ...]]:
         return self.house.found(STATEMENTS, ids, ("digest", "given_at"))

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from examples.learning.xapi.agents import sha1, sha1_of
-from onceward.people import Field, Kind, kinds
+from onceward.people import Field, FieldKind, kinds
 from onceward.warehouse import Table
 
 IDENTIFIERS: Final[Mapping[str, Field]] = {
     "email": Field(kinds.EMAIL, strong=True, implies={"mbox_sha1sum": sha1_of}),
-    "mbox_sha1sum": Field(Kind("sha1 of a mailbox", sha1, role="key"), strong=True),
+    "mbox_sha1sum": Field(FieldKind("sha1 of a mailbox", sha1, role="key"), strong=True),
     "account": Field(kinds.EXTERNAL_ID, strong=True),
     "openid": Field(kinds.EXTERNAL_ID, strong=True),
 }

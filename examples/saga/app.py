@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from onceward import Once, applied, not_applied, verify
-from onceward.sagas import Step, StepRun
+from onceward.sagas import Step, StepContext
 
 FOLDER = Path(os.environ.get("SAGA_FOLDER", "."))
 BUCKET = FOLDER / "bucket"
@@ -36,7 +36,7 @@ class RowRefused(Exception):
     """The warehouse will never take this row."""
 
 
-def upload(step: StepRun) -> str:
+def upload(step: StepContext) -> str:
     document: Document = step.input
     made = BUCKET / f".{step.key}"
     made.write_bytes(b"%PDF " * document.pages)
@@ -45,11 +45,11 @@ def upload(step: StepRun) -> str:
     return document.file
 
 
-def remove(step: StepRun) -> None:
+def remove(step: StepContext) -> None:
     (BUCKET / step.result).unlink(missing_ok=True)
 
 
-def insert(step: StepRun) -> int:
+def insert(step: StepContext) -> int:
     document: Document = step.input
     if document.pages == 0:
         raise RowRefused(f"{document.file} has no pages")
@@ -62,7 +62,7 @@ def insert(step: StepRun) -> int:
     return document.pages
 
 
-def find_row(step: StepRun) -> object:
+def find_row(step: StepContext) -> object:
     with closing(warehouse()) as connection:
         rows = connection.execute("SELECT 1 FROM documents WHERE step_key = ?", (step.key,)).fetchall()
     return applied(step.input.pages) if rows else not_applied

@@ -10,7 +10,7 @@ from typing import Any
 
 from examples.submissions.rules import Quote, Submission
 from onceward import current_async_claim, current_claim
-from onceward.operations.claim import HeldClaim
+from onceward.operations.claim import BaseClaim
 
 COLUMNS = "risk TEXT, decision TEXT, premium TEXT, charge TEXT"
 WAIT = 10.0  # seconds for SQLite's one writer
@@ -84,6 +84,6 @@ class Book:
                 file.execute("BEGIN IMMEDIATE")
                 yield file
 
-    def _row(self, submission: Submission, quote: Quote, claim: Callable[[], HeldClaim]) -> tuple[str, ...]:
+    def _row(self, submission: Submission, quote: Quote, claim: Callable[[], BaseClaim]) -> tuple[str, ...]:
         row = submission.risk, quote.decision, str(quote.premium), quote.charge
         return (*row, claim().derived_key("row")) if self._keyed else row

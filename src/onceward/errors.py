@@ -100,7 +100,7 @@ class MissingExtra(ConfigurationError, ImportError):
     code = "missing_extra"
 
 
-class WrongWorld(ConfigurationError, RuntimeError):
+class WrongRuntime(ConfigurationError, RuntimeError):
     """The blocking face was used on an event loop, or the async face outside of one."""
 
     code = "wrong_world"

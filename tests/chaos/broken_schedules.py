@@ -37,7 +37,7 @@ def keys_in_local_time() -> None:
 
 def cursor_before_the_claim() -> None:
     """A slot counts as considered before anybody owns it: who dies then takes it along."""
-    start = core.Watch._start
+    start = core.ScheduleRunner._start
 
     def hasty(self: Any, crew: Any, slot: int, *, late: bool) -> None:
         store, keys = self.engine.store, self.schedule.cursors
@@ -45,7 +45,7 @@ def cursor_before_the_claim() -> None:
         run(move(self.engine, self.schedule, seen, slot, 0))
         start(self, crew, slot, late=late)
 
-    core.Watch._start = hasty  # type: ignore[method-assign]  # as above
+    core.ScheduleRunner._start = hasty  # type: ignore[method-assign]  # as above
 
 
 def look_then_run() -> None:
@@ -74,7 +74,7 @@ def no_time_is_fixed() -> None:
 
 def the_silent_are_settled() -> None:
     """Whoever has begun a slot is trusted to have ended it."""
-    due.STANDINGS[Row.LAPSED] = due.Standing.SETTLED
+    due.STANDINGS[Row.LAPSED] = due.SlotStatus.SETTLED
 
 
 VARIANTS: dict[str, Callable[[], None]] = {

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from onceward.protocol.capabilities import KeepsCounts
+from onceward.protocol.capabilities import KeepsCounters
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.registry import open_store
 
 WORKERS = 8
@@ -71,9 +71,9 @@ def process_of(file: Path) -> str:
 
 def stored_by_process(url: str) -> dict[str, int]:
     store = open_store(url)
-    run(store.open(Threads()))
+    run(store.open(ThreadRuntime()))
     try:
-        assert isinstance(store, KeepsCounts)
+        assert isinstance(store, KeepsCounters)
         found: dict[str, int] = {}
         for sheet in run(store.counted(0, timeout=30)).sheets:
             executed = sum(cell.get("executed", 0) for cell in sheet.counts.values())

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from onceward import applied, not_applied, verify
-from onceward.sagas import Step, StepRun
+from onceward.sagas import Step, StepContext
 from onceward.sagas.journal import Direction, Journal, Progress
 
 NAMES = ("reserve", "charge", "ship", "mail")
@@ -167,7 +167,7 @@ class Stage:
             max_attempts=self.scene.attempts,
         )
 
-    def do(self, step: StepRun) -> str:
+    def do(self, step: StepContext) -> str:
         self._intent_is_written(step, Progress.BEGUN)
         call = self.remote.note_call(step.name)
         self.points()
@@ -186,7 +186,7 @@ class Stage:
             raise Trouble(step.name)
         return f"{step.name} of {step.input['order']}"
 
-    def undo(self, step: StepRun) -> None:
+    def undo(self, step: StepContext) -> None:
         journal = self._intent_is_written(step, Progress.UNDOING)
         require(journal.direction is Direction.COMPENSATING, "the first undo comes before the direction")
         require(step.name in self.remote.calls(), "a step is undone that was never begun")
@@ -198,11 +198,11 @@ class Stage:
         self.remote.take_back(step.name, step.key)
         self.points()
 
-    def find(self, step: StepRun) -> object:
+    def find(self, step: StepContext) -> object:
         self.points()
         return applied(f"{step.name} of {step.input['order']}") if self.remote.has(step.name, step.key) else not_applied
 
-    def _intent_is_written(self, step: StepRun, progress: Progress) -> Journal:
+    def _intent_is_written(self, step: StepContext, progress: Progress) -> Journal:
         journal = self.journal()
         line = None if journal is None else journal.line(step.name)
         if journal is None or line is None or (line.progress, line.token) != (progress, step.token):

@@ -21,7 +21,7 @@ from typing import Any
 
 from onceward import Once
 from onceward.protocol.ports import Store
-from onceward.sagas import Saga, Step, StepRun
+from onceward.sagas import Saga, Step, StepContext
 from onceward.sagas.journal import Journal
 from onceward.stores import MemoryStore
 from onceward.stores.postgres import PostgresStore
@@ -67,19 +67,19 @@ class Orders(Stage):
         entry = self._saga().read(order=self._order)
         return None if entry is None else entry.saga
 
-    def _meet(self, step: StepRun) -> None:
+    def _meet(self, step: StepContext) -> None:
         self._order = step.input["order"]
         self.remote = remote_of(self._base, self._order)
 
-    def do(self, step: StepRun) -> str:
+    def do(self, step: StepContext) -> str:
         self._meet(step)
         return super().do(step)
 
-    def undo(self, step: StepRun) -> None:
+    def undo(self, step: StepContext) -> None:
         self._meet(step)
         super().undo(step)
 
-    def find(self, step: StepRun) -> object:
+    def find(self, step: StepContext) -> object:
         self._meet(step)
         return super().find(step)
 

@@ -16,7 +16,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from onceward import AlreadyDone, AlreadyRunning, Claim, LeaseLost, Once
-from onceward.engine.attempt import Held
+from onceward.engine.attempt import Attempt
 from onceward.protocol import transitions
 from onceward.protocol.record import Record
 from onceward.protocol.requests import Verdict
@@ -82,7 +82,7 @@ class Unaware(Fenced):
     name = "unaware"
 
     def worker(self, setting: Setting) -> Callable[[Event], Answer]:
-        Held.check = lambda self: None  # type: ignore[method-assign]  # in this process, which is a worker's
+        Attempt.check = lambda self: None  # type: ignore[method-assign]  # in this process, which is a worker's
         return super().worker(setting)
 
 

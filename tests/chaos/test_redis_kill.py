@@ -16,7 +16,7 @@ import pytest
 from onceward.protocol.ports import Filter
 from onceward.protocol.record import RecordState
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.redis import RedisStore
 from tests.servers.redis import RedisServer
 
@@ -81,7 +81,7 @@ def audit(folder: Path, names: list[str], url: str) -> None:
     assert Counter(key for key, *_ in acks) == Counter(names * COPIES)
     assert all(right == "True" for *_, right in acks), "a replay gave another result"
     store = RedisStore(url)
-    run(store.open(Threads()))
+    run(store.open(ThreadRuntime()))
     page = run(store.scan(Filter(), cursor=None, limit=10 * len(names), timeout=30))
     assert {(one.key, one.state) for one in page.records} == {(name, RecordState.COMPLETED) for name in names}
     run(store.close())

@@ -12,7 +12,7 @@ from onceward.sagas import claim as saga_claim
 from onceward.sagas import flow
 from onceward.sagas import journal as writing
 from onceward.sagas.definition import Plan
-from onceward.sagas.journal import Direction, Journal, Line, Progress, Undo, what_next
+from onceward.sagas.journal import Direction, Journal, JournalEntry, Progress, Undo, what_next
 from tests.chaos.saga_lives import DONE, EARLY, LOST, LOST_AND_REFUSED, REFUSED, Theatre, theatre, verified
 from tests.chaos.saga_stage import Scene, Wrong
 
@@ -108,7 +108,7 @@ def undo_what_was_never_begun(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def undoing(journal: Journal, name: str, token: int) -> Journal:
         if journal.line(name) is None:
-            journal = replace(journal, lines=(*journal.lines, Line(name, Progress.DONE, token)))
+            journal = replace(journal, lines=(*journal.lines, JournalEntry(name, Progress.DONE, token)))
         return sound(journal, name, token)
 
     monkeypatch.setattr(flow, "what_next", next_or_undo)
@@ -134,7 +134,7 @@ def run_again_without_looking(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def careless(plan: Plan, journal: Journal) -> writing.Move:
         move = what_next(plan, journal)
-        return writing.Do(move.step) if isinstance(move, writing.Park) and move.error_type == "Unsettled" else move
+        return writing.Do(move.step) if isinstance(move, writing.ParkSaga) and move.error_type == "Unsettled" else move
 
     monkeypatch.setattr(flow, "what_next", careless)
 

@@ -29,7 +29,7 @@ from msgspec import Struct, convert, field, to_builtins
 from onceward import Once
 from onceward.protocol.ports import Store
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadGate, Threads
+from onceward.runtime.threads import ThreadGate, ThreadRuntime
 from onceward.schedules.api import watches
 from onceward.schedules.runner import keep
 from onceward.schedules.slots import instant_of, moment
@@ -87,7 +87,7 @@ class SharedClock:
         return instant
 
 
-class Sleeper(Threads):
+class Sleeper(ThreadRuntime):
     """A world in which sleeping is a word to the simulation: wake me then."""
 
     def __init__(self, clock: SharedClock, line: socket.socket) -> None:
@@ -147,7 +147,7 @@ def store(plan: Plan, folder: Path, clock: SharedClock) -> Store:
     return SQLiteStore(folder / "once.db", clock=clock, synchronous="NORMAL")
 
 
-def client(plan: Plan, folder: Path, clock: SharedClock, world: Threads) -> Once:
+def client(plan: Plan, folder: Path, clock: SharedClock, world: ThreadRuntime) -> Once:
     once = Once(store(plan, folder, clock))
     once.engine.world = world
     once.keeper._start = lambda: None  # type: ignore[method-assign]  # no lease lapses while its owner works
@@ -258,7 +258,7 @@ def warm_up(plan: Plan) -> None:
     """Import once what every runner needs, instead of in each of them."""
     clock = SharedClock(instant_of(plan.since))
     with tempfile.TemporaryDirectory() as folder:
-        once = client(plan, Path(folder), clock, Threads())
+        once = client(plan, Path(folder), clock, ThreadRuntime())
         once.run("warm up", len, "")
         once.close()
 

@@ -16,7 +16,7 @@ from onceward.errors import StoreFull
 from onceward.protocol.audit import signature
 from onceward.protocol.requests import ClaimRequest
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite import connection as link
 from tests.cli.calls import as_json, call, environment, line
@@ -108,7 +108,7 @@ def full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(link, "SETTINGS", (*link.SETTINGS, "PRAGMA max_page_count = 40"))
     store = SQLiteStore("onceward.db", synchronous="NORMAL")
-    run(store.open(Threads()))
+    run(store.open(ThreadRuntime()))
     claimed = []
     with pytest.raises(StoreFull):
         for number in range(1000):

@@ -13,7 +13,7 @@ from onceward.cli.exit_codes import Exit
 from onceward.cli.settings import VARIABLES
 from onceward.errors import AlreadyRunning
 from onceward.protocol.outcome import Running
-from onceward.sagas import Step, StepRun
+from onceward.sagas import Step, StepContext
 from tests.cli.calls import as_json, call, line, process, silent_claims
 
 STORE = "sqlite:///onceward.db"
@@ -129,12 +129,12 @@ def test_run_says_so_of_a_command_that_was_killed(folder: Path) -> None:
 
 @pytest.mark.parametrize("key", ["order:1", "-x"])
 def test_a_saga_says_what_can_be_typed(key: str) -> None:
-    def reserve(_: StepRun) -> int:
+    def reserve(_: StepContext) -> int:
         return 1
 
-    def undo(_: StepRun) -> None: ...
+    def undo(_: StepContext) -> None: ...
 
-    def wire(_: StepRun) -> None:
+    def wire(_: StepContext) -> None:
         raise TimeoutError
 
     with Once(STORE, app="shop") as once:

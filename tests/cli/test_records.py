@@ -20,7 +20,7 @@ from onceward.protocol.note import INPUT
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Complete, Renewal, Verdict
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.sqlite import SQLiteStore
 from tests.cli.calls import as_json, call, line, raising, silent_claims
 
@@ -45,7 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def read(key: str) -> Record:
     store = SQLiteStore("onceward.db")
-    run(store.open(Threads()))
+    run(store.open(ThreadRuntime()))
     with Once(STORE, app="shop") as once:
         record = run(store.read([once.key(key).id], timeout=5))[0].record
     run(store.close())
@@ -281,7 +281,7 @@ def test_release_lets_a_lapsed_one_run_again_and_cuts_its_owner_off() -> None:
 def late_words(record: Record) -> list[Verdict]:
     """What an owner hears who wakes up after somebody else decided."""
     store = SQLiteStore("onceward.db")
-    run(store.open(Threads()))
+    run(store.open(ThreadRuntime()))
     renewal = Renewal(record.id, record.token, record.nonce, 1_000_000)
     completion = Complete(record.id, record.token, record.nonce)
     answers = run(store.renew([renewal], timeout=5)) + run(store.settle([completion], timeout=5))
@@ -403,7 +403,7 @@ def test_a_late_owner_that_completes_while_a_person_thinks_keeps_its_result(monk
 
     def meanwhile(*_: object, **__: object) -> None:
         store = SQLiteStore("onceward.db")
-        run(store.open(Threads()))
+        run(store.open(ThreadRuntime()))
         completion = Complete(record.id, record.token, record.nonce)
         assert run(store.settle([completion], timeout=5))[0].verdict is Verdict.OK
         run(store.close())

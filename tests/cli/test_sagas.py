@@ -13,7 +13,7 @@ import pytest
 
 from onceward import Once, applied
 from onceward.results.encryption import AesGcm
-from onceward.sagas import Saga, Step, StepRun
+from onceward.sagas import Saga, Step, StepContext
 from tests.cli.calls import as_json, call, line
 
 
@@ -33,10 +33,10 @@ class Shop:
             key="order:{number}",
         )
 
-    def act(self, step: StepRun) -> str:
+    def act(self, step: StepContext) -> str:
         return self._log(step.name)
 
-    def undo(self, step: StepRun) -> None:
+    def undo(self, step: StepContext) -> None:
         self._log(f"undo {step.name}")
 
     def _log(self, name: str) -> str:

@@ -7,7 +7,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from onceward.protocol.latest import Delivery, Keep, Mark, Ruled, Ruling, Standing, rule
+from onceward.protocol.latest import (
+    DedupMark,
+    EntityState,
+    EventDelivery,
+    LatestDecision,
+    LatestResult,
+    Retention,
+    rule,
+)
 from onceward.protocol.ordering import CONTENT, content_of
 from onceward.stores.memory.store import MemoryStore
 from tests.conformance.broken_ways import Hesitant
@@ -18,17 +26,17 @@ TIME = 11  # bytes of an event time in an order
 class Spelled(MemoryStore):
     """The rule once more, in steps that can be altered one by one."""
 
-    def _keep_newest(self, deliveries: Sequence[Delivery], keep: Keep) -> list[Ruled]:
+    def _keep_newest(self, deliveries: Sequence[EventDelivery], keep: Retention) -> list[LatestResult]:
         now = self._clock.now()
         self.sweep(deliveries, now)
         return [self.one(delivery, keep, now) for delivery in deliveries]
 
-    def one(self, given: Delivery, keep: Keep, now: int) -> Ruled:
+    def one(self, given: EventDelivery, keep: Retention, now: int) -> LatestResult:
         message, event = self.known(given.message, now), self.known(given.event, now)
         if message is not None and self.is_another(message, given):
-            return Ruled(Ruling.MISMATCH)
+            return LatestResult(LatestDecision.MISMATCH)
         if message is None and self.is_early(given, now):
-            return Ruled(Ruling.PARKED)
+            return LatestResult(LatestDecision.PARKED)
         [standing] = self._newest([given.id], now)
         before = None if standing is None else standing.order
         moves = before is None or self.is_newer(given.order, before)
@@ -38,47 +46,53 @@ class Spelled(MemoryStore):
         if moves and self.passes(name):
             self.put(given, keep, now)
         conflict = before is not None and before != given.order and before[:-CONTENT] == given.order[:-CONTENT]
-        news = before is None or name is Ruling.APPLIED or content_of(before) != content_of(given.order)
-        return Ruled(name, applied=moves and news, conflict=conflict)
+        news = before is None or name is LatestDecision.APPLIED or content_of(before) != content_of(given.order)
+        return LatestResult(name, applied=moves and news, conflict=conflict)
 
     def called(
-        self, given: Delivery, before: bytes | None, *, message: Mark | None, event: Mark | None, moves: bool
-    ) -> Ruling:
+        self,
+        given: EventDelivery,
+        before: bytes | None,
+        *,
+        message: DedupMark | None,
+        event: DedupMark | None,
+        moves: bool,
+    ) -> LatestDecision:
         if message is not None:
-            return Ruling.DUPLICATE_MESSAGE
+            return LatestDecision.DUPLICATE_MESSAGE
         if event is not None:
-            return Ruling.DUPLICATE_EVENT
+            return LatestDecision.DUPLICATE_EVENT
         if moves:
-            return Ruling.APPLIED
-        return Ruling.DUPLICATE_MESSAGE if given.order == before else Ruling.STALE
+            return LatestDecision.APPLIED
+        return LatestDecision.DUPLICATE_MESSAGE if given.order == before else LatestDecision.STALE
 
-    def known(self, id: bytes, now: int) -> Mark | None:
+    def known(self, id: bytes, now: int) -> DedupMark | None:
         mark = self._marks.get(id)
         return mark if mark is not None and now < mark.expires_at else None
 
-    def is_another(self, mark: Mark, given: Delivery) -> bool:
+    def is_another(self, mark: DedupMark, given: EventDelivery) -> bool:
         return mark.content != content_of(given.order)
 
-    def is_early(self, given: Delivery, now: int) -> bool:
+    def is_early(self, given: EventDelivery, now: int) -> bool:
         return now < given.not_before
 
     def is_newer(self, order: bytes, before: bytes) -> bool:
         return order > before
 
-    def claims(self, name: Ruling) -> bool:
+    def claims(self, name: LatestDecision) -> bool:
         return True
 
-    def passes(self, name: Ruling) -> bool:
+    def passes(self, name: LatestDecision) -> bool:
         return True
 
-    def remember(self, given: Delivery, keep: Keep, now: int) -> None:
+    def remember(self, given: EventDelivery, keep: Retention, now: int) -> None:
         marks = {id: given for id in (given.message, given.event) if id and self.known(id, now) is None}
         self._write(rule([], {}, {}, now)._replace(marks=marks), keep, now)
 
-    def put(self, given: Delivery, keep: Keep, now: int) -> None:
+    def put(self, given: EventDelivery, keep: Retention, now: int) -> None:
         self._write(rule([], {}, {}, now)._replace(newest={given.id: given}), keep, now)
 
-    def sweep(self, deliveries: Sequence[Delivery], now: int) -> None:
+    def sweep(self, deliveries: Sequence[EventDelivery], now: int) -> None:
         self._expire(4 * len(deliveries), now)
 
 
@@ -124,14 +138,14 @@ class StopsAtNul(Spelled):
 class DuplicatesDoNotPass(Spelled):
     """Dedupe decides about the state: an event that is known is dropped, however new its message is."""
 
-    def passes(self, name: Ruling) -> bool:
-        return name not in (Ruling.DUPLICATE_EVENT, Ruling.DUPLICATE_MESSAGE)
+    def passes(self, name: LatestDecision) -> bool:
+        return name not in (LatestDecision.DUPLICATE_EVENT, LatestDecision.DUPLICATE_MESSAGE)
 
 
 class DeletesOutright(Spelled):
     """A deleted entity leaves nothing behind."""
 
-    def put(self, given: Delivery, keep: Keep, now: int) -> None:
+    def put(self, given: EventDelivery, keep: Retention, now: int) -> None:
         super().put(given, keep, now)
         if given.value is None:
             del self._standings[given.id]
@@ -140,74 +154,74 @@ class DeletesOutright(Spelled):
 class StaleEventsClaimNothing(Spelled):
     """Only what was applied is remembered."""
 
-    def claims(self, name: Ruling) -> bool:
-        return name is not Ruling.STALE
+    def claims(self, name: LatestDecision) -> bool:
+        return name is not LatestDecision.STALE
 
 
 class IgnoresOtherContent(Spelled):
     """A known message is a duplicate, whatever it says."""
 
-    def is_another(self, mark: Mark, given: Delivery) -> bool:
+    def is_another(self, mark: DedupMark, given: EventDelivery) -> bool:
         return False
 
 
 class SharesMessages(Spelled):
     """Known by the message id alone, whichever entity it is about."""
 
-    def one(self, given: Delivery, keep: Keep, now: int) -> Ruled:
+    def one(self, given: EventDelivery, keep: Retention, now: int) -> LatestResult:
         return super().one(replace(given, message=given.trace.encode()), keep, now)
 
 
 class OneTierOnly(Spelled):
     """Knows messages, not events."""
 
-    def one(self, given: Delivery, keep: Keep, now: int) -> Ruled:
+    def one(self, given: EventDelivery, keep: Retention, now: int) -> LatestResult:
         return super().one(replace(given, event=b""), keep, now)
 
 
 class TheSameAgainIsStale(Spelled):
     """An event without an id that comes twice is taken for an old one."""
 
-    def called(self, given: Delivery, before: bytes | None, **known: Any) -> Ruling:
+    def called(self, given: EventDelivery, before: bytes | None, **known: Any) -> LatestDecision:
         name = super().called(given, before, **known)
-        return Ruling.STALE if name is Ruling.DUPLICATE_MESSAGE and not given.message else name
+        return LatestDecision.STALE if name is LatestDecision.DUPLICATE_MESSAGE and not given.message else name
 
 
 class AppliesTheFuture(Spelled):
     """One broken clock freezes an entity."""
 
-    def is_early(self, given: Delivery, now: int) -> bool:
+    def is_early(self, given: EventDelivery, now: int) -> bool:
         return False
 
 
 class ClaimsWhatItParks(Spelled):
     """So that the event is taken for known when it is delivered again."""
 
-    def one(self, given: Delivery, keep: Keep, now: int) -> Ruled:
+    def one(self, given: EventDelivery, keep: Retention, now: int) -> LatestResult:
         if self.is_early(given, now):
             self.remember(given, keep, now)
-            return Ruled(Ruling.PARKED)
+            return LatestResult(LatestDecision.PARKED)
         return super().one(given, keep, now)
 
 
 class KeepsMarksForEver(Spelled):
     """As if nobody had thought of the years."""
 
-    def remember(self, given: Delivery, keep: Keep, now: int) -> None:
+    def remember(self, given: EventDelivery, keep: Retention, now: int) -> None:
         super().remember(given, replace(keep, marks=10**15), now)
 
 
 class KeepsDeletedForEver(Spelled):
     """What was deleted once can never come back by an older event, in no year."""
 
-    def put(self, given: Delivery, keep: Keep, now: int) -> None:
+    def put(self, given: EventDelivery, keep: Retention, now: int) -> None:
         super().put(given, replace(keep, deleted=10**15), now)
 
 
 class ExpiresWhatCameBack(Spelled):
     """The end of a deleted entity stays on its row when it lives again."""
 
-    def put(self, given: Delivery, keep: Keep, now: int) -> None:
+    def put(self, given: EventDelivery, keep: Retention, now: int) -> None:
         before = self._standings.get(given.id)
         super().put(given, keep, now)
         if before is not None and before.expires_at is not None:
@@ -217,13 +231,13 @@ class ExpiresWhatCameBack(Spelled):
 class NeverSweeps(Spelled):
     """Waits for somebody to call for a purge."""
 
-    def sweep(self, deliveries: Sequence[Delivery], now: int) -> None: ...
+    def sweep(self, deliveries: Sequence[EventDelivery], now: int) -> None: ...
 
 
 class JudgesByWhatWasThereBefore(MemoryStore):
     """Judges a whole batch by the state before it, so that the last one written wins."""
 
-    def _keep_newest(self, deliveries: Sequence[Delivery], keep: Keep) -> list[Ruled]:
+    def _keep_newest(self, deliveries: Sequence[EventDelivery], keep: Retention) -> list[LatestResult]:
         now = self._clock.now()
         orders = {one.id: one.order for one in self._newest([each.id for each in deliveries], now) if one}
         marks = {id: mark.content for id, mark in self._marks.items() if now < mark.expires_at}
@@ -236,14 +250,16 @@ class JudgesByWhatWasThereBefore(MemoryStore):
 class AnswersByEntity(MemoryStore):
     """Groups the deliveries, and forgets in which order they came."""
 
-    async def keep_newest(self, deliveries: Sequence[Delivery], keep: Keep, *, timeout: float) -> list[Ruled]:
+    async def keep_newest(
+        self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
+    ) -> list[LatestResult]:
         return await super().keep_newest(sorted(deliveries, key=lambda one: one.id), keep, timeout=timeout)
 
 
 class LooksAtTheFirstThousand(MemoryStore):
     """A page of rows, and nobody asks for the next."""
 
-    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[Standing | None]:
+    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
         found = await super().newest(ids[:500], timeout=timeout)
         return found + [None] * (len(ids) - len(found))
 
@@ -251,7 +267,7 @@ class LooksAtTheFirstThousand(MemoryStore):
 class ListsEverybodys(MemoryStore):
     """Whoever asks is shown the entities of all."""
 
-    def _entities(self, scope: str, after: bytes, limit: int) -> list[Standing]:
+    def _entities(self, scope: str, after: bytes, limit: int) -> list[EntityState]:
         found = [one for one in self._standings.values() if one.value is not None and one.id > after]
         return sorted(found, key=lambda one: one.id)[:limit]
 
@@ -259,7 +275,7 @@ class ListsEverybodys(MemoryStore):
 class ListsTheDead(MemoryStore):
     """What was deleted is listed, too."""
 
-    def _entities(self, scope: str, after: bytes, limit: int) -> list[Standing]:
+    def _entities(self, scope: str, after: bytes, limit: int) -> list[EntityState]:
         found = [one for one in self._standings.values() if one.scope == scope and one.id > after]
         return sorted(found, key=lambda one: one.id)[:limit]
 
@@ -267,7 +283,7 @@ class ListsTheDead(MemoryStore):
 class ListsAsWritten(MemoryStore):
     """Pages in the order of writing, which no id can continue."""
 
-    def _entities(self, scope: str, after: bytes, limit: int) -> list[Standing]:
+    def _entities(self, scope: str, after: bytes, limit: int) -> list[EntityState]:
         found = [one for one in self._standings.values() if one.scope == scope and one.value is not None]
         return [one for one in found if one.id > after][:limit]
 
@@ -275,14 +291,16 @@ class ListsAsWritten(MemoryStore):
 class ShowsWhatHasExpired(MemoryStore):
     """A mark is shown until somebody sweeps it away."""
 
-    def _known(self, ids: Sequence[bytes], now: int) -> list[Mark | None]:
+    def _known(self, ids: Sequence[bytes], now: int) -> list[DedupMark | None]:
         return super()._known(ids, 0)
 
 
 class LooksThenWrites(Hesitant):
     """Looks, thinks, and writes, without holding anything meanwhile."""
 
-    async def keep_newest(self, deliveries: Sequence[Delivery], keep: Keep, *, timeout: float) -> list[Ruled]:
+    async def keep_newest(
+        self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
+    ) -> list[LatestResult]:
         now = self._clock.now()
         orders = {one.id: one.order for one in self._newest([each.id for each in deliveries], now) if one}
         marks = {id: mark.content for id, mark in tuple(self._marks.items()) if now < mark.expires_at}

@@ -16,7 +16,7 @@ from onceward.protocol.audit import Signature
 from onceward.protocol.ports import PLACES, Clock, Filter, Order, Page
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, Complete, Renewal, Verdict
-from onceward.protocol.runtime import World
+from onceward.protocol.runtime import Runtime
 from onceward.stores.memory.store import MemoryStore
 
 A_MOMENT = 0.002
@@ -28,7 +28,7 @@ T = TypeVar("T", ClaimRequest, AnySettlement)
 class Hesitant(MemoryStore):
     """Can stop for a moment in the middle, in either colour, while others go on."""
 
-    async def open(self, world: World) -> None:
+    async def open(self, world: Runtime) -> None:
         self._world = world
 
     async def hesitate(self) -> None:

@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from onceward.protocol.runtime import World
+from onceward.protocol.runtime import Runtime
 from onceward.runtime import bridge
 from onceward.testing.clock import NEW_YEAR_2026, FakeClock
-from onceward.testing.fake_threads import FakeThreads
+from onceward.testing.fake_threads import FakeRuntime
 
 SECOND = 1_000_000
 
@@ -25,7 +25,7 @@ def test_a_fake_clock_moves_only_when_told() -> None:
 @pytest.mark.fault("F44")
 def test_monotonic_time_does_not_follow_a_clock_that_is_set_back() -> None:
     clock = FakeClock()
-    world: World = FakeThreads(clock)
+    world: Runtime = FakeRuntime(clock)
     clock.advance("10s")
     clock.set_back("1h")
     assert world.monotonic() == 10.0
@@ -33,14 +33,14 @@ def test_monotonic_time_does_not_follow_a_clock_that_is_set_back() -> None:
 
 def test_sleeping_in_a_fake_world_moves_the_clock_instead() -> None:
     clock = FakeClock()
-    world = FakeThreads(clock)
+    world = FakeRuntime(clock)
     bridge.run(world.sleep(3600))
     assert world.monotonic() == 3600.0
     assert clock.now() == NEW_YEAR_2026 + 3600 * SECOND
 
 
 def test_an_open_gate_takes_no_time_and_a_closed_one_all_of_it() -> None:
-    world = FakeThreads(FakeClock())
+    world = FakeRuntime(FakeClock())
     gate = world.gate()
     gate.open()
     bridge.run(gate.wait(30))

@@ -15,10 +15,10 @@ from onceward.stores.firestore import audit as trail
 from onceward.stores.firestore import documents, table, values
 from onceward.stores.firestore import latest as newest
 from onceward.stores.firestore import maintenance as upkeep
-from onceward.stores.firestore.calls import Calls, Write
+from onceward.stores.firestore.calls import FirestoreCalls, Write
 from onceward.stores.firestore.documents import Records
-from onceward.stores.firestore.latest_documents import States
-from onceward.stores.firestore.table import Table
+from onceward.stores.firestore.latest_documents import LatestDocuments
+from onceward.stores.firestore.table import FirestoreTable
 from tests.conformance.on_firestore import OnFirestore
 
 TRIES = 20
@@ -31,21 +31,21 @@ def _unconditional(kind: str) -> Slip:
     """Writes of this kind ask for no version."""
 
     def slip(patch: pytest.MonkeyPatch) -> None:
-        sound = Calls.writing
+        sound = FirestoreCalls.writing
 
-        def writing(self: Calls, *args: Any, **kwargs: Any) -> Any:
+        def writing(self: FirestoreCalls, *args: Any, **kwargs: Any) -> Any:
             write = sound(self, *args, **kwargs)
             if write.current_document.WhichOneof("condition_type") == kind:
                 write.ClearField("current_document")
             return write
 
-        patch.setattr(Calls, "writing", writing)
+        patch.setattr(FirestoreCalls, "writing", writing)
 
     return slip
 
 
 def _unasked_deletes(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Calls, "deleting", lambda self, where, name, _: Write(delete=self.path(where, name)))
+    patch.setattr(FirestoreCalls, "deleting", lambda self, where, name, _: Write(delete=self.path(where, name)))
 
 
 def _read_differently(**wrong: Any) -> Slip:
@@ -84,13 +84,13 @@ def _no_audit(patch: pytest.MonkeyPatch) -> None:
 
 
 def _marks_for_ever(patch: pytest.MonkeyPatch) -> None:
-    sound = States.content
-    patch.setattr(States, "content", lambda self, fields: (sound(self, fields)[0], 1 << 62))
+    sound = LatestDocuments.content
+    patch.setattr(LatestDocuments, "content", lambda self, fields: (sound(self, fields)[0], 1 << 62))
 
 
 def _states_for_ever(patch: pytest.MonkeyPatch) -> None:
-    sound = States.standing
-    patch.setattr(States, "standing", lambda self, fields: replace(sound(self, fields), expires_at=None))
+    sound = LatestDocuments.standing
+    patch.setattr(LatestDocuments, "standing", lambda self, fields: replace(sound(self, fields), expires_at=None))
 
 
 def _last_wins(patch: pytest.MonkeyPatch) -> None:
@@ -100,7 +100,7 @@ def _last_wins(patch: pytest.MonkeyPatch) -> None:
 def _remembers_all(patch: pytest.MonkeyPatch) -> None:
     """A claim that was seen once is believed for ever, and what is written on its word asks for no version."""
     _unconditional("update_time")(patch)
-    patch.setattr(Table, "_remembered", lambda self, job: self._recall._sights.get(job.id))
+    patch.setattr(FirestoreTable, "_remembered", lambda self, job: self._recall._sights.get(job.id))
 
 
 SLIPS: dict[str, tuple[Slip, str]] = {
@@ -141,7 +141,7 @@ SLIPS: dict[str, tuple[Slip, str]] = {
         _attribute(trail, "KEEP_AUDIT", 1 << 60), "the_trail_is_kept_for_long_but_not_for_ever",
     ),
     "age does not matter": (
-        lambda patch: patch.setattr(upkeep.Upkeep, "_conditions", lambda *_: []),
+        lambda patch: patch.setattr(upkeep.FirestoreMaintenance, "_conditions", lambda *_: []),
         "filters_choose_by_state_scope_key_and_age",
     ),
     "the last event wins": (_last_wins, "a_newer_event_is_applied_and_an_older_one_is_stale"),

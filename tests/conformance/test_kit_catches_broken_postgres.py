@@ -11,7 +11,7 @@ from onceward.errors import StoreError
 from onceward.protocol.ports import Clock
 from onceward.stores.postgres import PostgresStore
 from onceward.stores.postgres.statements import Statement, Statements, statements
-from onceward.stores.postgres.table import Table
+from onceward.stores.postgres.table import PostgresTable
 from onceward.testing.conformance import StoreConformance
 from tests.conformance.test_postgres import Hooks, InBatches
 
@@ -221,7 +221,7 @@ class Broken(Hooks, StoreConformance):
 
     def open(self, place: Path, clock: Clock) -> PostgresStore:
         store = super().open(place, clock)
-        kind = Table if self.wrong[0].endswith("_one") else InBatches
+        kind = PostgresTable if self.wrong[0].endswith("_one") else InBatches
         store._table = kind(self.spoilt(store._table.statements), store._table._salt)
         return store
 

@@ -11,8 +11,8 @@ from psycopg.rows import dict_row
 from onceward.protocol.ports import Clock
 from onceward.protocol.requests import Answer, AnyRequest
 from onceward.stores.postgres import PostgresStore
-from onceward.stores.postgres.connection import Wire
-from onceward.stores.postgres.table import Table
+from onceward.stores.postgres.connection import PostgresConnection
+from onceward.stores.postgres.table import PostgresTable
 from onceward.testing.clock import FakeClock
 from onceward.testing.conformance import StoreConformance, StoreFactory
 from onceward.testing.conformance.fencing import FencingChecks
@@ -27,14 +27,16 @@ IN_ANOTHER_SHAPE = {"arguments", "note"}
 SOAKING = os.environ.get("ONCEWARD_HYPOTHESIS_PROFILE") == "soak"
 
 
-class InBatches(Table):
+class InBatches(PostgresTable):
     """Also what comes alone goes the way of a batch of one."""
 
-    async def _alone(self, wire: Wire, request: AnyRequest, now: int | None, deadline: float) -> Answer | None:
+    async def _alone(
+        self, wire: PostgresConnection, request: AnyRequest, now: int | None, deadline: float
+    ) -> Answer | None:
         return None
 
 
-class LooksFirst(Table):
+class LooksFirst(PostgresTable):
     """As if every claim came after many that only had to be looked up."""
 
     often = 0
@@ -44,7 +46,7 @@ class Hooks(StoreFactory):
     """They look past the store, and past a pooler, at the server itself."""
 
     url = postgres.URL
-    table: type[Table] = Table
+    table: type[PostgresTable] = PostgresTable
 
     def open(self, place: Path, clock: Clock) -> PostgresStore:
         theirs = clock if isinstance(clock, FakeClock) else None  # else the server's own decides

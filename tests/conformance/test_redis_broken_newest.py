@@ -9,10 +9,10 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from onceward.protocol.latest import Delivery, Ruling
+from onceward.protocol.latest import EventDelivery, LatestDecision
 from onceward.protocol.ordering import CONTENT
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.memory.store import MemoryStore
 from onceward.stores.redis import RedisStore
 from onceward.testing import FakeClock
@@ -168,7 +168,7 @@ def test_the_language_of_a_server_does_not_matter(
 # ── the rule in Lua and the rule in Python ──────────────────────────────────────────────────────────────────────────
 
 
-def troubled(dice: Random, clock: FakeClock, size: int) -> list[Delivery]:
+def troubled(dice: Random, clock: FakeClock, size: int) -> list[EventDelivery]:
     """A history with all that a store may be given: also other content under known ids, and the future."""
     given = made_up(dice, size)
     for _ in range(size // 2):
@@ -190,9 +190,9 @@ def test_every_answer_is_that_of_the_rule_in_python(seed: int, tmp_path: Path) -
     """A mark may turn up under several entities here, which no client sends: both go in order, and agree."""
     dice, clock = Random(seed), FakeClock()
     store = RedisStore(shared().url(), prefix=prefix(tmp_path), clock=clock)
-    run(store.open(Threads()))
+    run(store.open(ThreadRuntime()))
     model, real = Deliverer(MemoryStore(clock=clock)), Deliverer(store)
-    seen: set[Ruling] = set()
+    seen: set[LatestDecision] = set()
     for batch in batches(dice, delivered(dice, troubled(dice, clock, 60))):
         wanted = run(model.send(*batch))
         assert run(real.send(*batch)) == wanted
@@ -201,4 +201,4 @@ def test_every_answer_is_that_of_the_rule_in_python(seed: int, tmp_path: Path) -
         assert run(store.newest(ids, timeout=5)) == run(model.store.newest(ids, timeout=5))
         clock.advance_microseconds(dice.choice((0, 0, 0, 1, HOUR, HOUR, DAY, KEEP.marks, KEEP.deleted)))
     run(store.close())
-    assert seen == set(Ruling) - {Ruling.SKEW}, "a history in which little happens shows little"
+    assert seen == set(LatestDecision) - {LatestDecision.SKEW}, "a history in which little happens shows little"

@@ -17,7 +17,7 @@ from standardwebhooks import Webhook as Sender
 
 from examples.documents.arrivals import Inbox
 from onceward import Once
-from onceward.http.webhooks import Request
+from onceward.http.webhooks import InboundRequest
 from tests.documents.stage import CHEAP, FILE, HASH, PDF, Stage, invoice, staged
 from tests.moved_time import TOO_LONG, in_thread
 
@@ -74,7 +74,7 @@ class Hook:
         body, now = json.dumps({"name": name}), datetime.fromtimestamp(int(time.time()), UTC)
         signature = Sender(secret).sign(event, now, body)
         headers = {"webhook-id": event, "webhook-timestamp": str(int(now.timestamp())), "webhook-signature": signature}
-        answer = self.endpoint.respond(Request("POST", headers, body.encode()))
+        answer = self.endpoint.respond(InboundRequest("POST", headers, body.encode()))
         return answer.status, json.loads(answer.body).get("reason")
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from onceward.http.push import Message
+from onceward.http.push import PushMessage
 from tests.endpoints.stage import Stand
 
 APPLIED = (200, {"applied": True, "reason": "applied"})
 DUPLICATE = (200, {"applied": False, "reason": "duplicate_message_noop"})
 
 
-def counting(stand: Stand, *args: Any, **kwargs: Any) -> list[Message[Any]]:
+def counting(stand: Stand, *args: Any, **kwargs: Any) -> list[PushMessage[Any]]:
     """A handler that keeps what it gets."""
-    seen: list[Message[Any]] = []
+    seen: list[PushMessage[Any]] = []
     stand.on(*args, **kwargs)(seen.append)
     return seen

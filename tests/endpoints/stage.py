@@ -14,7 +14,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import uvicorn
 
-from onceward.http.messages import Answer, Request
+from onceward.http.messages import InboundRequest, Response
 from onceward.http.push import AsyncCloudEventsPush, AsyncPubSubPush, CloudEventsPush, PubSubPush
 from onceward.http.webhooks import AsyncWebhook, Webhook
 from tests.faces import TOO_LONG, Face
@@ -36,11 +36,11 @@ class Stand:
 
         return decorate
 
-    def send(self, request: Request) -> Answer:
-        answer: Answer = self.face._wait(self.endpoint.respond(request))
+    def send(self, request: InboundRequest) -> Response:
+        answer: Response = self.face._wait(self.endpoint.respond(request))
         return answer
 
-    def post(self, request: Request) -> tuple[int, Any]:
+    def post(self, request: InboundRequest) -> tuple[int, Any]:
         """The status and what the body says."""
         answer = self.send(request)
         return answer.status, json.loads(answer.body) if answer.body else None
@@ -61,9 +61,9 @@ def webhook_of(face: Face, scheme: Any, handler: Callable[..., Any], **details: 
     return Stand(face, kind(face.once, scheme, face._work(handler), **details))
 
 
-def push(payload: Any, id: str = "m1", *, headers: dict[str, str] | None = None, **message: Any) -> Request:
+def push(payload: Any, id: str = "m1", *, headers: dict[str, str] | None = None, **message: Any) -> InboundRequest:
     """A Pub/Sub push with this payload; bytes are sent as they are."""
-    return Request("POST", headers or {"content-type": "application/json"}, enveloped(payload, id, **message))
+    return InboundRequest("POST", headers or {"content-type": "application/json"}, enveloped(payload, id, **message))
 
 
 def enveloped(payload: Any, id: str = "m1", **message: Any) -> bytes:

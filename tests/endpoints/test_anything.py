@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceward import Once
-from onceward.http.push import AsyncCloudEventsPush, AsyncPubSubPush, CloudEventsPush, PubSubPush, Request
+from onceward.http.push import AsyncCloudEventsPush, AsyncPubSubPush, CloudEventsPush, InboundRequest, PubSubPush
 from onceward.http.signatures import Claimed, Scheme
 from onceward.http.webhooks import AsyncWebhook, Webhook, WebhookEvent, github, signed, slack, standard, stripe
 from tests.endpoints.stage import enveloped
@@ -64,7 +64,7 @@ METHODS = st.sampled_from(["POST", "POST", "POST", "GET", "PUT"])
 def open_to_all(scheme: Scheme) -> Scheme:
     """What comes behind the signature gets every body, too."""
 
-    def claimed(request: Request) -> Claimed:
+    def claimed(request: InboundRequest) -> Claimed:
         return Claimed([scheme.encode(scheme._mac(scheme.secrets[0], b"", request.body))], b"", str(int(time.time())))
 
     return msgspec.structs.replace(scheme, claimed=claimed)
@@ -186,14 +186,14 @@ SURROGATE = "t=\ud800,v1=\ud800,v0=\ud800"
 def test_a_header_that_is_no_text_is_no_signature(scheme: Scheme, name: str) -> None:
     with Once("memory://") as once:
         endpoint = Webhook(once, scheme, lambda _event: None)
-        assert endpoint.respond(Request("POST", {name: SURROGATE}, b"{}")).status == 403
+        assert endpoint.respond(InboundRequest("POST", {name: SURROGATE}, b"{}")).status == 403
 
 
 def test_an_id_that_is_no_text_is_no_id() -> None:
     with Once("memory://") as once:
         endpoint = CloudEventsPush(once, "orders", check=None)
         headers = {"ce-id": "\ud800", "ce-source": "s", "ce-type": "t", "ce-specversion": "1.0"}
-        assert endpoint.respond(Request("POST", headers, b"{}")).status == 400
+        assert endpoint.respond(InboundRequest("POST", headers, b"{}")).status == 400
 
 
 def test_a_body_that_breaks_off_is_no_message() -> None:

@@ -12,7 +12,7 @@ from cloudevents.conversion import to_binary, to_structured
 from cloudevents.http import CloudEvent
 
 from onceward import RecordState
-from onceward.http.push import Message, Request
+from onceward.http.push import InboundRequest, PushMessage
 from onceward.testing import FakeClock
 from tests.endpoints.stage import cloudevents_of
 from tests.faces import Face, Place, place_of
@@ -28,12 +28,12 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> P
     return place_of(request, tmp_path, clock)
 
 
-def event(data: Any, mode: str, **attributes: str) -> Request:
+def event(data: Any, mode: str, **attributes: str) -> InboundRequest:
     made = CloudEvent({**ATTRIBUTES, **attributes}, data)
     if mode == "binary" and "datacontenttype" not in attributes:
         made["datacontenttype"] = "application/json"
     headers, body = to_binary(made) if mode == "binary" else to_structured(made)
-    return Request("POST", headers, body or b"")
+    return InboundRequest("POST", headers, body or b"")
 
 
 modes = pytest.mark.parametrize("mode", ["structured", "binary"])
@@ -43,7 +43,7 @@ modes = pytest.mark.parametrize("mode", ["structured", "binary"])
 @modes
 def test_an_event_is_handled_once(face: Face, mode: str) -> None:
     stand = cloudevents_of(face)
-    seen: list[Message[Any]] = []
+    seen: list[PushMessage[Any]] = []
     stand.on({"order"}, attributes={"type": "order.paid"})(seen.append)
     assert [stand.post(event({"order": 7}, mode, shop="é")) for _ in range(2)] == [APPLIED, DUPLICATE]
     [one] = seen
@@ -53,7 +53,7 @@ def test_an_event_is_handled_once(face: Face, mode: str) -> None:
 
 def test_both_modes_bring_the_same_event(face: Face) -> None:
     stand = cloudevents_of(face)
-    seen: list[Message[Any]] = []
+    seen: list[PushMessage[Any]] = []
     stand.on()(seen.append)
     assert stand.post(event({"order": 7}, "structured"))[0] == 200
     assert stand.post(event({"order": 7}, "binary"))[0] == 200
@@ -71,10 +71,10 @@ def test_an_id_belongs_to_its_source(face: Face, mode: str) -> None:
 
 def test_data_may_come_as_base64(face: Face) -> None:
     stand = cloudevents_of(face)
-    seen: list[Message[Any]] = []
+    seen: list[PushMessage[Any]] = []
     stand.on()(seen.append)
     body = {**ATTRIBUTES, "specversion": "1.0", "data_base64": base64.b64encode(b'{"order": 7}').decode()}
-    request = Request(
+    request = InboundRequest(
         "POST", {"content-type": "application/cloudevents+json; charset=utf-8"}, json.dumps(body).encode()
     )
     assert stand.post(request) == APPLIED
@@ -87,14 +87,14 @@ NEEDED = ("id", "source", "type", "specversion")
 
 
 NO_EVENTS = [
-    Request("POST", {}, b""),
-    Request("POST", {"content-type": "application/json"}, b'{"order": 7}'),
-    Request("POST", STRUCTURED, b"{"),
-    Request("POST", STRUCTURED, b"[]"),
-    Request("POST", STRUCTURED, b'{"id": {}}'),
-    Request("POST", {"content-type": "application/cloudevents-batch+json"}, json.dumps([WHOLE]).encode()),
-    *(Request("POST", STRUCTURED, json.dumps({**WHOLE, name: ""}).encode()) for name in NEEDED),
-    *(Request("POST", {f"ce-{name}": "x" for name in NEEDED if name != missing}, b"{}") for missing in NEEDED),
+    InboundRequest("POST", {}, b""),
+    InboundRequest("POST", {"content-type": "application/json"}, b'{"order": 7}'),
+    InboundRequest("POST", STRUCTURED, b"{"),
+    InboundRequest("POST", STRUCTURED, b"[]"),
+    InboundRequest("POST", STRUCTURED, b'{"id": {}}'),
+    InboundRequest("POST", {"content-type": "application/cloudevents-batch+json"}, json.dumps([WHOLE]).encode()),
+    *(InboundRequest("POST", STRUCTURED, json.dumps({**WHOLE, name: ""}).encode()) for name in NEEDED),
+    *(InboundRequest("POST", {f"ce-{name}": "x" for name in NEEDED if name != missing}, b"{}") for missing in NEEDED),
 ]
 
 
@@ -129,7 +129,7 @@ def test_an_event_without_data_finds_its_handler_by_its_type(face: Face, mode: s
 def test_a_body_that_is_not_even_said_to_be_json(face: Face) -> None:
     stand = cloudevents_of(face)
     stand.on()(lambda message: None)
-    request = Request(
+    request = InboundRequest(
         "POST", {**{f"ce-{n}": "x" for n in ("id", "source", "type", "specversion")}, "content-type": "text/xml"}, b"{}"
     )
     assert stand.send(request).status == 204

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from onceward import Once, RecordState
-from onceward.http.push import AsyncPubSubPush, Message
+from onceward.http.push import AsyncPubSubPush, PushMessage
 from tests.endpoints.stage import asgi_served, wait_until
 from tests.servers.pubsub_push import emulator
 
@@ -19,7 +19,7 @@ def test_what_fails_is_pushed_again_until_it_succeeds_and_what_cannot_be_read_is
         endpoint = AsyncPubSubPush(once.aio, "orders", check=None)
 
         @endpoint.on({"order"}, attributes={"kind": "new"})
-        async def handle(message: Message[Any]) -> None:
+        async def handle(message: PushMessage[Any]) -> None:
             attempts.append((message.id, message.payload))
             assert message.published_at is not None
             assert message.source.endswith("/subscriptions/orders-push")

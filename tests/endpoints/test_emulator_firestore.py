@@ -13,7 +13,7 @@ from examples.fleet.app import Fleet
 from examples.fleet.events import document_id
 from onceward import Once
 from onceward.http.endpoint import AsyncEndpoint
-from onceward.http.messages import Answer, Request
+from onceward.http.messages import InboundRequest, Response
 from tests.endpoints.stage import asgi_served, wait_until
 from tests.firestore_places import PROJECT, SERVICES_URL, client, document, named
 from tests.servers.firestore import shared
@@ -33,16 +33,16 @@ class Troubled(AsyncEndpoint):
         self._attempts: Counter[str] = Counter()
         self._answered: set[str] = set()
 
-    async def answered(self, request: Request) -> Answer:
+    async def answered(self, request: InboundRequest) -> Response:
         id = json.loads(request.body)["message"]["messageId"]
         self._attempts[id] += 1
         attempt = self._attempts[id]
         if attempt == 1:
-            return Answer(500)
+            return Response(500)
         answer = await self._fleet.respond(request)
         self.reasons[json.loads(answer.body)["reason"]] += 1
         if attempt == 2:
-            return Answer(500)
+            return Response(500)
         self._answered.add(id)
         return answer
 

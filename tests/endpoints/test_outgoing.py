@@ -16,8 +16,8 @@ import pytest
 from onceward import ConfigurationError, OncewardWarning
 from onceward.errors import ClaimError, Reentrant
 from onceward.http.client_keys import IdempotencyKeys, step
-from onceward.http.push import Message
-from onceward.sagas import Step, StepRun
+from onceward.http.push import PushMessage
+from onceward.sagas import Step, StepContext
 from onceward.testing import FakeClock, disabled
 from tests.endpoints.stage import pubsub_of, push
 from tests.faces import Face, Place, place_of
@@ -133,7 +133,7 @@ def test_a_pushed_message_is_charged_once_however_often_it_is_delivered(face: Fa
     stand = pubsub_of(face)
 
     @stand.on({"order"})
-    def pay(message: Message[Any]) -> None:
+    def pay(message: PushMessage[Any]) -> None:
         with client(remote) as http:
             http.post(URL, json=message.payload).raise_for_status()
 
@@ -362,8 +362,8 @@ class Shop:
         self.remote = remote
         self.trouble: dict[str, list[BaseException]] = {}
 
-    def act(self, name: str) -> Callable[[StepRun], None]:
-        def act(_step: StepRun) -> None:
+    def act(self, name: str) -> Callable[[StepContext], None]:
+        def act(_step: StepContext) -> None:
             trouble = self.trouble[name].pop(0) if self.trouble.get(name) else None
             if isinstance(trouble, KeyboardInterrupt):
                 raise trouble
@@ -420,7 +420,7 @@ def test_an_undo_posts_under_a_key_of_its_own_and_a_saga_that_begins_anew_charge
 
 
 def test_a_named_request_belongs_to_its_step_of_the_saga(face: Face, remote: Remote) -> None:
-    def act(_step: StepRun) -> None:
+    def act(_step: StepContext) -> None:
         with client(remote) as http, step("pay"):
             http.post(URL)
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from pydantic import BaseModel
 
 from onceward import RecordState
-from onceward.http.push import Answer, Message, Request
+from onceward.http.push import InboundRequest, PushMessage, Response
 from tests.endpoints.push_answers import APPLIED, DUPLICATE, counting
 from tests.endpoints.stage import enveloped, pubsub_of, push
 from tests.faces import Face
@@ -36,7 +36,7 @@ def test_the_message_id_may_be_written_in_both_ways(face: Face) -> None:
     old = json.loads(enveloped({"order": 7}, "m1"))
     old["message"]["message_id"] = old["message"].pop("messageId")
     assert stand.post(push({"order": 7}, "m1")) == APPLIED
-    assert stand.post(Request("POST", {}, json.dumps(old).encode())) == DUPLICATE
+    assert stand.post(InboundRequest("POST", {}, json.dumps(old).encode())) == DUPLICATE
     assert len(seen) == 1
 
 
@@ -65,7 +65,7 @@ def test_what_is_no_envelope_or_has_no_id_is_a_bad_request_and_the_store_is_not_
     seen = counting(stand)
     for body in NO_ENVELOPES:
         with face.store_trouble("claim") as asked:
-            status, told = stand.post(Request("POST", {}, body))
+            status, told = stand.post(InboundRequest("POST", {}, body))
         assert (status, told["code"], asked, seen) == (400, "no_envelope", [], []), body[:60]
     assert [event.reason for event in face.told("rejected")] == ["no_envelope"] * len(NO_ENVELOPES)
 
@@ -93,7 +93,7 @@ def test_data_that_is_not_base64_is_undecodable_too(face: Face) -> None:
     counting(stand)
     for number, data in enumerate(("%%%", "e30", "é", "e3 0=")):
         body = json.dumps({"message": {"messageId": f"m{number}", "data": data}}).encode()
-        assert stand.send(Request("POST", {}, body)).status == 204
+        assert stand.send(InboundRequest("POST", {}, body)).status == 204
         assert face.read(f"m{number}", name="orders").state is RecordState.FAILED
 
 
@@ -171,7 +171,7 @@ def test_a_message_without_data_finds_its_handler_by_its_attributes(face: Face) 
         {"messageId": "m5", "attributes": {}, "data": "e30="},
     ]
     bodies = [json.dumps({"message": message}).encode() for message in sent]
-    assert [stand.send(Request("POST", {}, body)).status for body in bodies] == [200, 200, 200, 204, 204, 200]
+    assert [stand.send(InboundRequest("POST", {}, body)).status for body in bodies] == [200, 200, 200, 204, 204, 200]
     assert [(one.id, one.payload, one.data) for one in closed] == [("m1", {}, b""), ("m2", {}, b"")]
     assert [one.id for one in anything] == ["m5"], "an empty object has every shape whose members may be missing"
     assert face.read("m3", name="orders").error == "Rejected: unknown_shape: it has no data"
@@ -180,21 +180,21 @@ def test_a_message_without_data_finds_its_handler_by_its_attributes(face: Face) 
 
 def test_a_handlers_own_answer_is_stored_and_a_duplicate_gets_the_same(face: Face) -> None:
     stand = pubsub_of(face)
-    stand.on({"order"})(lambda message: Answer(202, message.data, (("x-a", "1"), ("x-a", "2"))))
+    stand.on({"order"})(lambda message: Response(202, message.data, (("x-a", "1"), ("x-a", "2"))))
     first = stand.send(push({"order": 7}))
     assert (first.status, first.body, first.headers) == (202, b'{"order": 7}', (("x-a", "1"), ("x-a", "2")))
     assert stand.send(push({"order": 7})) == first
 
 
 UNSENDABLE: dict[str, Any] = {
-    "text": Answer(200, "text"),  # type: ignore[arg-type]  # the mistake
-    "stream": Answer(200, iter([b"chunk"])),  # type: ignore[arg-type]  # the same
-    "beyond latin-1": Answer(200, b"", (("location", "/orders/Łódź"),)),
-    "another line": Answer(200, b"", (("location", "/a\r\nset-cookie: b"),)),
-    "no name": Answer(200, b"", (("x a", "1"),)),
-    "a dict": Answer(200, b"", {"x-a": "1"}),  # type: ignore[arg-type]  # the same
-    "a body where there is none": Answer(204, b"body"),
-    "no end": Answer(100),
+    "text": Response(200, "text"),  # type: ignore[arg-type]  # the mistake
+    "stream": Response(200, iter([b"chunk"])),  # type: ignore[arg-type]  # the same
+    "beyond latin-1": Response(200, b"", (("location", "/orders/Łódź"),)),
+    "another line": Response(200, b"", (("location", "/a\r\nset-cookie: b"),)),
+    "no name": Response(200, b"", (("x a", "1"),)),
+    "a dict": Response(200, b"", {"x-a": "1"}),  # type: ignore[arg-type]  # the same
+    "a body where there is none": Response(204, b"body"),
+    "no end": Response(100),
 }
 
 
@@ -207,9 +207,9 @@ def test_an_answer_that_no_server_could_send_is_told_and_the_work_counts_as_done
     ran: list[str] = []
 
     @stand.on({"order"})
-    def handle(message: Message[Any]) -> Answer:
+    def handle(message: PushMessage[Any]) -> Response:
         ran.append(message.id)
-        answer: Answer = UNSENDABLE[what]
+        answer: Response = UNSENDABLE[what]
         return answer
 
     assert [stand.post(push({"order": 7}))[0] for _ in range(2)] == [200, 200]
@@ -219,7 +219,7 @@ def test_an_answer_that_no_server_could_send_is_told_and_the_work_counts_as_done
 
 def test_an_answer_that_settles_nothing_still_does_if_it_cannot_be_sent_as_it_is(face: Face) -> None:
     stand = pubsub_of(face)
-    stand.on({"order"})(lambda message: Answer(503, b"later", (("x-a", "Łódź"),)))
+    stand.on({"order"})(lambda message: Response(503, b"later", (("x-a", "Łódź"),)))
     assert [stand.send(push({"order": 7})).status for _ in range(2)] == [503, 503]
     assert face.read("m1", name="orders").attempt == 2
 
@@ -231,7 +231,7 @@ def test_an_answer_that_settles_nothing_is_no_error_of_which_anything_is_declare
 ) -> None:
     """Else `final=Exception` would acknowledge what the handler has asked to get once more."""
     stand = pubsub_of(face, **choices)
-    answers = [Answer(503), Answer(201)]
+    answers = [Response(503), Response(201)]
     stand.on({"order"})(lambda message: answers.pop(0))
     assert [stand.send(push({"order": 7})).status for _ in range(3)] == [503, 201, 201]
 
@@ -240,7 +240,7 @@ def test_an_answer_that_settles_nothing_is_no_error_of_which_anything_is_declare
 def test_an_answer_that_settles_nothing_is_sent_but_not_stored(face: Face) -> None:
     stand = pubsub_of(face, retry=OSError)
     vague = [500, 503, 429, 408, 409, 425]
-    answers = [*(Answer(status, b"not now", (("retry-after", "7"),)) for status in vague), Answer(201, b"made")]
+    answers = [*(Response(status, b"not now", (("retry-after", "7"),)) for status in vague), Response(201, b"made")]
     stand.on({"order"})(lambda message: answers.pop(0))
     for status in vague:
         first = stand.send(push({"order": 7}))
@@ -253,7 +253,7 @@ def test_only_posts_are_answered_and_only_up_to_a_limit(face: Face) -> None:
     stand = pubsub_of(face, limit=300)
     counting(stand)
     for method in ("GET", "HEAD", "PUT", "DELETE", "OPTIONS"):
-        answer = stand.send(Request(method, {}, enveloped({"order": 7})))
+        answer = stand.send(InboundRequest(method, {}, enveloped({"order": 7})))
         assert (answer.status, dict(answer.headers)["allow"]) == (405, "POST")
     assert stand.send(push({"order": "x" * 300})).status == 413
     assert stand.post(push({"order": 7})) == APPLIED

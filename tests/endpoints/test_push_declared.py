@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from onceward import ConfigurationError, Once, OncewardWarning
-from onceward.http.push import AsyncPubSubPush, Message, PubSubPush, Request, bearer_token, query_token
+from onceward.http.push import AsyncPubSubPush, InboundRequest, PubSubPush, PushMessage, bearer_token, query_token
 from tests.endpoints.push_answers import APPLIED, counting
 from tests.endpoints.stage import enveloped, pubsub_of, push
 from tests.faces import Face
@@ -34,13 +34,13 @@ def test_a_token_may_be_in_the_url(face: Face) -> None:
     counting(stand)
     body = enveloped({"order": 7})
     for query, status in (("", 401), ("token=wrong", 401), ("token=right&token=wrong", 401), ("token=right", 200)):
-        assert stand.send(Request("POST", {}, body, query=query)).status == status
+        assert stand.send(InboundRequest("POST", {}, body, query=query)).status == status
 
 
 def test_a_check_that_raises_lets_nobody_in(face: Face) -> None:
     raised: list[Exception] = []
 
-    def check(request: Request) -> bool:
+    def check(request: InboundRequest) -> bool:
         raise raised[-1]
 
     stand = pubsub_of(face, check=check)
@@ -53,14 +53,14 @@ def test_a_check_that_raises_lets_nobody_in(face: Face) -> None:
 
 
 async def test_an_async_check_is_awaited() -> None:
-    async def check(request: Request) -> bool:
+    async def check(request: InboundRequest) -> bool:
         return request.header("x-ok") == "yes"
 
     with Once("memory://") as once:
         endpoint = AsyncPubSubPush(once.aio, "orders", check=check)
 
         @endpoint.on({"order"})
-        async def handle(message: Message[Any]) -> None:
+        async def handle(message: PushMessage[Any]) -> None:
             """Nothing."""
 
         assert (await endpoint.respond(push({"order": 7}, headers={"x-ok": "no"}))).status == 401
@@ -70,7 +70,7 @@ async def test_an_async_check_is_awaited() -> None:
 class Suspicious:
     """An async check that does not look like one."""
 
-    async def __call__(self, request: Request) -> bool:
+    async def __call__(self, request: InboundRequest) -> bool:
         return False
 
 
@@ -86,17 +86,17 @@ def test_a_check_whose_answer_has_to_be_awaited_lets_nobody_in_by_accident(face:
 
 
 def test_colours_and_shapes_that_cannot_work_are_refused() -> None:
-    async def coroutine(message: Message[Any]) -> None: ...
+    async def coroutine(message: PushMessage[Any]) -> None: ...
 
-    def plain(message: Message[Any]) -> None: ...
+    def plain(message: PushMessage[Any]) -> None: ...
 
-    def yielding(message: Message[Any]) -> Iterator[bytes]:
+    def yielding(message: PushMessage[Any]) -> Iterator[bytes]:
         yield b"acknowledged, and nothing of it was ever run"
 
-    async def yielding_async(message: Message[Any]) -> AsyncIterator[bytes]:
+    async def yielding_async(message: PushMessage[Any]) -> AsyncIterator[bytes]:
         yield b"the same"
 
-    async def check(request: Request) -> bool:
+    async def check(request: InboundRequest) -> bool:
         return True
 
     anything: Any = PubSubPush

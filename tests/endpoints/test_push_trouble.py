@@ -9,7 +9,7 @@ import pytest
 
 from onceward import RecordState
 from onceward.http.envelope import Envelope, pubsub
-from onceward.http.push import Message
+from onceward.http.push import PushMessage
 from onceward.keys.fingerprint import fingerprint
 from tests.endpoints.push_answers import APPLIED, DUPLICATE, counting
 from tests.endpoints.stage import pubsub_of, push
@@ -23,7 +23,7 @@ def test_a_handler_that_fails_makes_the_broker_deliver_again_and_then_succeeds(f
     tries: list[str] = []
 
     @stand.on({"order"})
-    def handle(message: Message[Any]) -> None:
+    def handle(message: PushMessage[Any]) -> None:
         tries.append(message.id)
         if len(tries) < 3:
             raise ConnectionError("secret.internal is down")
@@ -66,7 +66,7 @@ def test_a_final_failure_is_acknowledged_and_not_tried_again(face: Face) -> None
     tries: list[int] = []
 
     @stand.on({"order"}, final=LookupError)
-    def handle(message: Message[Any]) -> None:
+    def handle(message: PushMessage[Any]) -> None:
         tries.append(1)
         raise KeyError("no such customer")
 
@@ -80,7 +80,7 @@ def test_attempts_run_out_and_the_poison_is_acknowledged_but_stays_on_record(fac
     stand = pubsub_of(face)
 
     @stand.on({"order"}, max_attempts=2)
-    def handle(message: Message[Any]) -> None:
+    def handle(message: PushMessage[Any]) -> None:
         raise RuntimeError("always")
 
     assert [stand.send(push({"order": 7})).status for _ in range(4)] == [500, 204, 204, 204]
@@ -102,7 +102,7 @@ def test_a_failure_that_is_not_due_yet_says_when_it_is(face: Face) -> None:
     stand = pubsub_of(face)
 
     @stand.on({"order"}, retry_delay="30s")
-    def handle(message: Message[Any]) -> None:
+    def handle(message: PushMessage[Any]) -> None:
         raise RuntimeError("always")
 
     for _ in range(2):
@@ -114,7 +114,7 @@ def test_what_nobody_knows_the_end_of_stays_with_the_broker(face: Face) -> None:
     stand = pubsub_of(face)
 
     @stand.on({"order"}, after_crash="park")
-    def handle(message: Message[Any]) -> None:
+    def handle(message: PushMessage[Any]) -> None:
         raise TimeoutError("was it charged?")
 
     assert [stand.send(push({"order": 7})).status for _ in range(2)] == [503, 503]

@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from onceward import Once, RecordState
-from onceward.http.push import AsyncPubSubPush, Message, PubSubPush
+from onceward.http.push import AsyncPubSubPush, PubSubPush, PushMessage
 from tests.endpoints.stage import asgi_served, enveloped, wait_until, wsgi_served
 from tests.faces import TOO_LONG
 from tests.servers.process import free_port
@@ -34,7 +34,7 @@ def test_concurrent_duplicates_under_uvicorn_run_once(tmp_path: Path) -> None:
         endpoint = AsyncPubSubPush(once.aio, "orders", check=None)
 
         @endpoint.on({"order"})
-        async def handle(message: Message[Any]) -> None:
+        async def handle(message: PushMessage[Any]) -> None:
             ran.append(message.id)
             await asyncio.sleep(0.05)
 
@@ -68,7 +68,7 @@ def test_a_large_body_a_chunked_one_and_one_that_is_too_large() -> None:
         asynchronous = AsyncPubSubPush(once.aio, "a", check=None, limit=3_000_000)
 
         @asynchronous.on()
-        async def handle(message: Message[Any]) -> None:
+        async def handle(message: PushMessage[Any]) -> None:
             sizes.append(len(message.data))
 
         blocking = PubSubPush(once, "b", check=None, limit=3_000_000)
@@ -161,7 +161,7 @@ def test_a_sender_that_hangs_up_finds_the_work_done_when_it_comes_back(tmp_path:
         endpoint = AsyncPubSubPush(once.aio, "orders", check=None)
 
         @endpoint.on({"order"})
-        async def handle(message: Message[Any]) -> None:
+        async def handle(message: PushMessage[Any]) -> None:
             begun.set()
             await asyncio.to_thread(go.wait, TOO_LONG)
             ran.append(message.id)
@@ -196,7 +196,7 @@ def async_orders(once: Once) -> AsyncPubSubPush:
     endpoint = AsyncPubSubPush(once.aio, "orders", check=None)
 
     @endpoint.on({"order"})
-    async def handle(message: Message[Any]) -> None:
+    async def handle(message: PushMessage[Any]) -> None:
         """Nothing."""
 
     return endpoint

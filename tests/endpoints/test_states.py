@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from onceward import Outcome, RecordState
-from onceward.http.push import Message
+from onceward.http.push import PushMessage
 from onceward.latest import Ordering
 from tests.endpoints.stage import pubsub_of, push
 from tests.faces import Face
@@ -20,7 +20,7 @@ def beat(second: int, id: str, **payload: Any) -> Any:
     return push({**BEAT, "producedAt": f"2025-03-01T08:00:{second:02}Z", **payload}, id)
 
 
-def place(message: Message[Any]) -> Ordering:
+def place(message: PushMessage[Any]) -> Ordering:
     return Ordering(message.payload["producedAt"], message.payload.get("sequence"), message.published_at, message.id)
 
 
@@ -30,7 +30,7 @@ def test_the_answers_with_both_tiers_of_dedupe(face: Face) -> None:
     services = face.once.state("ops_services")
 
     @stand.on({"service", "status"}, claim=False)
-    def heartbeat(message: Message[Any]) -> Outcome[Any]:
+    def heartbeat(message: PushMessage[Any]) -> Outcome[Any]:
         call = services.apply(
             message.payload["service"],
             place(message),
@@ -60,7 +60,7 @@ def test_an_event_that_can_never_be_applied_is_recorded_and_one_of_the_future_is
     services = face.once.state("ops_services")
 
     @stand.on({"service", "status"}, claim=False)
-    def heartbeat(message: Message[Any]) -> Outcome[Any]:
+    def heartbeat(message: PushMessage[Any]) -> Outcome[Any]:
         outcome: Outcome[Any] = face._wait(services.apply("billing", place(message), message.payload["status"]))
         return outcome
 
@@ -82,7 +82,7 @@ def test_a_handler_without_a_claim_fails_and_then_succeeds(face: Face) -> None:
     tries: list[int] = []
 
     @stand.on(claim=False)
-    def heartbeat(message: Message[Any]) -> Any:
+    def heartbeat(message: PushMessage[Any]) -> Any:
         tries.append(1)
         if len(tries) == 1:
             raise ConnectionError("not now")

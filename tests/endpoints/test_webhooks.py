@@ -18,8 +18,8 @@ from standardwebhooks.webhooks import Webhook as StandardWebhook
 
 from onceward import ConfigurationError, Once, OncewardWarning, RecordState, forever, lasting, sliding
 from onceward.http.webhooks import (
-    Answer,
-    Request,
+    InboundRequest,
+    Response,
     Scheme,
     Webhook,
     WebhookEvent,
@@ -50,36 +50,40 @@ def mac(body: bytes, secret: str = SECRET) -> bytes:
     return hmac.new(secret.encode(), body, hashlib.sha256).digest()
 
 
-def by_stripe(body: bytes, *, id: str = "evt_1", at: float | None = None, secret: str = SECRET) -> Request:
+def by_stripe(body: bytes, *, id: str = "evt_1", at: float | None = None, secret: str = SECRET) -> InboundRequest:
     """As the package itself computes it."""
     timestamp = int(time.time() if at is None else at)
     signature = stripe_package.WebhookSignature._compute_signature(f"{timestamp}.{body.decode()}", secret)
-    return Request("POST", {"Stripe-Signature": f"t={timestamp},v0=old,v1={signature}"}, body)
+    return InboundRequest("POST", {"Stripe-Signature": f"t={timestamp},v0=old,v1={signature}"}, body)
 
 
-def by_slack(body: bytes, *, id: str = "", at: float | None = None, secret: str = SECRET) -> Request:
+def by_slack(body: bytes, *, id: str = "", at: float | None = None, secret: str = SECRET) -> InboundRequest:
     timestamp = str(int(time.time() if at is None else at))
     signature = SignatureVerifier(secret).generate_signature(timestamp=timestamp, body=body)
     assert signature is not None
     headers = {"X-Slack-Request-Timestamp": timestamp, "X-Slack-Signature": signature}
-    return Request("POST", {**headers, "Content-Type": "application/json"}, body)
+    return InboundRequest("POST", {**headers, "Content-Type": "application/json"}, body)
 
 
-def by_standard(body: bytes, *, id: str = "msg_1", at: float | None = None, secret: str = STANDARD_SECRET) -> Request:
+def by_standard(
+    body: bytes, *, id: str = "msg_1", at: float | None = None, secret: str = STANDARD_SECRET
+) -> InboundRequest:
     moment = datetime.fromtimestamp(time.time() if at is None else at, UTC)
     signature = StandardWebhook(secret).sign(id, moment, body.decode())
     headers = {"webhook-id": id, "webhook-timestamp": str(int(moment.timestamp())), "webhook-signature": signature}
-    return Request("POST", headers, body)
+    return InboundRequest("POST", headers, body)
 
 
-def by_github(body: bytes, *, id: str = "72d3162e", secret: str = SECRET, at: float = 0) -> Request:
+def by_github(body: bytes, *, id: str = "72d3162e", secret: str = SECRET, at: float = 0) -> InboundRequest:
     headers = {"X-GitHub-Delivery": id, "X-GitHub-Event": "push"}
-    return Request("POST", {**headers, "X-Hub-Signature-256": f"sha256={mac(body, secret).hex()}"}, body)
+    return InboundRequest("POST", {**headers, "X-Hub-Signature-256": f"sha256={mac(body, secret).hex()}"}, body)
 
 
-def by_shopify(body: bytes, *, id: str = "98880550", secret: str = SECRET, at: float = 0) -> Request:
+def by_shopify(body: bytes, *, id: str = "98880550", secret: str = SECRET, at: float = 0) -> InboundRequest:
     headers = {"X-Shopify-Topic": "orders/create", "X-Shopify-Event-Id": id}
-    return Request("POST", {**headers, "X-Shopify-Hmac-Sha256": base64.b64encode(mac(body, secret)).decode()}, body)
+    return InboundRequest(
+        "POST", {**headers, "X-Shopify-Hmac-Sha256": base64.b64encode(mac(body, secret)).decode()}, body
+    )
 
 
 SENDERS: dict[str, tuple[Any, Any, bytes, Any, str]] = {
@@ -117,13 +121,13 @@ def test_a_wrong_signature_never_touches_the_store(face: Face, sender: str) -> N
     good = sign(body)
     forged = [
         sign(body, secret=other),
-        Request("POST", good.headers(), body + b" "),
-        Request("POST", good.headers(), body.replace(b"{", b"{ ", 1)),
-        Request("POST", {}, body),
-        Request("POST", {name: value.upper() for name, value in good.headers().items()}, body),
-        Request("POST", dict.fromkeys(good.headers(), ""), body),
-        Request("POST", {name: value + "é" for name, value in good.headers().items()}, body),
-        Request("POST", {name: value[:-1] for name, value in good.headers().items()}, body),
+        InboundRequest("POST", good.headers(), body + b" "),
+        InboundRequest("POST", good.headers(), body.replace(b"{", b"{ ", 1)),
+        InboundRequest("POST", {}, body),
+        InboundRequest("POST", {name: value.upper() for name, value in good.headers().items()}, body),
+        InboundRequest("POST", dict.fromkeys(good.headers(), ""), body),
+        InboundRequest("POST", {name: value + "é" for name, value in good.headers().items()}, body),
+        InboundRequest("POST", {name: value[:-1] for name, value in good.headers().items()}, body),
     ]
     with face.store_trouble("claim") as asked:
         answers = [stand.send(request) for request in forged]
@@ -183,11 +187,11 @@ def test_another_version_of_a_signature_is_not_taken_for_the_known_one() -> None
         assert scheme.objection(good, now) is None
         for other in ("v9=", "sha999=", ""):
             forged = {**good.headers(), header: good.header(header).replace(known, other)}
-            assert scheme.objection(Request("POST", forged, body), now) == "missing_signature"
+            assert scheme.objection(InboundRequest("POST", forged, body), now) == "missing_signature"
 
 
 def test_the_vectors_that_senders_publish() -> None:
-    hello = Request(
+    hello = InboundRequest(
         "POST",
         {"X-Hub-Signature-256": "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"},
         b"Hello, World!",
@@ -247,7 +251,7 @@ def test_slack_is_answered_when_it_asks_whether_we_are_there(face: Face) -> None
 def test_commands_and_clicks_of_slack_are_forms(face: Face, body: bytes, id: str, kind: str) -> None:
     stand, seen = stage(face, "slack")
     good = by_slack(body)
-    request = Request("POST", {**good.headers(), "content-type": "application/x-www-form-urlencoded"}, body)
+    request = InboundRequest("POST", {**good.headers(), "content-type": "application/x-www-form-urlencoded"}, body)
     assert [stand.post(request) for _ in range(2)] == [APPLIED, REPLAYED]
     assert [(event.id, event.type) for event in seen] == [(id, kind)]
 
@@ -255,7 +259,7 @@ def test_commands_and_clicks_of_slack_are_forms(face: Face, body: bytes, id: str
 def test_one_event_of_shopify_under_two_topics_is_two_pieces_of_work(face: Face) -> None:
     stand, seen = stage(face, "shopify")
     request = by_shopify(b"{}")
-    other = Request("POST", {**request.headers(), "x-shopify-topic": "orders/paid"}, b"{}")
+    other = InboundRequest("POST", {**request.headers(), "x-shopify-topic": "orders/paid"}, b"{}")
     assert [stand.post(one) for one in (request, other, other)] == [APPLIED, APPLIED, REPLAYED]
     assert len(seen) == 2
 
@@ -278,23 +282,23 @@ def test_a_scheme_and_an_id_of_your_own(face: Face) -> None:
     body, now = b'{"shop": "a", "n": 7}', str(int(time.time()))
     value = base64.b64encode(hmac.new(SECRET.encode(), now.encode() + b"|" + body, "sha512").digest()).decode()
     headers = {"x-sign": f"v2:{value}", "x-time": now, "x-type": "sold"}
-    assert [stand.post(Request("POST", headers, body)) for _ in range(2)] == [APPLIED, REPLAYED]
+    assert [stand.post(InboundRequest("POST", headers, body)) for _ in range(2)] == [APPLIED, REPLAYED]
     assert [(event.id, event.type) for event in seen] == [(("a", 7), "sold")]
     for other in (value, f"v3:{value}", "v2:", ""):
-        assert stand.send(Request("POST", {**headers, "x-sign": other}, body)).status == 403
-    assert stand.send(Request("POST", {**headers, "x-time": "1"}, body)).status == 403
+        assert stand.send(InboundRequest("POST", {**headers, "x-sign": other}, body)).status == 403
+    assert stand.send(InboundRequest("POST", {**headers, "x-time": "1"}, body)).status == 403
     for nameless in (b"{}", b"not json", b"[]"):
         value = base64.b64encode(hmac.new(SECRET.encode(), now.encode() + b"|" + nameless, "sha512").digest()).decode()
-        assert stand.send(Request("POST", {**headers, "x-sign": f"v2:{value}"}, nameless)).status == 400
+        assert stand.send(InboundRequest("POST", {**headers, "x-sign": f"v2:{value}"}, nameless)).status == 400
 
 
 def test_what_a_handler_raised_is_in_the_log_with_its_traceback_and_not_in_the_answer(
     face: Face, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def handle(event: WebhookEvent) -> Answer:
+    def handle(event: WebhookEvent) -> Response:
         if event.id == "g1":
             raise ConnectionError(f"not {event.id}")
-        return Answer(503)
+        return Response(503)
 
     stand = webhook_of(face, github(SECRET), handle)
     assert b"not g1" not in stand.send(by_github(b"{}", id="g1")).body
@@ -308,11 +312,11 @@ def test_what_a_handler_raised_is_in_the_log_with_its_traceback_and_not_in_the_a
 def test_a_handler_that_fails_is_delivered_again_and_one_that_answers_is_heard(face: Face) -> None:
     tries: list[int] = []
 
-    def handle(event: WebhookEvent) -> Answer:
+    def handle(event: WebhookEvent) -> Response:
         tries.append(1)
         if len(tries) == 1:
             raise ConnectionError("not now")
-        return Answer.json({"text": f"thanks for {event.id}"})
+        return Response.json({"text": f"thanks for {event.id}"})
 
     stand = webhook_of(face, github(SECRET), handle)
     request = by_github(b"{}", id="g1")

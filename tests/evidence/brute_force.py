@@ -8,7 +8,7 @@ import msgspec
 
 from onceward.protocol.record import Record
 from onceward.protocol.transitions import purgeable
-from onceward.testing.history import Glance, Operation, Read
+from onceward.testing.history import Lookup, Operation, Read
 from onceward.testing.history.operation import outcome, shows
 from tests.evidence.made_up import START
 
@@ -53,7 +53,7 @@ def _outcomes(history: Sequence[Operation], one: int, record: Record | None) -> 
     found: list[Record | None] = []
     for now in _times(history, operation):
         for before in {id(record): record, 0: None}.values() if record and purgeable(record, now) else [record]:
-            if before is not None and now < before.updated_at and not isinstance(operation.request, Glance):
+            if before is not None and now < before.updated_at and not isinstance(operation.request, Lookup):
                 continue
             after, verdict = outcome(before, operation.request, now)
             answer = operation.answer
@@ -64,13 +64,13 @@ def _outcomes(history: Sequence[Operation], one: int, record: Record | None) -> 
 
 def _times(history: Sequence[Operation], operation: Operation) -> Sequence[int]:
     """The store's times at which it may have happened: its answer's, or all that the other answers leave."""
-    telling = [one for one in history if not isinstance(one.request, Glance)]
+    telling = [one for one in history if not isinstance(one.request, Lookup)]
     answered = [(one, one.answer.now) for one in telling if one.answer is not None]
     low = max((now for one, now in answered if one.returned is not None and one.returned < operation.called), default=0)
-    if isinstance(operation.request, Read | Glance) and operation.answer is None:
+    if isinstance(operation.request, Read | Lookup) and operation.answer is None:
         return []
     if operation.answer is not None:
-        return [low if isinstance(operation.request, Glance) else operation.answer.now]
+        return [low if isinstance(operation.request, Lookup) else operation.answer.now]
     returned = operation.returned
     later = [now for one, now in answered if returned is not None and one.called > returned]
     nows = [now for _, now in answered] or [START]

@@ -24,7 +24,7 @@ from onceward.protocol.requests import (
     Verdict,
 )
 from onceward.protocol.transitions import CLOCK_MARGIN, purgeable
-from onceward.testing.history import Forget, Glance, Operation, Read, Request
+from onceward.testing.history import Forget, Lookup, Operation, Read, Request
 from onceward.testing.history.operation import SHOWN, glimpse, outcome
 
 ID = b"the key"
@@ -53,7 +53,7 @@ def some_request(dice: Random, record: Record | None, nonces: Sequence[bytes]) -
         Resolve(ID, token, dice.choice(list(Resolution)), **value),
         Forget(ID, force=number == 0),
         Read(ID),
-        *[Glance(ID, dice.choice([b"", b"\1a"]))] * 2,
+        *[Lookup(ID, dice.choice([b"", b"\1a"]))] * 2,
     ]
     return dice.choice(requests)
 
@@ -76,10 +76,10 @@ def sequential(
             record = None
         request = some_request(dice, record, nonces)
         after, verdict = outcome(record, request, now)
-        if isinstance(request, Glance) and verdict is not Verdict.REPLAY:
+        if isinstance(request, Lookup) and verdict is not Verdict.REPLAY:
             request, verdict = Read(ID), Verdict.ABSENT if record is None else Verdict.OK
         answer: Answer | None = Answer(verdict, after, now)
-        if isinstance(request, Glance) and after is not None:
+        if isinstance(request, Lookup) and after is not None:
             answer = Answer(verdict, glimpse(ID, after), 0)
         returned: int | None = 2 * now + dice.randint(0, stretch)
         if dice.random() < unheard:

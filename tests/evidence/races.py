@@ -13,9 +13,9 @@ from onceward.protocol import transitions
 from onceward.protocol.ports import Clock
 from onceward.protocol.record import Record
 from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, Complete, Fail, Renewal, Validity, Verdict
-from onceward.protocol.runtime import World
+from onceward.protocol.runtime import Runtime
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.sqlite import SQLiteStore
 
 ID = b"one key".ljust(32)
@@ -47,7 +47,7 @@ class Client:
         self.nonce = name.encode()
         self.store = store
         self.verdict: Verdict | None = None
-        run(store.open(Threads()))
+        run(store.open(ThreadRuntime()))
         run(store.read([ID], timeout=TIMEOUT))  # whatever a first call has to set up is not part of the race
 
     def does(self, call: Coroutine[Any, Any, list[Answer]]) -> None:
@@ -121,7 +121,7 @@ class GetThenPut(SQLiteStore):
         super().__init__(path, clock=clock)
         self._file = path
 
-    async def open(self, world: World) -> None:
+    async def open(self, world: Runtime) -> None:
         await super().open(world)
         self._own = sqlite3.connect(self._file, isolation_level=None, check_same_thread=False)
 

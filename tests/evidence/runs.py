@@ -18,7 +18,7 @@ from msgspec import Struct
 from onceward import AsyncOnce, Once, OncewardError, StoreUnavailable
 from onceward.protocol.ports import Store
 from onceward.protocol.requests import Verdict
-from onceward.protocol.runtime import World
+from onceward.protocol.runtime import Runtime
 from onceward.stores import MemoryStore
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing.history import MemoryLog, Operation, Recorder, storm
@@ -107,7 +107,7 @@ class Distant(FaultyStore):
         super().__init__(store, Wire())
         self._dice = random.Random(seed)
 
-    async def open(self, world: World) -> None:
+    async def open(self, world: Runtime) -> None:
         self._world = world
         await super().open(world)
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from onceward.protocol.record import AfterCrash, Record
 from onceward.protocol.requests import Answer, ClaimRequest, Complete, Fail, Release, Renewal, Validity, Verdict
-from onceward.testing.history import Forget, Glance, Operation, Read, Request, assert_linearizable, check
+from onceward.testing.history import Forget, Lookup, Operation, Read, Request, assert_linearizable, check
 from onceward.testing.history.check import case_of
 from onceward.testing.history.operation import glimpse, outcome, shows
 from onceward.testing.history.search import Search
@@ -251,7 +251,7 @@ def test_a_record_that_answers_for_nothing_may_have_been_purged_and_others_may_n
 
 def glanced(record: Record | None, called: int, returned: int) -> Operation:
     assert record is not None
-    return Operation("glancer", Glance(ID, b""), called, returned, Answer(Verdict.REPLAY, glimpse(ID, record), 0))
+    return Operation("glancer", Lookup(ID, b""), called, returned, Answer(Verdict.REPLAY, glimpse(ID, record), 0))
 
 
 def test_a_glance_is_fine_while_the_result_is_there_and_wrong_before_and_after() -> None:

@@ -16,17 +16,17 @@ import pytest
 
 from onceward import ConfigurationError, StoreUnavailable
 from onceward.errors import StoreBroken
-from onceward.protocol.capabilities import Glances, Notifies
+from onceward.protocol.capabilities import Notifies, SupportsLookup
 from onceward.protocol.ports import Filter, Store
 from onceward.protocol.record import RecordState
 from onceward.protocol.requests import Answer, ClaimRequest, Complete, Renewal, Verdict
 from onceward.runtime import bridge
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores import MemoryStore
 from onceward.testing.history import (
     FileLog,
     Forget,
-    Glance,
+    Lookup,
     MemoryLog,
     Operation,
     Read,
@@ -47,13 +47,13 @@ def played(recorder: Store) -> list[Answer]:
     """Each verb once; the answers in order."""
 
     async def play() -> list[Answer]:
-        await recorder.open(Threads())
+        await recorder.open(ThreadRuntime())
         claimed = await recorder.claim(CLAIMS, timeout=1)
         token = claimed[0].now
         renewed = await recorder.renew([Renewal(ID, token, b"nonce", 5)], timeout=1)
         settled = await recorder.settle([Complete(ID, token, b"nonce", result=b"\0\xff", digest=b"d")], timeout=1)
         read = await recorder.read([ID, b"nobody's"], timeout=1)
-        assert isinstance(recorder, Glances)
+        assert isinstance(recorder, SupportsLookup)
         assert recorder.glance(b"nobody's", b"") is None
         done = recorder.glance(ID, b"")
         assert done is not None
@@ -78,7 +78,7 @@ def test_each_request_of_each_batch_is_one_operation_with_its_own_answer() -> No
     assert [one.answer for one in operations] == answers
     verbs = ["claim", "claim", "renew", "complete", "read", "read", "glance", "forget", "scan"]
     assert [one.verb for one in operations] == verbs
-    kinds = [ClaimRequest, ClaimRequest, Renewal, Complete, Read, Read, Glance, Forget, Scan]
+    kinds = [ClaimRequest, ClaimRequest, Renewal, Complete, Read, Read, Lookup, Forget, Scan]
     assert [type(one.request) for one in operations] == kinds
     assert [one.id for one in operations] == [ID, OTHER, ID, ID, ID, b"nobody's", ID, OTHER, ID]
     assert operations[7].request == Forget(OTHER, force=True)
@@ -202,7 +202,7 @@ KILLED = """
 import os, signal, sys
 from onceward import bridge
 from onceward.stores import MemoryStore
-from onceward.model.record import ClaimRequest
+from onceward.protocol.requests import ClaimRequest
 from onceward.testing.history import FileLog, Recorder
 
 class Deadly(MemoryStore):
@@ -212,7 +212,7 @@ class Deadly(MemoryStore):
 async def live():
     recorder = Recorder(Deadly(), FileLog(sys.argv[1]), lingers=True)
     await recorder.claim([ClaimRequest(b"key", "", "", b"nonce", 1000)], timeout=1)
-    from onceward.model.record import Renewal
+    from onceward.protocol.requests import Renewal
     await recorder.renew([Renewal(b"key", 1, b"nonce", 1)], timeout=1)
 
 bridge.run(live())

@@ -16,7 +16,7 @@ from onceward.protocol.audit import AuditEntry, AuditFilter
 from onceward.protocol.ports import Clock, Filter, Page
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, Renewal, Seen
-from onceward.protocol.runtime import World
+from onceward.protocol.runtime import Runtime
 from onceward.protocol.transitions import purgeable
 from onceward.testing.history import Forget, Read, Request
 from onceward.testing.history.operation import outcome
@@ -45,7 +45,7 @@ class TinyStore:
     def twin(self) -> TinyStore:
         return TinyStore(self._path, self._clock, locked=self._locked)
 
-    async def open(self, world: World) -> None:
+    async def open(self, world: Runtime) -> None:
         self._connection = sqlite3.connect(self._path, isolation_level=None, timeout=30, check_same_thread=False)
         for statement in OPENING:
             self._insist(statement)

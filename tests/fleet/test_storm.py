@@ -16,7 +16,7 @@ from examples.fleet.app import Fleet
 from examples.fleet.events import Reported
 from examples.fleet.storm import SYSTEM, published
 from onceward import AsyncOnce
-from onceward.http.messages import Request
+from onceward.http.messages import InboundRequest
 from onceward.latest import Ordering
 from onceward.testing.storm import Plan, Setting, storm
 from tests.servers.postgres import Postgres, new_database
@@ -73,7 +73,7 @@ async def pushed(url: str, deliveries: list[bytes]) -> None:
     async with AsyncOnce(url, app="fleet-r1") as once:
         fleet = Fleet(once)
         for body in deliveries:
-            assert (await fleet.respond(Request("POST", {}, body, path="/pubsub/push"))).status == 200
+            assert (await fleet.respond(InboundRequest("POST", {}, body, path="/pubsub/push"))).status == 200
 
 
 @pytest.mark.mission("E4", "E5", "E6")

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from onceward.engine import detached as apart
-from onceward.engine.attempt import Held
+from onceward.engine.attempt import Attempt
 from onceward.http import asgi
 from onceward.http import request_run as performance
 from onceward.http.asgi import IdempotencyMiddleware
-from onceward.http.request_run import Performance
+from onceward.http.request_run import RequestRun
 from tests.http.asgi_calls import Counting, ask, guarded
 from tests.integration.interrupts import Alarm, AlarmError, interrupted_at, unheard
 
@@ -26,12 +26,12 @@ OURS = {str(Path(module.__file__ or "")) for module in (apart, asgi, performance
 Returned = asyncio.Future[BaseException | None]
 
 
-def cancel_work(one: Performance) -> None:
+def cancel_work(one: RequestRun) -> None:
     assert one._task is not None
     one._task.cancel()
 
 
-def cancel_both(one: Performance) -> None:
+def cancel_both(one: RequestRun) -> None:
     """As a loop does that is being closed."""
     server = asyncio.current_task()
     assert server is not None
@@ -39,7 +39,7 @@ def cancel_both(one: Performance) -> None:
     cancel_work(one)
 
 
-def raise_alarm(one: Performance) -> None:
+def raise_alarm(one: RequestRun) -> None:
     raise Alarm
 
 
@@ -48,9 +48,9 @@ def raise_alarm(one: Performance) -> None:
 async def test_what_strikes_before_the_first_step_of_the_work_gives_the_key_back(
     monkeypatch: pytest.MonkeyPatch, strike: Any
 ) -> None:
-    sound = Performance.begin
+    sound = RequestRun.begin
 
-    def begin(one: Performance, held: Held) -> Returned:
+    def begin(one: RequestRun, held: Attempt) -> Returned:
         returned = sound(one, held)
         strike(one)
         return returned
@@ -58,7 +58,7 @@ async def test_what_strikes_before_the_first_step_of_the_work_gives_the_key_back
     app = Counting()
     async with guarded(app, after_crash="park") as middleware:
         with monkeypatch.context() as patch:
-            patch.setattr(Performance, "begin", begin)
+            patch.setattr(RequestRun, "begin", begin)
             request = asyncio.create_task(ask(middleware))
             done, _ = await asyncio.wait([request], timeout=30)
         assert done, "whoever waits is told"
@@ -82,14 +82,14 @@ async def given_back(middleware: IdempotencyMiddleware) -> None:
 def test_a_signal_at_any_step_before_the_work_gives_the_key_back(
     alarm: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun: list[Held] = []
-    sound = Held.begin
+    begun: list[Attempt] = []
+    sound = Attempt.begin
 
-    def begin(held: Held) -> None:
+    def begin(held: Attempt) -> None:
         begun.append(held)
         sound(held)
 
-    monkeypatch.setattr(Held, "begin", begin)
+    monkeypatch.setattr(Attempt, "begin", begin)
     loop = asyncio.new_event_loop()
     loop.set_exception_handler(lambda _loop, _context: None)  # a task that was torn open
     released = 0

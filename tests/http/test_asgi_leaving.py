@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from onceward import StoreUnavailable
-from onceward.engine.attempt import Held
+from onceward.engine.attempt import Attempt
 from onceward.http.asgi import IdempotencyMiddleware
 from onceward.http.body import Body
 from tests.http.asgi_calls import Counting, ask, guarded, messages_of, replaying, scope_of
@@ -218,7 +218,7 @@ async def test_a_server_that_cancels_its_task_while_the_store_is_down_does_not_s
     monkeypatch: pytest.MonkeyPatch, fail: int
 ) -> None:
     """Who leaves is not kept for long; what was done is recorded all the same, as soon as the store is back."""
-    monkeypatch.setattr(Held, "hurry", lambda held: setattr(held, "patience", 0.0))
+    monkeypatch.setattr(Attempt, "hurry", lambda held: setattr(held, "patience", 0.0))
     assert await cancelled_while_recorded(monkeypatch, fail) == (b"1", True, 1)
 
 
@@ -226,13 +226,13 @@ async def test_a_server_that_cancels_its_task_while_the_store_is_down_does_not_s
 async def test_a_signal_that_comes_before_the_work_has_begun_gives_the_key_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def interrupted(held: Held) -> None:
+    def interrupted(held: Attempt) -> None:
         raise InterruptedError
 
     app = Counting()
     async with guarded(app, after_crash="park") as middleware:
         with monkeypatch.context() as patch:
-            patch.setattr(Held, "begin", interrupted)
+            patch.setattr(Attempt, "begin", interrupted)
             with pytest.raises(InterruptedError):
                 await ask(middleware)
         reply = await ask(middleware)

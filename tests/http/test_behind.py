@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onceward.http.suspension_hook import Watched
+from onceward.http.suspension_hook import SuspensionHook
 from tests.http.asgi_calls import ask, guarded, messages_of, scope_of
 
 Behind = Callable[[Any, Any], Coroutine[Any, Any, None]]
@@ -130,7 +130,7 @@ async def test_an_application_is_looked_at_when_it_waits_and_gets_what_is_thrown
         await asyncio.sleep(0)
 
     async def work() -> None:
-        await Watched(app(), lambda: looks.append("waits"))
+        await SuspensionHook(app(), lambda: looks.append("waits"))
 
     task = asyncio.create_task(work())
     for _ in range(3):
@@ -152,7 +152,7 @@ async def test_an_application_that_is_closed_while_it_waits_is_closed_like_any_c
             closed = True
 
     async def work() -> None:
-        await Watched(app(), lambda: None)
+        await SuspensionHook(app(), lambda: None)
 
     coroutine = work()
     coroutine.send(None)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onceward import InvalidKey, calendar, errors, forever, lasting, sliding
 from onceward.http.semantics import (
     NOT_KEPT,
-    Request,
+    IdempotentRequest,
     frees_key,
     kept,
     kept_answer,
@@ -84,7 +84,7 @@ def test_a_bare_key_never_holds_what_would_be_a_list_or_a_parameter(value: bytes
 
 TEXT = st.binary(max_size=3)
 REQUESTS = st.builds(
-    lambda who, how, *rest: (Request(who.decode("latin-1"), how.decode("latin-1"), *rest[:3]), rest[3]),
+    lambda who, how, *rest: (IdempotentRequest(who.decode("latin-1"), how.decode("latin-1"), *rest[:3]), rest[3]),
     TEXT, TEXT, TEXT, TEXT, TEXT, st.binary(min_size=1, max_size=2),
 )  # fmt: skip
 
@@ -99,19 +99,19 @@ def test_two_requests_have_one_fingerprint_only_if_they_are_the_same(one: Any, o
 @pytest.mark.rival(16)
 def test_a_boundary_between_two_parts_of_a_request_cannot_move() -> None:
     cases = [
-        Request("a", "POST", b"/x", b"y", b"z"),
-        Request("aP", "OST", b"/x", b"y", b"z"),
-        Request("a", "POST/", b"x", b"y", b"z"),
-        Request("a", "POST", b"/xy", b"", b"z"),
-        Request("a", "POST", b"/x", b"yz", b""),
-        Request("a", "POST", b"/", b"xy", b"z"),
+        IdempotentRequest("a", "POST", b"/x", b"y", b"z"),
+        IdempotentRequest("aP", "OST", b"/x", b"y", b"z"),
+        IdempotentRequest("a", "POST/", b"x", b"y", b"z"),
+        IdempotentRequest("a", "POST", b"/xy", b"", b"z"),
+        IdempotentRequest("a", "POST", b"/x", b"yz", b""),
+        IdempotentRequest("a", "POST", b"/", b"xy", b"z"),
     ]
     for one, other in combinations(cases, 2):
         assert marks(one, b"body", b"id").fingerprint != marks(other, b"body", b"id").fingerprint
 
 
 def test_short_hashes_of_two_keys_do_not_show_that_their_requests_are_equal() -> None:
-    request = Request("a", "POST", b"/x", b"", b"")
+    request = IdempotentRequest("a", "POST", b"/x", b"", b"")
     one, other = marks(request, b"body", b"id 1"), marks(request, b"body", b"id 2")
     assert one.fingerprint == other.fingerprint
     assert not set(one.parts.values()) & set(other.parts.values())

@@ -94,7 +94,7 @@ def test_a_batch_that_others_were_in_the_way_of_is_repeated_and_its_rejects_are_
     write(file, [("bad 1", "", ""), *users(4), ("bad 2", "", "")])
     count, refusals = ledger.count, [1, 2, 3]
 
-    def refused(tx: Any, entry: ledger.Entry) -> None:
+    def refused(tx: Any, entry: ledger.LedgerEntry) -> None:
         """The last statement of a batch: its rejects are written."""
         count(tx, entry)
         if refusals and entry.done == 6:

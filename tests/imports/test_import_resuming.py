@@ -137,7 +137,7 @@ def test_one_that_comes_back_while_another_is_still_at_it_stops_before_it_change
 def test_of_two_that_claim_one_file_at_once_one_is_told(people: People, file: Path) -> None:
     """Both have seen that nobody has it."""
     import_file(write(file, users(1)), people)  # makes the tables
-    wanted = ledger.Claim("csv/new.csv", "content", "columns")
+    wanted = ledger.ImportClaim("csv/new.csv", "content", "columns")
     with people.transaction() as within:
         tx = PeopleTaking(within)
         first = ledger.claim(tx, None, wanted, "")

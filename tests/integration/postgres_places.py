@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.postgres import PostgresStore
 from tests.servers.postgres import URL, Postgres
 from tests.servers.proxy import Proxy
@@ -17,7 +17,7 @@ from tests.servers.proxy import Proxy
 
 def opened(url: str, **more: Any) -> PostgresStore:
     store = PostgresStore(url, migrate=True, **more)
-    run(store.open(Threads()))
+    run(store.open(ThreadRuntime()))
     return store
 
 

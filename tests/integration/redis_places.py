@@ -12,7 +12,7 @@ import redis
 from onceward.protocol.record import Record
 from onceward.protocol.requests import Answer, ClaimRequest, Verdict
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.redis import RedisStore
 from onceward.testing.conformance.stage import wanting
 from tests.faces import Place, RealClock
@@ -45,7 +45,7 @@ class RedisPlace(Place):
 @contextmanager
 def opened(store: RedisStore) -> Iterator[RedisStore]:
     """For blocking calls of the store itself."""
-    run(store.open(Threads()))
+    run(store.open(ThreadRuntime()))
     try:
         yield store
     finally:

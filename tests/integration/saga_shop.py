@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from onceward.sagas import Step, StepRun
+from onceward.sagas import Step, StepContext
 from onceward.testing import FakeClock
 from tests.faces import Face, Place, place_of
 
@@ -61,8 +61,8 @@ class Shop:
         self.keys: dict[str, set[str]] = {}
         self.trouble: dict[str, list[BaseException]] = {}
 
-    def act(self, name: str, value: Any = None) -> Callable[[StepRun], Any]:
-        def act(step: StepRun) -> Any:
+    def act(self, name: str, value: Any = None) -> Callable[[StepContext], Any]:
+        def act(step: StepContext) -> Any:
             self.log.append(name)
             self.keys.setdefault(name, set()).add(step.key)
             waiting = self.trouble.get(name)

@@ -12,9 +12,9 @@ import pytest
 
 from onceward.protocol.record import Record
 from onceward.protocol.requests import Answer, Complete, Verdict
-from onceward.runtime.aio import EventLoop
+from onceward.runtime.aio import AsyncioRuntime
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.sqlite import SQLiteJoined, SQLiteStore
 from tests.integration.sqlite_workers import opened, request
 
@@ -43,11 +43,11 @@ def connection(store: SQLiteStore, path: Path) -> Iterator[sqlite3.Connection]:
 
 @pytest.fixture(params=["threads", "loop"])
 def joined(request: pytest.FixtureRequest, store: SQLiteStore, connection: sqlite3.Connection) -> SQLiteJoined:
-    return store.join(connection, Threads() if request.param == "threads" else EventLoop())
+    return store.join(connection, ThreadRuntime() if request.param == "threads" else AsyncioRuntime())
 
 
 def call(joined: SQLiteJoined, work: Coroutine[Any, Any, T]) -> T:
-    return run(work) if isinstance(joined._world, Threads) else asyncio.run(work)
+    return run(work) if isinstance(joined._world, ThreadRuntime) else asyncio.run(work)
 
 
 def ask(joined: SQLiteJoined, word: str = "order 7") -> Answer:

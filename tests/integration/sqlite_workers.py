@@ -23,9 +23,9 @@ from typing import Any
 from onceward.errors import OncewardError
 from onceward.protocol.record import Record
 from onceward.protocol.requests import ClaimRequest, Complete, Renewal, Verdict
-from onceward.runtime.aio import EventLoop
+from onceward.runtime.aio import AsyncioRuntime
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite import connection as link
 
@@ -42,7 +42,7 @@ def request(word: object, lease: int | None = LEASE) -> ClaimRequest:
 
 def opened(path: str) -> SQLiteStore:
     store = SQLiteStore(path, synchronous="NORMAL")
-    run(store.open(Threads()))
+    run(store.open(ThreadRuntime()))
     return store
 
 
@@ -89,7 +89,7 @@ def die_in_a_transaction(path: str) -> None:
     """Claim and write within the user's own transaction, then be killed before the commit."""
     store = opened(path)
     connection = sqlite3.connect(path)
-    joined = store.join(connection, Threads())
+    joined = store.join(connection, ThreadRuntime())
     answer = run(joined.claim([request("order 7", None)], timeout=5))[0]
     assert answer.record is not None
     connection.execute("INSERT INTO effects VALUES ('order 7')")
@@ -149,7 +149,7 @@ def fork_and_close(path: str) -> None:
     """The parent closes while the child works: nothing that the child wrote may get lost."""
     store = opened(path)
     twin = store.twin()
-    run(twin.open(Threads()))
+    run(twin.open(ThreadRuntime()))
     woken: list[str] = []
     store.watch(ident("child 1"), lambda: woken.append("woken"))
     claim(store, "parent 1")
@@ -219,15 +219,17 @@ def fork_after_a_loop(path: str) -> None:
     """The store was opened in the world of an event loop; the child has a loop of its own."""
     store = SQLiteStore(path, synchronous="NORMAL")
 
-    async def use(word: str, world: EventLoop) -> bool:
+    async def use(word: str, world: AsyncioRuntime) -> bool:
         await store.open(world)
         answer = (await store.claim([request(word)], timeout=5))[0]
         return answer.verdict is Verdict.ACQUIRED
 
-    before = EventLoop()
+    before = AsyncioRuntime()
     parent = asyncio.run(use("parent", before))
     before.close()
-    child = in_a_child(lambda: [asyncio.run(use("child", EventLoop())), asyncio.run(use("parent", EventLoop()))])()
+    child = in_a_child(
+        lambda: [asyncio.run(use("child", AsyncioRuntime())), asyncio.run(use("parent", AsyncioRuntime()))]
+    )()
     say(parent=parent, child=child)
 
 
@@ -239,7 +241,7 @@ def fork_with_memory(_path: str) -> None:
 
 def unpickled(path: str, pickled: str) -> None:
     store: SQLiteStore = pickle.loads(bytes.fromhex(pickled))
-    run(store.open(Threads()))
+    run(store.open(ThreadRuntime()))
     say(same=store._path == path, taken=claim(store, "a") is None, free=claim(store, "b") is not None)
     run(store.close())
 

@@ -13,7 +13,7 @@ from onceward import OncewardError
 from onceward.engine import execute
 from onceward.engine import lookup as glance
 from onceward.engine.acquire import acquire
-from onceward.engine.attempt import Held
+from onceward.engine.attempt import Attempt
 from onceward.locks import flow as lock
 from onceward.operations import function
 from onceward.operations import table as operations
@@ -30,7 +30,7 @@ Broken = Callable[[pytest.MonkeyPatch], None]
 def frees_for_anybody(patch: pytest.MonkeyPatch) -> None:
     """Releases without an owner check, as get-then-delete does."""
 
-    async def give_up(held: Held) -> None:
+    async def give_up(held: Attempt) -> None:
         await held.engine.store.forget([held.key.id], force=True, timeout=5)
         held.let_lapse()
 
@@ -49,7 +49,7 @@ def says_that_nothing_was_begun(patch: pytest.MonkeyPatch) -> None:
 def keeps_what_it_gives_up(patch: pytest.MonkeyPatch) -> None:
     """Leaves the lock to its lease."""
 
-    async def give_up(held: Held) -> None:
+    async def give_up(held: Attempt) -> None:
         held.let_lapse()
 
     patch.setattr(lock, "give_up", give_up)
@@ -59,7 +59,7 @@ def fails_what_failed(patch: pytest.MonkeyPatch) -> None:
     """Records a block that raised as a failed attempt."""
     sound = lock.leave
 
-    async def leave(held: Held, error: BaseException | None) -> None:
+    async def leave(held: Attempt, error: BaseException | None) -> None:
         if error is None:
             return await sound(held, error)
         await held.fail(error, final=False, known=False)

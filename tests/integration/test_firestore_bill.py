@@ -17,11 +17,11 @@ from onceward import StoreUnavailable
 from onceward.latest import Ordering
 from onceward.protocol.requests import ClaimRequest, Complete, Renewal, Resolution, Resolve, Verdict
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.firestore import FirestoreStore
 from onceward.stores.firestore.address import parse
-from onceward.stores.firestore.async_transport import LoopWire
-from onceward.stores.firestore.transport import ThreadWire
+from onceward.stores.firestore.async_transport import FirestoreAsyncTransport
+from onceward.stores.firestore.transport import FirestoreThreadTransport
 from tests.faces import AsyncFace, Colour, Face, Place
 from tests.firestore_places import PROJECT, named
 from tests.moved_time import TOO_LONG, RealClock
@@ -189,7 +189,7 @@ def test_a_batch_whose_answer_is_lost_is_found_by_its_nonces(tap: Tap, face: Fac
 @pytest.mark.fault("F53")
 def test_a_resolution_whose_answer_is_lost_is_an_unknown_and_is_not_sent_twice(tap: Tap, store: FirestoreStore) -> None:
     """Sent again it would find its own work, and say that somebody else was quicker."""
-    run(store.open(Threads()))
+    run(store.open(ThreadRuntime()))
     [held] = run(store.claim([ClaimRequest(ID, "s", "k", b"n" * 16, 10_000_000)], timeout=20))
     assert held.record is not None
     tap.lose("Commit")
@@ -205,7 +205,7 @@ def test_a_resolution_whose_answer_is_lost_is_an_unknown_and_is_not_sent_twice(t
 
 @pytest.mark.fault("F51", "F52")
 def test_what_stays_unanswered_is_an_unknown_when_its_time_is_over(tap: Tap, store: FirestoreStore) -> None:
-    run(store.open(Threads()))
+    run(store.open(ThreadRuntime()))
     tap.lose("BatchGetDocuments", 1_000)
     with pytest.raises(StoreUnavailable, match="cannot be reached"):
         run(store.claim([ClaimRequest(ID, "s", "k", b"n" * 16, 10_000_000)], timeout=0.3))
@@ -218,7 +218,7 @@ def test_who_was_replaced_while_it_remembered_its_claim_is_told_by_the_write(tap
     """The settlement reads nothing: its condition fails, and only then it looks."""
     other = FirestoreStore(store._place)
     for one in (store, other):
-        run(one.open(Threads()))
+        run(one.open(ThreadRuntime()))
     [mine] = run(store.claim([ClaimRequest(ID, "s", "k", b"n" * 16, 1)], timeout=20))
     [theirs] = run(other.claim([ClaimRequest(ID, "s", "k", b"o" * 16, 600_000_000)], timeout=20))
     assert (mine.verdict, theirs.verdict) == (Verdict.ACQUIRED, Verdict.ACQUIRED)
@@ -236,7 +236,7 @@ def test_who_was_replaced_while_it_remembered_its_claim_is_told_by_the_write(tap
 @pytest.mark.fault("F43", "F44")
 def test_a_renewal_after_a_sleep_of_the_machine_goes_by_the_servers_time(tap: Tap, store: FirestoreStore) -> None:
     """The time is told from the last answer, and meanwhile our own clock has stood still."""
-    run(store.open(Threads()))
+    run(store.open(ThreadRuntime()))
     [held] = run(store.claim([ClaimRequest(ID, "s", "k", b"n" * 16, 600_000_000)], timeout=20))
     assert held.record is not None
     sight = store._recall.of(ID, held.record.token, held.record.nonce)
@@ -253,7 +253,7 @@ def test_a_renewal_after_a_sleep_of_the_machine_goes_by_the_servers_time(tap: Ta
 
 
 def test_the_time_between_two_answers_is_never_ahead_of_the_servers(store: FirestoreStore) -> None:
-    run(store.open(Threads()))
+    run(store.open(ThreadRuntime()))
     for _ in range(20):
         [before] = run(store.read([ID], timeout=20))
         told = store._recall.now()
@@ -276,7 +276,7 @@ def test_a_server_that_is_back_is_asked_within_a_second(colour: Colour, monkeypa
     monkeypatch.setattr(grpc if colour == "blocking" else grpc.aio, "insecure_channel", opened)
     monkeypatch.setenv(EMULATOR, "127.0.0.1:1")
     place = parse("firestore://p/c")
-    wire: Any = ThreadWire(place) if colour == "blocking" else LoopWire(place)
+    wire: Any = FirestoreThreadTransport(place) if colour == "blocking" else FirestoreAsyncTransport(place)
 
     async def ask() -> None:
         await wire.one("commit", None, 1.0)
@@ -289,7 +289,7 @@ def test_a_server_that_is_back_is_asked_within_a_second(colour: Colour, monkeypa
 def test_what_the_keeper_renews_is_remembered_by_the_store_that_claimed(tap: Tap, store: FirestoreStore) -> None:
     keeper = store.twin()
     for one in (store, keeper):
-        run(one.open(Threads()))
+        run(one.open(ThreadRuntime()))
     [held] = run(store.claim([ClaimRequest(ID, "s", "k", b"n" * 16, 600_000_000)], timeout=20))
     assert held.record is not None
     token, nonce = held.record.token, held.record.nonce
@@ -311,7 +311,7 @@ def test_a_server_that_falls_silent_keeps_nobody_beyond_the_deadline(
     """Silent at the read, it is unknown; silent at the write, somebody's transaction may be in the way."""
     wakes = threading.Event()
     tap.before = lambda name: None if name != method else (wakes.wait(TOO_LONG), None)[1]
-    run(store.open(Threads()))
+    run(store.open(ThreadRuntime()))
     request = ClaimRequest(ID, "s", "k", b"n" * 16, 600_000_000)
     if method == "Commit":
         assert run(store.claim([request], timeout=2))[0].verdict is Verdict.RUNNING

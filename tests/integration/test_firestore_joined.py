@@ -12,11 +12,11 @@ from google.api_core.exceptions import GoogleAPICallError
 from google.cloud import firestore
 
 from onceward import ConfigurationError, Failed, LeaseLost, Once, content_key
-from onceward.errors import WrongWorld
+from onceward.errors import WrongRuntime
 from onceward.latest import Ordering
 from onceward.protocol.requests import ClaimRequest, Verdict
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.firestore import FirestoreStore
 from tests.faces import AsyncFace, Colour, Face, Place
 from tests.firestore_places import PROJECT, client, document, named
@@ -232,7 +232,7 @@ def test_a_key_in_an_open_transaction_is_running_for_everybody_else(tmp_path: Pa
     place = At(tmp_path)
     shared()
     other = place.open()
-    run(other.open(Threads()))
+    run(other.open(ThreadRuntime()))
     with Once(place.open(), fingerprint="none") as once:
         key = once.key("k")
         request = ClaimRequest(key.id, key.scope.text, key.text, b"n" * 16, 600_000_000)
@@ -377,5 +377,5 @@ def test_what_cannot_be_joined_says_why(tmp_path: Path) -> None:
         begun._rollback()
         elsewhere = firestore.Client(project=PROJECT, database="other").transaction()
         assert "cannot commit together" in refused(elsewhere)
-        with pytest.raises(WrongWorld), once.within(firestore.AsyncClient(project=PROJECT).transaction()):
+        with pytest.raises(WrongRuntime), once.within(firestore.AsyncClient(project=PROJECT).transaction()):
             pass

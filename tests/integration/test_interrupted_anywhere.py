@@ -20,7 +20,7 @@ from onceward.engine.attempt import current
 from onceward.engine.execute import onward
 from onceward.protocol.operation_names import LOCK
 from onceward.protocol.ports import Store
-from onceward.sagas import Step, StepRun
+from onceward.sagas import Step, StepContext
 from onceward.stores import MemoryStore
 from tests.faulty import FaultyStore, Wire
 from tests.integration.interrupts import HOME, WAYS, Alarm, AlarmError, block, interrupted_at, store, unheard
@@ -40,13 +40,13 @@ def test_a_saga_that_is_interrupted_anywhere_goes_on_to_its_end_without_a_person
     """What is done or undone is so under one key, and the next delivery finds nothing locked or parked."""
     acts: dict[str, str] = {}
 
-    def reserve(run: StepRun) -> None:
+    def reserve(run: StepContext) -> None:
         acts[run.key] = "reserve"
 
-    def free(run: StepRun) -> None:
+    def free(run: StepContext) -> None:
         acts[run.undo_key] = "free"
 
-    def charge(run: StepRun) -> None:
+    def charge(run: StepContext) -> None:
         acts[run.key] = "charge"
         if refused:
             raise Refused

@@ -16,7 +16,7 @@ import pytest
 from onceward import Once, RecordState
 from onceward.protocol.operation_names import LOCK
 from onceward.protocol.ports import Store
-from onceward.runtime.pending_request import Passenger
+from onceward.runtime.pending_request import PendingRequest
 from onceward.stores import MemoryStore
 from tests.collector import resting
 from tests.integration.interrupts import HOME, OURS, WAYS, Alarm, interrupted_at, store, unheard
@@ -50,13 +50,13 @@ def collector_waits() -> Iterator[None]:
 def waiting(_once: Once, _key: str) -> object:
     """A coroutine that is closed where it waits."""
     loop = asyncio.new_event_loop()
-    call = waited_for(Passenger(request("theirs"), 0.0, loop.create_future()))
+    call = waited_for(PendingRequest(request("theirs"), 0.0, loop.create_future()))
     call.send(None)
     loop.close()
     return call
 
 
-async def waited_for(one: Passenger) -> None:
+async def waited_for(one: PendingRequest) -> None:
     """As the flows do it."""
     try:
         await one.future

@@ -13,7 +13,7 @@ from onceward.errors import StoreUnavailable
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Answer, AnyRequest, Complete, Release, Renewal, Verdict
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.postgres import PostgresStore
 from tests.servers.postgres import URL
 from tests.unit.lane_calls import request
@@ -24,7 +24,7 @@ TIMEOUT = 30.0
 @pytest.fixture
 def store(schema: str) -> Iterator[PostgresStore]:
     store = PostgresStore(os.environ[URL], schema=schema, migrate=True)
-    run(store.open(Threads()))
+    run(store.open(ThreadRuntime()))
     yield store
     run(store.close())
 

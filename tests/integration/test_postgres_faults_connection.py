@@ -15,9 +15,9 @@ import pytest
 from onceward import AsyncOnce, Once
 from onceward.errors import StoreUnavailable
 from onceward.protocol.requests import Verdict
-from onceward.runtime.aio import EventLoop
+from onceward.runtime.aio import AsyncioRuntime
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.postgres import PostgresStore
 from onceward.testing.conformance.stage import id_of, wanting
 from tests.integration.postgres_places import claim, opened, proxy, store
@@ -86,7 +86,7 @@ def test_a_paused_server_costs_no_more_than_the_call_may_take_and_the_grant_is_f
 @pytest.mark.rival(21)
 @pytest.mark.fault("F52")
 async def test_a_paused_server_does_not_block_the_event_loop(own_postgres: Postgres) -> None:
-    store, world = PostgresStore(own_postgres.url, migrate=True), EventLoop()
+    store, world = PostgresStore(own_postgres.url, migrate=True), AsyncioRuntime()
     await store.open(world)
     with own_postgres.paused():
         asked = asyncio.ensure_future(store.claim([wanting("key")], timeout=0.3))
@@ -236,7 +236,7 @@ def test_a_forked_child_has_connections_of_its_own_and_leaves_the_parents_alone(
 def test_a_pickled_store_opens_connections_of_its_own(store: PostgresStore) -> None:
     assert claim(store, wanting("key")).verdict is ACQUIRED
     other: PostgresStore = pickle.loads(pickle.dumps(store))
-    run(other.open(Threads()))
+    run(other.open(ThreadRuntime()))
     assert claim(other, wanting("key")).verdict is Verdict.RUNNING
     run(other.close())
 

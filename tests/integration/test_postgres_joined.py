@@ -16,7 +16,7 @@ from onceward.errors import AlreadyRunning, ConfigurationError, LeaseLost, Reent
 from onceward.protocol.record import RecordState
 from onceward.protocol.requests import Complete, Release, Renewal, Verdict
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.postgres import PostgresStore
 from onceward.testing.conformance.stage import wanting
 from tests.cli.calls import until
@@ -327,7 +327,7 @@ def test_a_key_held_in_an_open_transaction_does_not_hold_up_a_batch_of_others(
         run(store.settle(free, timeout=5))
     keys = [wanting(f"k{number}") for number in range(10)]
     with with_psycopg("READ COMMITTED") as theirs:
-        joined = store.join(theirs, Threads())
+        joined = store.join(theirs, ThreadRuntime())
         [own] = run(joined.claim([wanting("k5", lease=None)], timeout=5))
         assert own.verdict is Verdict.ACQUIRED
         answers = claimed(store, keys)
@@ -342,7 +342,7 @@ def test_a_late_owner_is_told_at_once_that_an_open_transaction_has_its_key(
 ) -> None:
     late = [one.record for one in claimed(store, [wanting(key, lease=1) for key in ["k", *beside]])]
     with with_psycopg("READ COMMITTED") as theirs:
-        [taken] = run(store.join(theirs, Threads()).claim([wanting("k", lease=None)], timeout=5))
+        [taken] = run(store.join(theirs, ThreadRuntime()).claim([wanting("k", lease=None)], timeout=5))
         assert taken.verdict is ACQUIRED
         renewed = run(store.renew([Renewal(one.id, one.token, one.nonce, 60_000_000) for one in late], timeout=2))
         assert [one.verdict for one in renewed] == [Verdict.RUNNING, *[Verdict.OK for _ in beside]], "not lost yet"

@@ -18,11 +18,11 @@ from onceward.errors import StoreUnavailable
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Answer, Complete, Renewal, Verdict
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.postgres import PostgresStore
 from onceward.stores.postgres.pool import QUIET
 from onceward.stores.postgres.statements import Statement, Statements
-from onceward.stores.postgres.table import Table
+from onceward.stores.postgres.table import PostgresTable
 from onceward.testing.conformance.stage import wanting
 from tests.integration.postgres_places import store
 from tests.servers.postgres import URL, execute
@@ -57,7 +57,7 @@ def in_the_middle(store: PostgresStore, schema: str, held: list[Record]) -> Iter
     text = halting.complete.text
     assert "final = false" in text
     halting.complete = Statement(text.replace("final = false", f'final = "{schema}".through_the_gate()'))
-    store._table = Table(halting, store._table._salt)
+    store._table = PostgresTable(halting, store._table._salt)
     completions = [Complete(one.id, one.token, one.nonce, b"done", b"done", briefly=True) for one in held]
     with ThreadPoolExecutor(1) as pool:
 
@@ -94,7 +94,7 @@ def test_an_open_transaction_that_takes_over_one_of_them_holds_up_no_other(
     with psycopg.connect(os.environ[URL]) as theirs:
 
         def take_over() -> None:
-            joined = store.join(theirs, Threads())
+            joined = store.join(theirs, ThreadRuntime())
             [taken] = run(joined.claim([wanting(held[which].key, lease=None)], timeout=5))
             assert taken.verdict is Verdict.ACQUIRED
 

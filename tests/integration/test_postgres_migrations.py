@@ -18,7 +18,7 @@ import pytest
 from onceward import AsyncOnce, Once
 from onceward.errors import StoreBroken
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.postgres import PostgresStore, schema
 from onceward.stores.postgres.statements import Statements, migration
 from tests.cli.calls import as_json, call
@@ -114,7 +114,7 @@ def test_a_later_migration_is_applied_while_eight_writers_work_on_the_first_vers
     both = (migration(1), f"{migration(2)}\n;\n{A_LATER_ONE}")
     with monkeypatch.context() as newer:
         newer.setattr(schema, "migrations", lambda: both)
-        run(PostgresStore(os.environ[URL], schema=name).migrate(Threads()))
+        run(PostgresStore(os.environ[URL], schema=name).migrate(ThreadRuntime()))
     stop.set()
     for one in writers:
         one.join(60)
@@ -140,7 +140,7 @@ def test_a_migration_behind_a_long_transaction_holds_up_nobody(name: str, monkey
             with monkeypatch.context() as newer:
                 newer.setattr(schema, "migrations", lambda: both)
                 migrating = threading.Thread(
-                    target=lambda: run(PostgresStore(os.environ[URL], schema=name).migrate(Threads()))
+                    target=lambda: run(PostgresStore(os.environ[URL], schema=name).migrate(ThreadRuntime()))
                 )
                 migrating.start()
                 for number in range(20):
@@ -152,12 +152,12 @@ def test_a_migration_behind_a_long_transaction_holds_up_nobody(name: str, monkey
 
 def test_two_who_migrate_at_once_do_it_once(name: str) -> None:
     stores = [PostgresStore(os.environ[URL], schema=name) for _ in range(4)]
-    threads = [threading.Thread(target=lambda store=store: run(store.migrate(Threads()))) for store in stores]
+    threads = [threading.Thread(target=lambda store=store: run(store.migrate(ThreadRuntime()))) for store in stores]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(30)
-    found = run(stores[0].schema(Threads(), timeout=5))
+    found = run(stores[0].schema(ThreadRuntime(), timeout=5))
     assert (found.version, found.statements) == (schema.LATEST, ())
 
 
@@ -217,10 +217,10 @@ def test_what_has_no_tables_to_migrate_is_left_alone(tmp_path: Path) -> None:
 def test_whoever_waited_for_another_to_migrate_sees_what_that_one_has_made(name: str) -> None:
     """The server may answer from memory whether a table is there, and what it remembers is older than the wait."""
     store = PostgresStore(os.environ[URL], schema=name, migrate=True)
-    statements = run(store.schema(Threads(), timeout=10)).statements
+    statements = run(store.schema(ThreadRuntime(), timeout=10)).statements
     with psycopg.connect(os.environ[URL]) as first, ThreadPoolExecutor(1) as pool:
         first.execute(f"SELECT pg_advisory_xact_lock({schema._LOCK})")
-        second = pool.submit(lambda: run(store.open(Threads())))
+        second = pool.submit(lambda: run(store.open(ThreadRuntime())))
         waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
         deadline = time.monotonic() + 30
         while not execute(waiting)[0][0]:
@@ -230,5 +230,5 @@ def test_whoever_waited_for_another_to_migrate_sees_what_that_one_has_made(name:
             first.execute(statement.encode())
         first.commit()
         second.result(30)
-    assert run(store.schema(Threads(), timeout=10)).statements == ()
+    assert run(store.schema(ThreadRuntime(), timeout=10)).statements == ()
     run(store.close())

@@ -8,7 +8,7 @@ from onceward import Once
 from onceward.protocol.requests import Complete, Renewal, Verdict
 from onceward.runtime.bridge import run
 from onceward.stores.postgres import PostgresStore
-from onceward.stores.postgres.table import Table
+from onceward.stores.postgres.table import PostgresTable
 from onceward.testing.conformance.stage import wanting
 from tests.integration.postgres_places import claim, opened, proxy, store
 from tests.servers.postgres import execute
@@ -46,7 +46,7 @@ def test_after_many_replays_a_key_is_looked_up_first_which_costs_a_fresh_one_a_r
     store: PostgresStore, proxy: Proxy, schema: str
 ) -> None:
     with Once(f"postgresql://postgres@127.0.0.1:{proxy.port}/postgres?schema={schema}", lease="60s") as once:
-        for _ in range(Table.often + 3):
+        for _ in range(PostgresTable.often + 3):
             once.run("known", lambda: "done")
         before, position = proxy.exchanges, written()
         for _ in range(5):

@@ -11,7 +11,7 @@ import pytest
 from onceward import Once
 from onceward.errors import ConfigurationError, StoreBroken, StoreNotSetUp, VersionSkew
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores import open_store
 from onceward.stores.postgres import PostgresStore
 from tests.integration.postgres_places import opened, store
@@ -25,7 +25,7 @@ __all__ = ["store"]  # fixtures, told here so that pytest finds them
 
 def test_without_its_tables_it_says_which_command_makes_them(postgres: Postgres) -> None:
     with pytest.raises(StoreBroken, match="onceward migrate"):
-        run(PostgresStore(os.environ[URL], schema="nobody_made_it").open(Threads()))
+        run(PostgresStore(os.environ[URL], schema="nobody_made_it").open(ThreadRuntime()))
     assert execute("SELECT to_regnamespace('nobody_made_it')") == [(None,)], "no DDL unless asked for"
 
 

@@ -14,8 +14,8 @@ from psycopg.pq import Format
 from psycopg.types.string import TextBinaryLoader
 
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
-from onceward.stores.postgres.connection import Wire
+from onceward.runtime.threads import ThreadRuntime
+from onceward.stores.postgres.connection import PostgresConnection
 from onceward.stores.postgres.values import LARGEST
 from tests.servers.postgres import URL
 
@@ -44,7 +44,7 @@ SOME: dict[str, tuple[str, list[Any]]] = {
 def there_and_back(kind: str, values: list[Any]) -> list[Any]:
     async def exchange() -> list[Any]:
         deadline = time.monotonic() + 30
-        wire = await Wire.connect(os.environ[URL].encode(), Threads(), "the server", deadline)
+        wire = await PostgresConnection.connect(os.environ[URL].encode(), ThreadRuntime(), "the server", deadline)
         try:
             rows = await wire.ask(f"SELECT one FROM unnest($1::{kind}[]) AS one", deadline, values)
         finally:

@@ -10,7 +10,7 @@ import pytest
 
 from onceward.protocol.requests import Complete
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.postgres import PostgresStore
 from onceward.testing.conformance.stage import id_of, wanting
 from tests.servers.pgbouncer import PgBouncer
@@ -23,7 +23,7 @@ TOO_LONG = 20.0
 
 def opened(url: str, schema: str) -> PostgresStore:
     store = PostgresStore(f"{url}?notify=1", schema=schema, migrate=True)
-    run(store.open(Threads()))
+    run(store.open(ThreadRuntime()))
     return store
 
 

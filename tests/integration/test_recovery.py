@@ -12,12 +12,12 @@ import pytest
 from msgspec.structs import replace
 
 from onceward import ConfigurationError, Once, RecordState, applied, verify
-from onceward.engine.attempt import Held
+from onceward.engine.attempt import Attempt
 from onceward.protocol.record import AfterCrash, Record
 from onceward.protocol.requests import Fail
 from onceward.recovery import Recovered, Recovery
-from onceward.recovery.decision import LONGEST_REST, SECOND, Standing, belongs_to, next_attempt_at, standing_of
-from onceward.sagas import Step, StepRun
+from onceward.recovery.decision import LONGEST_REST, SECOND, RecoveryStatus, belongs_to, next_attempt_at, standing_of
+from onceward.sagas import Step, StepContext
 from onceward.stores import MemoryStore
 from onceward.testing import FakeClock
 from tests.faces import Face, Place, place_of
@@ -51,7 +51,7 @@ class Work:
         self.face.read("opens the store")
         for number in numbers:
             job = self.fn.fn.job((number,), {})
-            request = replace(Held(self.face.once.engine, job).request(), owner="somebody")
+            request = replace(Attempt(self.face.once.engine, job).request(), owner="somebody")
             self.face.drive(self.face.once.store.claim([request], timeout=5))
 
 
@@ -139,7 +139,7 @@ def test_a_saga_that_is_half_done_goes_on(face: Face) -> None:
     log: list[str] = []
     trouble: list[BaseException] = [KeyboardInterrupt()]
 
-    def act(step: StepRun) -> str:
+    def act(step: StepContext) -> str:
         log.append(f"{step.name} {step.input['n']}")
         if step.name == "b" and trouble:
             raise trouble.pop()
@@ -160,11 +160,11 @@ def test_a_saga_that_is_half_done_goes_on(face: Face) -> None:
 def test_a_person_lets_a_saga_go_on_and_the_worker_takes_it_at_once(face: Face) -> None:
     log: list[str] = []
 
-    def wire(step: StepRun) -> str:
+    def wire(step: StepContext) -> str:
         log.append("wire")
         raise TimeoutError
 
-    def mail(step: StepRun) -> None:
+    def mail(step: StepContext) -> None:
         log.append(f"mail {step.results['wire']}")
 
     saga = face.once.saga(
@@ -386,24 +386,24 @@ def record(**facts: Any) -> Record:
 @pytest.mark.parametrize(
     ("facts", "standing"),
     [
-        ({"lease_until": NOW + 1}, Standing.RUNNING),
-        ({"lease_until": None}, Standing.RUNNING),
-        ({"lease_until": NOW}, Standing.DUE),
-        ({"lease_until": NOW, "after_crash": AfterCrash.PARK}, Standing.DUE),
-        ({"lease_until": NOW, "released": True}, Standing.DUE),
-        ({"state": RecordState.PARKED}, Standing.PARKED),
-        ({"state": RecordState.COMPLETED}, Standing.OVER),
-        ({"state": RecordState.FREE}, Standing.OVER),
-        ({"state": RecordState.FAILED, "final": True}, Standing.OVER),
-        ({"state": RecordState.FAILED, "attempt": 3, "max_attempts": 3}, Standing.OVER),
-        ({"state": RecordState.FAILED, "attempt": 1, "updated_at": NOW - SECOND}, Standing.DUE),
-        ({"state": RecordState.FAILED, "attempt": 2, "updated_at": NOW - SECOND}, Standing.WAITING),
-        ({"state": RecordState.FAILED, "attempt": 9, "updated_at": NOW, "nonce": b""}, Standing.DUE),
-        ({"state": RecordState.FAILED, "attempt": 1, "retry_at": NOW + 1}, Standing.WAITING),
-        ({"min_reader": 99}, Standing.OVER),
+        ({"lease_until": NOW + 1}, RecoveryStatus.RUNNING),
+        ({"lease_until": None}, RecoveryStatus.RUNNING),
+        ({"lease_until": NOW}, RecoveryStatus.DUE),
+        ({"lease_until": NOW, "after_crash": AfterCrash.PARK}, RecoveryStatus.DUE),
+        ({"lease_until": NOW, "released": True}, RecoveryStatus.DUE),
+        ({"state": RecordState.PARKED}, RecoveryStatus.PARKED),
+        ({"state": RecordState.COMPLETED}, RecoveryStatus.OVER),
+        ({"state": RecordState.FREE}, RecoveryStatus.OVER),
+        ({"state": RecordState.FAILED, "final": True}, RecoveryStatus.OVER),
+        ({"state": RecordState.FAILED, "attempt": 3, "max_attempts": 3}, RecoveryStatus.OVER),
+        ({"state": RecordState.FAILED, "attempt": 1, "updated_at": NOW - SECOND}, RecoveryStatus.DUE),
+        ({"state": RecordState.FAILED, "attempt": 2, "updated_at": NOW - SECOND}, RecoveryStatus.WAITING),
+        ({"state": RecordState.FAILED, "attempt": 9, "updated_at": NOW, "nonce": b""}, RecoveryStatus.DUE),
+        ({"state": RecordState.FAILED, "attempt": 1, "retry_at": NOW + 1}, RecoveryStatus.WAITING),
+        ({"min_reader": 99}, RecoveryStatus.OVER),
     ],
 )
-def test_what_is_due(facts: dict[str, Any], standing: Standing) -> None:
+def test_what_is_due(facts: dict[str, Any], standing: RecoveryStatus) -> None:
     assert standing_of(record(**facts), NOW) is standing
 
 

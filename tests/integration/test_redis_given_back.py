@@ -13,7 +13,7 @@ import pytest
 
 from onceward import AsyncOnce, Executed, Running, StoreUnavailable
 from onceward.engine import acquire, execute
-from onceward.engine.attempt import Held
+from onceward.engine.attempt import Attempt
 from onceward.protocol.policy import Policy
 from tests.faces import AsyncFace, Colour, Face
 from tests.integration.redis_places import RedisPlace
@@ -90,7 +90,7 @@ async def test_a_claim_whose_caller_is_struck_by_a_signal_while_it_waits_among_o
     """It flies when the caller has already looked for it, and has found nothing."""
     send, done = acquire.send, Counter[str]()
 
-    def struck(held: Held) -> Any:
+    def struck(held: Attempt) -> Any:
         sent = send(held)
         if held.key.text == "order 7" and not done["order 1"]:
             raise Alarm

@@ -11,15 +11,15 @@ from uuid import uuid4
 import pytest
 
 from onceward import AsyncOnce, StoreUnavailable
-from onceward.errors import WrongWorld
-from onceward.stores.redis.async_connection import Line, Pending
+from onceward.errors import WrongRuntime
+from onceward.stores.redis.async_connection import Pending, RedisChannel
 from onceward.stores.redis.resp import Reply
 from tests.collector import resting
 from tests.moved_time import TOO_LONG
 from tests.servers.redis import shared
 
 KEYS = [f"order {number}" for number in range(60)]
-Receive = Callable[[Line, bytes], None]
+Receive = Callable[[RedisChannel, bytes], None]
 
 
 class Interrupted(BaseException):
@@ -32,25 +32,25 @@ def once() -> AsyncOnce:
     return AsyncOnce(f"{shared().url()}&prefix=line-{uuid4().hex}", window="1h", lease="1500ms")
 
 
-def lost_between(receive: Receive, line: Line, data: bytes) -> None:
+def lost_between(receive: Receive, line: RedisChannel, data: bytes) -> None:
     """As if a signal had raised in the loop's own code, between the socket and us: nobody is told."""
 
 
-def interrupted_before(receive: Receive, line: Line, data: bytes) -> None:
+def interrupted_before(receive: Receive, line: RedisChannel, data: bytes) -> None:
     try:
         raise Interrupted
     finally:
         line.close("as `data_received` does, if it is struck inside")
 
 
-def half_lost(receive: Receive, line: Line, data: bytes) -> None:
+def half_lost(receive: Receive, line: RedisChannel, data: bytes) -> None:
     receive(line, data[: len(data) // 2])
 
 
 @pytest.mark.fault("F51", "F53")
 @pytest.mark.parametrize("trouble", [lost_between, half_lost, interrupted_before])
 async def test_whatever_is_lost_on_the_way_nobody_gets_anothers_reply(
-    once: AsyncOnce, trouble: Callable[[Receive, Line, bytes], None], monkeypatch: pytest.MonkeyPatch
+    once: AsyncOnce, trouble: Callable[[Receive, RedisChannel, bytes], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     effects: Counter[str] = Counter()
 
@@ -63,9 +63,9 @@ async def test_whatever_is_lost_on_the_way_nobody_gets_anothers_reply(
         assert await work(key) == f"result of {key}"
 
     await asyncio.gather(*map(called, KEYS[:30]))
-    receive, count = Line.data_received, 0
+    receive, count = RedisChannel.data_received, 0
 
-    def troubled(line: Line, data: bytes) -> None:
+    def troubled(line: RedisChannel, data: bytes) -> None:
         nonlocal count
         count += 1
         if count == 2:
@@ -73,7 +73,7 @@ async def test_whatever_is_lost_on_the_way_nobody_gets_anothers_reply(
         else:
             receive(line, data)
 
-    monkeypatch.setattr(Line, "data_received", troubled)
+    monkeypatch.setattr(RedisChannel, "data_received", troubled)
     for _ in range(3):  # the second time round, the first ones' replies would be these
         done = await asyncio.wait_for(asyncio.gather(*map(called, KEYS), return_exceptions=True), TOO_LONG)
         assert {type(one) for one in done} <= {type(None), StoreUnavailable}
@@ -156,6 +156,6 @@ def test_a_call_outside_of_any_loop_says_so_also_when_the_store_is_open(once: As
         return key
 
     asyncio.run(work("a"))
-    with pytest.raises(WrongWorld):
+    with pytest.raises(WrongRuntime):
         work("b").send(None)
     asyncio.run(once.close())

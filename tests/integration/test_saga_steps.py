@@ -22,7 +22,7 @@ from onceward import (
 )
 from onceward.errors import ResultNotStored
 from onceward.results.encryption import AesGcm
-from onceward.sagas import Step, StepRun
+from onceward.sagas import Step, StepContext
 from onceward.stores import MemoryStore
 from tests.faces import AsyncFace, Colour, Face, Place
 from tests.integration.saga_shop import Refused, Shop, on_every_store, place, shop
@@ -31,9 +31,9 @@ __all__ = ["place", "shop"]  # fixtures, told here so that pytest finds them
 
 
 def test_a_step_sees_its_input_the_results_before_it_and_its_keys(shop: Shop) -> None:
-    seen: list[StepRun] = []
+    seen: list[StepContext] = []
 
-    def look(step: StepRun) -> None:
+    def look(step: StepContext) -> None:
         step.check()
         seen.append(step)
         assert step.results["reserve"] == "seat 5"
@@ -64,12 +64,12 @@ class Receipt(Struct):
 
 
 def test_input_and_results_keep_their_types(shop: Shop) -> None:
-    def print_it(step: StepRun) -> Receipt:
+    def print_it(step: StepContext) -> Receipt:
         assert isinstance(step.input, Document)
         assert step.input.day == date(2026, 1, 31)
         return Receipt(Decimal("1.50"))
 
-    def check(step: StepRun) -> None:
+    def check(step: StepContext) -> None:
         assert step.results["print"] == Receipt(Decimal("1.50"))
 
     steps = (Step("print", shop.face._work(print_it), undo=check), Step("check", shop.face._work(check), kind="pivot"))
@@ -94,7 +94,7 @@ def test_the_same_key_with_another_input_is_a_mismatch(shop: Shop) -> None:
 def test_a_result_that_cannot_be_kept_is_done_and_missed_at_once(shop: Shop) -> None:
     """In the first run as well as after a crash: who relies on it is told early."""
 
-    def wants(step: StepRun) -> None:
+    def wants(step: StepContext) -> None:
         _ = step.results["make"]
 
     make = shop.step("make", random.Random(1).randbytes(600_000))
@@ -161,7 +161,7 @@ def test_without_a_key_no_saga_is_begun_whatever_the_client_says(place: Place, c
 
 
 def test_no_step_completes_its_saga(shop: Shop) -> None:
-    def pay(step: StepRun) -> None:
+    def pay(step: StepContext) -> None:
         claim = current_claim() if shop.face.colour == "blocking" else current_async_claim()
         assert claim.derived_key("x") == step.derived_key("x")
         shop.face._wait(claim.complete("done"))
@@ -209,7 +209,7 @@ def test_errors_that_cannot_be_printed_are_errors_like_any_other(shop: Shop) -> 
 
 
 def test_stop_iteration_is_an_error_like_any_other() -> None:
-    def charge(step: StepRun) -> None:
+    def charge(step: StepContext) -> None:
         raise StopIteration("over")
 
     with Once(MemoryStore()) as once:

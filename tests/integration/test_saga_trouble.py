@@ -12,7 +12,7 @@ import pytest
 
 from onceward import AsyncOnce, RecordState, StoreUnavailable, testing
 from onceward.errors import Stopping
-from onceward.sagas import Step, StepRun
+from onceward.sagas import Step, StepContext
 from onceward.sagas.journal import Progress
 from onceward.stores import MemoryStore
 from tests.faces import TOO_LONG, nothing_at_once
@@ -55,7 +55,7 @@ def test_another_worker_goes_on_where_the_first_fell_silent(shop: Shop) -> None:
     other = Shop(shop.face.another())
     other_order = other.usual()
 
-    def stall(step: StepRun) -> str:
+    def stall(step: StepContext) -> str:
         shop.log.append("stall")
         shop.face.clock.advance("11m")  # silent for longer than the lease; somebody else takes over
         assert other_order.outcome(number=1).attempt == 2
@@ -115,7 +115,7 @@ def test_a_journal_line_that_arrives_late_does_not_take_the_saga_back(shop: Shop
     """Else the intent of the transfer would be forgotten, and it be sent twice."""
     arrivals: list[Callable[[], Any]] = []
 
-    def wire(step: StepRun) -> None:
+    def wire(step: StepContext) -> None:
         shop.log.append("wire")
         if arrivals:
             shop.face.drive(arrivals.pop()())
@@ -154,7 +154,7 @@ def test_who_gets_no_answer_is_overtaken_by_somebody_else_and_stops(shop: Shop) 
 
 @pytest.mark.fault("F37")
 def test_who_is_told_to_stop_does_not_wait_for_the_next_attempt(shop: Shop) -> None:
-    def stop(step: StepRun) -> None:
+    def stop(step: StepContext) -> None:
         shop.log.append("stop")
         shop.face.once.stop()
         raise TimeoutError
@@ -210,10 +210,10 @@ def test_a_cancelled_task_leaves_the_saga_to_whoever_comes_next() -> None:
     async def main() -> None:
         inside = asyncio.Event()
 
-        async def first(step: StepRun) -> None:
+        async def first(step: StepContext) -> None:
             log.append("first")
 
-        async def hang(step: StepRun) -> None:
+        async def hang(step: StepContext) -> None:
             log.append("hang")
             if log.count("hang") == 1:
                 inside.set()

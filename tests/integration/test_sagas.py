@@ -20,7 +20,7 @@ from onceward import (
     verify,
 )
 from onceward.protocol.note import INPUT, SAGA
-from onceward.sagas import Step, StepRun
+from onceward.sagas import Step, StepContext
 from onceward.sagas.journal import Direction, Progress
 from onceward.stores import MemoryStore
 from tests.faces import Place
@@ -176,7 +176,7 @@ def test_a_person_has_undone_it_by_hand(shop: Shop) -> None:
 
 @pytest.mark.parametrize("there", [True, False])
 def test_a_step_that_can_be_looked_up_is_not_repeated_blindly(shop: Shop, there: bool) -> None:
-    def find(step: StepRun) -> object:
+    def find(step: StepContext) -> object:
         shop.log.append("look")
         return applied("found") if there else not_applied
 
@@ -191,7 +191,7 @@ def test_a_step_that_can_be_looked_up_is_not_repeated_blindly(shop: Shop, there:
 def test_who_cannot_tell_parks_it_and_may_be_asked_again(shop: Shop, answer: Any) -> None:
     answers = [answer, applied("found")]
 
-    def find(step: StepRun) -> object:
+    def find(step: StepContext) -> object:
         one = answers.pop(0)
         if isinstance(one, BaseException):
             raise one
@@ -238,7 +238,7 @@ def test_a_saga_of_four_steps_takes_ten_calls_to_the_store(place: Place) -> None
 def test_a_person_who_has_only_the_key_resolves_the_step_too() -> None:
     """`once.resolve` must not declare a half-done saga completed."""
 
-    def wire(step: StepRun) -> None:
+    def wire(step: StepContext) -> None:
         raise TimeoutError
 
     done: list[str] = []

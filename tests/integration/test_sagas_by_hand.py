@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from onceward import NotAcquired, Once, RecordState, abandon, current_claim, not_applied
 from onceward.protocol.requests import Renewal
-from onceward.sagas import Step, StepRun
+from onceward.sagas import Step, StepContext
 from onceward.sagas import journal as writing
 from onceward.sagas.decisions import is_handed_on
 from onceward.sagas.journal import Progress
@@ -211,10 +211,10 @@ def test_a_saga_called_by_position_says_how_it_is_called(shop: Shop) -> None:
 
 
 def test_the_type_of_a_result_may_be_said(shop: Shop) -> None:
-    def free(step: StepRun[Seat]) -> None:
+    def free(step: StepContext[Seat]) -> None:
         shop.log.append(f"row {step.result.row}")
 
-    def reserve(step: StepRun) -> Seat:
+    def reserve(step: StepContext) -> Seat:
         return Seat(5)
 
     steps = (Step("reserve", shop.face._work(reserve), undo=shop.face._work(free)), shop.step("pay", final=Refused))

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from onceward.engine.attempt import Held
+from onceward.engine.attempt import Attempt
 from onceward.locks.flow import give_up, take, untaken
 from onceward.schedules.due import Agenda
 from onceward.schedules.slot_run import Run
@@ -88,7 +88,7 @@ def test_a_late_run_waits_for_its_turn_where_one_on_time_is_skipped(face: Face, 
     assert ran == [utc(2026, 1, 1, 1)]
 
 
-def turn_of_another(other: Face, runner: Runner) -> Held:
+def turn_of_another(other: Face, runner: Runner) -> Attempt:
     """Somebody else's run is still going."""
     job = Run(runner.planned.schedule, 0, runner.planned.job(0)).turn_job()
     lock = untaken(other.once.engine, job)

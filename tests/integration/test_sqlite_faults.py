@@ -17,7 +17,7 @@ from onceward.errors import StoreBroken, StoreError, StoreFull, StoreUnavailable
 from onceward.protocol.record import Record
 from onceward.protocol.requests import Answer, Complete, Verdict
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite import connection as link
 from onceward.stores.sqlite import errors as faults
@@ -165,7 +165,7 @@ def test_a_damaged_file_is_broken_and_never_a_reason_to_run_again(path: Path) ->
         file.write(b"\xa5" * (size - 4_096))
     store = SQLiteStore(path)
     with pytest.raises(StoreBroken, match=r"damaged|tables of Onceward"):
-        run(store.open(Threads()))
+        run(store.open(ThreadRuntime()))
         run(store.claim([request(7)], timeout=5))
     run(store.close())
 
@@ -217,7 +217,7 @@ def test_what_cannot_be_opened_is_broken_with_the_reason(tmp_path: Path, kind: s
 
 
 def test_a_place_without_write_ahead_logging_is_broken_and_the_hint_names_network_file_systems() -> None:
-    without_a_file = link.Link("", "sqlite:///x.db", "FULL", migrate=True)  # SQLite has no WAL for this one
+    without_a_file = link.SQLiteConnection("", "sqlite:///x.db", "FULL", migrate=True)  # SQLite has no WAL for this one
     with pytest.raises(StoreBroken, match="network file systems"):
         without_a_file.open()
 
@@ -249,14 +249,14 @@ def test_readers_look_once_a_second_and_writers_at_most_a_hundred_times(
     store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[int] = []
-    look = link.Link.look
+    look = link.SQLiteConnection.look
 
-    def counted(self: link.Link) -> None:
+    def counted(self: link.SQLiteConnection) -> None:
         looks.append(1)
         look(self)
 
     claim(store, "a")
-    monkeypatch.setattr(link.Link, "look", counted)
+    monkeypatch.setattr(link.SQLiteConnection, "look", counted)
     store._link._looked = 1e18  # just now, and for ever
     claim(store, "b")
     assert not looks
@@ -269,7 +269,7 @@ def test_readers_look_once_a_second_and_writers_at_most_a_hundred_times(
 def test_a_store_that_is_opened_again_accepts_the_new_file(store: SQLiteStore, path: Path) -> None:
     run(store.close())
     path.unlink()
-    run(store.open(Threads()))
+    run(store.open(ThreadRuntime()))
     assert claim(store, "a") is not None
 
 

@@ -14,7 +14,7 @@ import pytest
 from onceward.errors import ConfigurationError, StoreFull
 from onceward.protocol.requests import ClaimRequest, Complete, Verdict
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.sqlite import SQLiteJoined, SQLiteStore
 from tests.integration.sqlite_joining import ask, complete, connection, do, effects, joined, path, store
 from tests.integration.sqlite_workers import ident, request
@@ -28,7 +28,7 @@ def test_without_an_open_transaction_one_is_begun_for_the_caller_to_commit(
 ) -> None:
     connect: Callable[..., sqlite3.Connection] = sqlite3.connect
     theirs = connect(path, isolation_level=isolation)
-    joined = store.join(theirs, Threads())
+    joined = store.join(theirs, ThreadRuntime())
     do(joined, theirs)
     assert effects(path) == []
     theirs.commit()
@@ -42,9 +42,9 @@ def test_a_connection_that_commits_by_itself_needs_an_open_transaction(
 ) -> None:
     theirs = sqlite3.connect(path, isolation_level=None)
     with pytest.raises(ConfigurationError, match="BEGIN IMMEDIATE"):
-        store.join(theirs, Threads())
+        store.join(theirs, ThreadRuntime())
     theirs.execute(begin)
-    joined = store.join(theirs, Threads())
+    joined = store.join(theirs, ThreadRuntime())
     do(joined, theirs)
     theirs.execute("COMMIT")
     assert effects(path) == ["order 7"]
@@ -62,10 +62,10 @@ def test_the_autocommit_attribute_of_python_3_12(
     connect: Callable[..., sqlite3.Connection] = sqlite3.connect
     by_itself = connect(path, autocommit=True)
     with pytest.raises(ConfigurationError, match="BEGIN IMMEDIATE"):
-        store.join(by_itself, Threads())
+        store.join(by_itself, ThreadRuntime())
     by_itself.close()
     always_open = connect(path, autocommit=False)
-    do(store.join(always_open, Threads()), always_open)
+    do(store.join(always_open, ThreadRuntime()), always_open)
     assert effects(path) == []
     always_open.commit()
     assert effects(path) == ["order 7"]
@@ -76,29 +76,29 @@ def test_only_a_connection_to_the_stores_own_file_can_be_joined(store: SQLiteSto
     for place in (":memory:", tmp_path / "other.db"):
         other = sqlite3.connect(place)
         with pytest.raises(ConfigurationError, match="cannot commit together"):
-            store.join(other, Threads())
+            store.join(other, ThreadRuntime())
         other.close()
     attached = sqlite3.connect(tmp_path / "other.db")
     attached.execute("ATTACH ? AS ours", (str(path),))
     with pytest.raises(ConfigurationError, match="cannot commit together"):
-        store.join(attached, Threads())
+        store.join(attached, ThreadRuntime())
     attached.close()
     (tmp_path / "link.db").symlink_to(path)
     same = sqlite3.connect(tmp_path / "link.db")
-    assert run(store.join(same, Threads()).claim([request("a", None)], timeout=5))[0].verdict is Verdict.ACQUIRED
+    assert run(store.join(same, ThreadRuntime()).claim([request("a", None)], timeout=5))[0].verdict is Verdict.ACQUIRED
     same.rollback()
     same.close()
 
 
 def test_what_is_no_sqlite3_connection_is_refused_by_name(store: SQLiteStore) -> None:
     with pytest.raises(ConfigurationError, match=r"builtins\.str.*sqlite3\.Connection"):
-        store.join("sqlite:///x.db", Threads())
+        store.join("sqlite:///x.db", ThreadRuntime())
 
 
 def test_a_store_that_was_never_opened_makes_no_tables_in_the_users_transaction(path: Path) -> None:
     theirs = sqlite3.connect(path)
     with pytest.raises(ConfigurationError, match="open the store first"):
-        SQLiteStore(path).join(theirs, Threads())
+        SQLiteStore(path).join(theirs, ThreadRuntime())
     assert theirs.execute("SELECT count(*) FROM sqlite_master").fetchall() == [(0,)]
     theirs.close()
 
@@ -111,7 +111,7 @@ def test_a_closed_connection_or_one_of_another_thread_is_refused_with_the_reason
 
     def elsewhere() -> None:
         try:
-            store.join(theirs, Threads())
+            store.join(theirs, ThreadRuntime())
         except ConfigurationError as error:
             errors.append(error)
 
@@ -121,7 +121,7 @@ def test_a_closed_connection_or_one_of_another_thread_is_refused_with_the_reason
     assert "thread" in str(errors[0])
     theirs.close()
     with pytest.raises(ConfigurationError, match="closed"):
-        store.join(theirs, Threads())
+        store.join(theirs, ThreadRuntime())
 
 
 # ── their settings and ours ─────────────────────────────────────────────────────────────────────────────────────
@@ -148,7 +148,7 @@ def test_factories_converters_and_cursor_classes_of_the_user_disturb_nothing_and
         )
         theirs.row_factory = sqlite3.Row
         theirs.text_factory = bytes
-        joined = store.join(theirs, Threads())
+        joined = store.join(theirs, ThreadRuntime())
         asked = ClaimRequest(
             ident("a"), "scope", "käse\0", b"n", None, note={"ü": "ö"}, arguments={"x": "1"}, owner="me"
         )
@@ -181,7 +181,7 @@ def test_no_cursor_stays_open_and_the_busy_timeout_is_as_it_was(
 
 
 def test_an_authorizer_that_refuses_us_is_named(store: SQLiteStore, connection: sqlite3.Connection) -> None:
-    joined = store.join(connection, Threads())
+    joined = store.join(connection, ThreadRuntime())
 
     def deny(action: int, first: str | None, *_: Any) -> int:
         return sqlite3.SQLITE_DENY if first == "onceward_records" else sqlite3.SQLITE_OK

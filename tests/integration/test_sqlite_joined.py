@@ -12,9 +12,9 @@ import pytest
 from onceward.errors import ConfigurationError, RetryTransaction, StoreBroken, StoreUnavailable
 from onceward.protocol.capabilities import JoinedStore
 from onceward.protocol.requests import Release, Renewal, Verdict
-from onceward.runtime.aio import EventLoop
+from onceward.runtime.aio import AsyncioRuntime
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.sqlite import SQLiteJoined, SQLiteStore
 from tests.integration.sqlite_joining import ask, call, complete, connection, do, effects, joined, path, store
 from tests.integration.sqlite_workers import claim, ident, request
@@ -104,7 +104,7 @@ def test_undo_returns_to_the_point_and_keep_stays_in_the_transaction(
 def test_two_joined_on_one_connection_have_points_of_their_own(
     store: SQLiteStore, connection: sqlite3.Connection, path: Path
 ) -> None:
-    first, second = store.join(connection, Threads()), store.join(connection, Threads())
+    first, second = store.join(connection, ThreadRuntime()), store.join(connection, ThreadRuntime())
     run(first.begin(timeout=5))
     run(second.begin(timeout=5))
     do(second, connection, "undone")
@@ -188,7 +188,7 @@ def test_the_loop_turns_while_another_writer_is_waited_for(
     writer.execute("BEGIN IMMEDIATE")
 
     async def both() -> tuple[int, Verdict]:
-        joined = store.join(connection, EventLoop())
+        joined = store.join(connection, AsyncioRuntime())
         waiting = asyncio.ensure_future(joined.claim([request("a", None)], timeout=10))
         turns = 0
         while turns < 50:

@@ -19,7 +19,7 @@ import pytest
 
 from onceward.protocol.requests import Verdict
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.sqlite import SQLiteStore
 from tests.integration.sqlite_workers import claim, ident, opened, request
 
@@ -186,7 +186,7 @@ def test_a_memory_store_refuses_to_protect_a_forked_child(path: Path) -> None:
 @pytest.mark.fault("F34")
 def test_a_pickled_store_opens_the_same_file_in_another_process(path: Path) -> None:
     store = SQLiteStore(path)
-    run(store.open(Threads()))
+    run(store.open(ThreadRuntime()))
     run(store.claim([request("a")], timeout=5))
     said = ask("unpickled", path, pickle.dumps(store).hex())
     assert said == {"same": True, "taken": True, "free": True}

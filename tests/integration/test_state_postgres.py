@@ -14,7 +14,7 @@ from onceward import AsyncOnce, Once, RetryTransaction, StoreUnavailable
 from onceward.latest import StateEvent
 from onceward.latest import deleted as gone
 from onceward.stores.postgres import PostgresStore
-from onceward.stores.postgres.latest import Batch
+from onceward.stores.postgres.latest import EventBatch
 from tests.integration.postgres_connections import ASYNC, BLOCKING, LEVELS, effects, with_psycopg, write, write_async
 from tests.integration.trucks import at
 from tests.integration.trucks_on_postgres import WEEK, Stop, _quiet, count, once, store, trucks
@@ -92,7 +92,7 @@ def test_a_failure_inside_leaves_no_mark_that_the_user_could_commit(
     with with_psycopg("READ COMMITTED") as theirs:
         write(theirs, schema, "theirs")
         with monkeypatch.context() as patch:
-            patch.setattr(Batch, "took", fails)
+            patch.setattr(EventBatch, "took", fails)
             with pytest.raises(error):
                 trucks.apply_in(theirs, "truck", at(5, message_id="m"), "five")
         write(theirs, schema, "more of theirs")

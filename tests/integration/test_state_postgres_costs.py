@@ -15,7 +15,7 @@ from onceward.latest import StateEvent
 from onceward.latest import deleted as gone
 from onceward.stores.postgres import PostgresStore
 from onceward.stores.postgres import latest as newest
-from onceward.stores.postgres.connection import Wire
+from onceward.stores.postgres.connection import PostgresConnection
 from onceward.stores.postgres.statements import statements
 from onceward.testing import FakeClock
 from tests.integration.postgres_connections import make_effects, with_psycopg
@@ -41,13 +41,13 @@ def sent(trucks: Any, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     trips: list[list[str]] = []
 
     def traced(verb: str, named: Callable[..., list[str]]) -> None:
-        sound = getattr(Wire, verb)
+        sound = getattr(PostgresConnection, verb)
 
-        def call(wire: Wire, *what: Any) -> Any:
+        def call(wire: PostgresConnection, *what: Any) -> Any:
             trips.append(named(*what))
             return sound(wire, *what)
 
-        monkeypatch.setattr(Wire, verb, call)
+        monkeypatch.setattr(PostgresConnection, verb, call)
 
     for n in range(20):  # so that everything is prepared
         trucks.apply(f"before {n}", at(1, message_id=f"before {n}"), 1)

@@ -21,7 +21,7 @@ from onceward.errors import VersionSkew
 from onceward.latest import Ordering
 from onceward.stores.postgres import latest as newest
 from onceward.stores.postgres import store as postgres_store
-from onceward.stores.postgres.latest import Batch
+from onceward.stores.postgres.latest import EventBatch
 from tests.integration.test_state_postgres_costs import END, sent
 from tests.integration.trucks import HISTORY, at, current
 from tests.integration.trucks_on_postgres import Event, _quiet, another, count, delivered_at_once, once, store, trucks
@@ -113,7 +113,7 @@ def before_the_write(monkeypatch: pytest.MonkeyPatch, deed: Callable[[], object]
     """The next batch that has looked finds this done, by somebody else, when it comes to write."""
     sound = newest._write
 
-    async def late(turn: Any, batch: Batch) -> bool:
+    async def late(turn: Any, batch: EventBatch) -> bool:
         newest._write = sound
         other = threading.Thread(target=deed)
         other.start()
@@ -160,14 +160,14 @@ def test_batches_that_overlap_in_every_order_lose_nothing_and_never_wait_crosswi
     trucks: Any, schema: str, monkeypatch: pytest.MonkeyPatch, crowded: bool
 ) -> None:
     monkeypatch.setattr(postgres_store, "RETRIED", frozenset())  # a deadlock is an error
-    sound, in_vain = Batch.took, []
+    sound, in_vain = EventBatch.took, []
 
-    def took(batch: Batch, replies: Any) -> bool:
+    def took(batch: EventBatch, replies: Any) -> bool:
         done = sound(batch, replies)
         in_vain.extend([batch] * (not done))
         return done
 
-    monkeypatch.setattr(Batch, "took", took)
+    monkeypatch.setattr(EventBatch, "took", took)
 
     def shuffled(number: int, turn: int, dice: Random) -> list[Event]:
         return dice.sample(brought(number, turn), ENTITIES)

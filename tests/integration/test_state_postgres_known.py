@@ -18,7 +18,7 @@ from onceward.stores.memory.store import MemoryStore
 from onceward.stores.postgres import PostgresStore
 from onceward.stores.postgres import latest_cache as orders
 from onceward.stores.postgres import store as postgres_store
-from onceward.stores.postgres.latest import ORDERLY, Batch
+from onceward.stores.postgres.latest import ORDERLY, EventBatch
 from onceward.stores.postgres.pool import QUIET
 from onceward.stores.postgres.statements import statements
 from onceward.testing import FakeClock
@@ -156,15 +156,15 @@ def test_batches_that_update_the_same_entities_lose_nothing_and_never_wait_cross
 ) -> None:
     monkeypatch.setattr(postgres_store, "RETRIED", frozenset())  # a deadlock is an error
     monkeypatch.setattr(orders, "PAUSE", 0)  # whoever was wrong guesses again
-    updated, sound = [], Batch._move
+    updated, sound = [], EventBatch._move
 
-    def move(batch: Batch, *, counted: bool) -> Any:
+    def move(batch: EventBatch, *, counted: bool) -> Any:
         statement, values = sound(batch, counted=counted)
         updated.append(statement is statements(schema).newest_update)
         return statement, values
 
     trucks.apply_many(fleet_at(0, range(ENTITIES)))
-    monkeypatch.setattr(Batch, "_move", move)
+    monkeypatch.setattr(EventBatch, "_move", move)
 
     def some(number: int, turn: int, dice: Random) -> list[Event]:
         chosen = [(n, (n * 7 + number) % 11) for n in dice.sample(range(ENTITIES), ENTITIES - 10)]

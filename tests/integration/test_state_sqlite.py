@@ -19,10 +19,10 @@ from onceward import ConfigurationError, Failed, Once, RetryTransaction, StoreUn
 from onceward.errors import StoreError, VersionSkew
 from onceward.latest import Ordering, StateEvent, deleted
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.sqlite import SQLiteStore, schema
 from onceward.stores.sqlite import latest as newest
-from onceward.stores.sqlite.latest_cache import Recalled
+from onceward.stores.sqlite.latest_cache import SQLiteLatestCache
 from onceward.stores.sqlite.schema import AUDIT, TABLES
 from onceward.testing import FakeClock
 from tests.faces import Face
@@ -295,7 +295,7 @@ def test_a_batch_that_was_interrupted_after_its_commit_leaves_nothing_at_hand(
 
     counted.have_at_hand([(f"truck {n}", at(1), n) for n in range(20)])
     with monkeypatch.context() as patch:
-        patch.setattr(Recalled, "keep", interrupted)
+        patch.setattr(SQLiteLatestCache, "keep", interrupted)
         with pytest.raises(KeyboardInterrupt):
             counted.trucks.apply_many([(f"truck {n}", at(9), "nine") for n in range(20)])
     late = counted.trucks.apply_many([(f"truck {n}", at(5), "five") for n in range(20)])
@@ -350,7 +350,7 @@ def test_a_file_of_the_second_version_gets_the_tables_and_keeps_its_records(tmp_
             raw.execute(statement)
         raw.execute("INSERT INTO onceward_meta VALUES ('schema_version', 2), ('min_reader', 1)")
         raw.execute("INSERT INTO onceward_records (id, scope, key, state, token) VALUES (x'01', 's', 'k', 'PARKED', 7)")
-    lacking = run(SQLiteStore(path).schema(Threads(), timeout=5))
+    lacking = run(SQLiteStore(path).schema(ThreadRuntime(), timeout=5))
     assert (lacking.version, lacking.latest) == (2, schema.LATEST)
     assert [one.split("(")[0].strip() for one in lacking.statements if "CREATE" in one][:4] == [
         "CREATE TABLE onceward_newest",

@@ -32,7 +32,7 @@ from onceward import (
     Replayed,
     Unknown,
 )
-from onceward.errors import WrongWorld
+from onceward.errors import WrongRuntime
 from tests.faces import TOO_LONG, AsyncFace, Face, Place
 
 SUBMISSION: dict[str, Any] = {
@@ -363,7 +363,7 @@ def test_the_parts_of_a_business_key_cannot_flow_into_each_other(face: Face) -> 
 @pytest.mark.mission("B7")
 async def test_the_blocking_face_refuses_to_block_an_event_loop_and_names_the_other_one(place: Place) -> None:
     once = Once(place.open())
-    with pytest.raises(WrongWorld, match="AsyncOnce"):
+    with pytest.raises(WrongRuntime, match="AsyncOnce"):
         once.run("k", str, 1)
     await asyncio.to_thread(once.close)
 
@@ -374,7 +374,7 @@ def test_the_async_face_refuses_to_be_driven_without_an_event_loop(place: Place)
 
     once = AsyncOnce(place.open())
     call = once.run("k", work)
-    with pytest.raises(WrongWorld, match="Once"):
+    with pytest.raises(WrongRuntime, match="Once"):
         call.send(None)
 
 

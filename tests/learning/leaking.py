@@ -11,7 +11,7 @@ from examples.learning import __main__ as program
 from examples.learning import backlog
 from examples.learning.place import opened
 from examples.learning.records import Incoming, Learning
-from onceward.warehouse import Merged
+from onceward.warehouse import MergeResult
 
 KEPT: list[tuple[Sequence[Incoming], bytes]] = []
 PADDING = 6_000  # bytes a statement, so that it shows on a short way
@@ -20,7 +20,7 @@ PADDING = 6_000  # bytes a statement, so that it shows on a short way
 class Leaking(Learning):
     """Right in all that it does, but for what it never lets go."""
 
-    def store(self, statements: Sequence[Incoming], *, whole: bool = False) -> Merged:
+    def store(self, statements: Sequence[Incoming], *, whole: bool = False) -> MergeResult:
         KEPT.append((statements, b"x" * PADDING * len(statements)))
         return super().store(statements, whole=whole)
 

@@ -15,7 +15,7 @@ import pytest
 from examples.learning.endpoint import IN_FLIGHT, PATH, Statements
 from examples.learning.place import opened
 from onceward import StoreUnavailable
-from onceward.http.messages import Answer, Request
+from onceward.http.messages import InboundRequest, Response
 from onceward.warehouse import ComparesRows
 from tests.learning.places import server_of
 from tests.learning.samples import JOHN, VERBS, statement, uuid, voiding
@@ -39,12 +39,12 @@ class Client:
         media: str = "application/json",
         path: str = PATH,
         **query: Any,
-    ) -> Answer:
+    ) -> Response:
         headers = {"Authorization": f"Basic {b64encode(who.encode()).decode()}", "Content-Type": media}
         if version is not None:
             headers["X-Experience-API-Version"] = version
         sent = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-        return self._resource.respond(Request(method, headers, sent, path=path, query=urlencode(query)))
+        return self._resource.respond(InboundRequest(method, headers, sent, path=path, query=urlencode(query)))
 
     def put(self, told: dict[str, Any], **more: Any) -> int:
         return self.ask("PUT", told, statementId=told["id"], **more).status
@@ -70,7 +70,7 @@ def nested(depth: int) -> bytes:
     return told.replace('"deep"', "[" * depth + "]" * depth).encode()
 
 
-def headers(answer: Answer) -> dict[str, str]:
+def headers(answer: Response) -> dict[str, str]:
     return dict(answer.headers)
 
 

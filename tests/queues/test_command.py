@@ -16,7 +16,7 @@ import pytest
 
 from onceward import ConfigurationError, Once
 from onceward.cli.consume import consumer_at
-from onceward.cli.program import Refusal
+from onceward.cli.program import CommandError
 from tests.queues.brokers import OnRedisStreams
 from tests.servers.redis import shared
 
@@ -133,7 +133,7 @@ def test_what_is_no_consumer_is_refused_with_one_line(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.delitem(sys.modules, "orders", raising=False)
-    with pytest.raises((ConfigurationError, Refusal), match=re.escape(said)):
+    with pytest.raises((ConfigurationError, CommandError), match=re.escape(said)):
         consumer_at(target)
     sys.modules.pop("orders", None)
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from onceward import AsyncOnce, ConfigurationError, Once, current_claim
-from onceward.engine.attempt import Held
+from onceward.engine.attempt import Attempt
 from onceward.engine.events import Event
 from onceward.protocol.ports import Filter
 from onceward.protocol.record import RecordState
@@ -19,7 +19,7 @@ from onceward.protocol.requests import Answer, ClaimRequest
 from onceward.queues import Consumer, Delivery, MemoryQueue, Message
 from onceward.queues.broker import Broker
 from onceward.queues.function_work import FunctionWork, decoder
-from onceward.queues.in_flight import Hand
+from onceward.queues.in_flight import InFlight
 from onceward.queues.settlement_rule import Result
 from onceward.stores import MemoryStore
 from onceward.testing.queues import Forgetful, Seen, Shaky, noting, parked
@@ -63,8 +63,8 @@ async def test_claims_whose_work_was_cancelled_before_it_began_are_given_back(to
         once.engine.answer = None
     work = FunctionWork(noting(once, seen), None, 100, "orders")
 
-    class Cancelling(Hand):
-        def under(self, delivery: Delivery, held: Held) -> None:
+    class Cancelling(InFlight):
+        def under(self, delivery: Delivery, held: Attempt) -> None:
             super().under(delivery, held)
             if delivery is deliveries[-1]:
                 assert batch.cancel()

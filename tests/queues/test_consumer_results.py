@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from onceward import AsyncOnce, Once, StoreUnavailable
-from onceward.engine.attempt import Held
+from onceward.engine.attempt import Attempt
 from onceward.engine.deliver import claim_together
 from onceward.latest import StateEvent
 from onceward.protocol.record import RecordState
@@ -152,7 +152,7 @@ async def test_results_that_nobody_came_to_record_are_recorded_on_the_way_out(tm
     once = AsyncOnce(f"sqlite:///{tmp_path}/shop.db", lease="60s")
     book = noting(once, Seen())
     (held,) = await claim_together(once.engine, [book.job(({"id": "a"},), {})])
-    assert isinstance(held, Held)
+    assert isinstance(held, Attempt)
     results = Results(once.engine, NeverStarts.settle, NeverStarts.acknowledge)
     await asyncio.create_task(results.of(Delivery(Message(b"")), held, NeverStarts()))
     await results.recover(asyncio.CancelledError())

@@ -6,7 +6,7 @@ import pytest
 
 from onceward import errors
 from onceward.protocol.outcome import Common, Executed, Failed, Mismatch, Parked, Replayed, Running, Stale, Unknown
-from onceward.queues.settlement_rule import AT_LEAST, Ack, Aside, Later, Pace, Result, Ruling, Unreadable, rule
+from onceward.queues.settlement_rule import AT_LEAST, Ack, DeadLetter, Pace, Result, Retry, Ruling, Unreadable, rule
 
 PACE = Pace(first=1.0, longest=60.0)
 KEY = "order:7"
@@ -17,46 +17,46 @@ CASES: dict[str, tuple[Result, int, Ruling]] = {
     "replayed": (Replayed(key=KEY), 3, Ack()),
     "replayed, its result was not kept": (Replayed(key=KEY, stored=False), 3, Ack()),
     "stale": (Stale(key=KEY), 1, Ack()),
-    "running, its lease ends soon": (Running(key=KEY, retry_after=0.5), 1, Later(0.5, "running")),
-    "running, its lease is long": (Running(key=KEY, retry_after=600.0), 3, Later(4.0, "running")),
-    "running, its lease is over": (Running(key=KEY, retry_after=0.0), 1, Later(AT_LEAST, "running")),
-    "running in a transaction": (Running(key=KEY, retry_after=None), 9, Later(60.0, "running")),
-    "failed": (Failed(key=KEY, attempt=2), 1, Later(2.0, "failed")),
-    "failed, with a delay": (Failed(key=KEY, attempt=2, retry_after=30.0), 1, Later(30.0, "failed")),
-    "failed often": (Failed(key=KEY, attempt=7), 1, Later(60.0, "failed")),
-    "failed, unprotected": (Failed(key=KEY, attempt=0, reason="unprotected"), 3, Later(4.0, "unprotected")),
+    "running, its lease ends soon": (Running(key=KEY, retry_after=0.5), 1, Retry(0.5, "running")),
+    "running, its lease is long": (Running(key=KEY, retry_after=600.0), 3, Retry(4.0, "running")),
+    "running, its lease is over": (Running(key=KEY, retry_after=0.0), 1, Retry(AT_LEAST, "running")),
+    "running in a transaction": (Running(key=KEY, retry_after=None), 9, Retry(60.0, "running")),
+    "failed": (Failed(key=KEY, attempt=2), 1, Retry(2.0, "failed")),
+    "failed, with a delay": (Failed(key=KEY, attempt=2, retry_after=30.0), 1, Retry(30.0, "failed")),
+    "failed often": (Failed(key=KEY, attempt=7), 1, Retry(60.0, "failed")),
+    "failed, unprotected": (Failed(key=KEY, attempt=0, reason="unprotected"), 3, Retry(4.0, "unprotected")),
     "failed for good": (
         Failed(key=KEY, attempt=3, final=True, error_type="ValueError", error="no such order"),
         1,
-        Aside("ValueError", "attempt 3: no such order"),
+        DeadLetter("ValueError", "attempt 3: no such order"),
     ),
     "mismatch": (
         Mismatch(key=KEY, arguments=("event",)),
         1,
-        Aside("PayloadMismatch", f"{KEY} came before with another payload (differs in: event)"),
+        DeadLetter("PayloadMismatch", f"{KEY} came before with another payload (differs in: event)"),
     ),
     "parked": (
         Parked(key=KEY, attempt=3, token=7, error_type="AttemptsUsedUp", error="silent"),
         1,
-        Aside("AttemptsUsedUp", "attempt 3: silent", parked=True),
+        DeadLetter("AttemptsUsedUp", "attempt 3: silent", parked=True),
     ),
     "an event of the future, of which nothing was kept": (
         Parked(key=KEY, reason="future_event_parked", error_type="FutureEvent", error="too far ahead"),
         1,
-        Aside("FutureEvent", "too far ahead"),
+        DeadLetter("FutureEvent", "too far ahead"),
     ),
-    "unknown": (Unknown(key=KEY), 2, Later(2.0, "unknown")),
-    "lost": (Unknown(key=KEY, lost=True), 1, Later(1.0, "unknown")),
-    "store down": (errors.StoreUnavailable("down"), 4, Later(8.0, "store down")),
-    "store full": (errors.StoreFull("full"), 1, Later(1.0, "store down")),
-    "a newer version's record": (errors.VersionSkew("newer"), 1, Later(60.0, "version skew")),
-    "stopping": (errors.Stopping("bye"), 1, Later(0.0, "stopping")),
+    "unknown": (Unknown(key=KEY), 2, Retry(2.0, "unknown")),
+    "lost": (Unknown(key=KEY, lost=True), 1, Retry(1.0, "unknown")),
+    "store down": (errors.StoreUnavailable("down"), 4, Retry(8.0, "store down")),
+    "store full": (errors.StoreFull("full"), 1, Retry(1.0, "store down")),
+    "a newer version's record": (errors.VersionSkew("newer"), 1, Retry(60.0, "version skew")),
+    "stopping": (errors.Stopping("bye"), 1, Retry(0.0, "stopping")),
     "done, its result cannot be read": (errors.ResultCorrupt("checksum"), 1, Ack()),
-    "without a key": (Unreadable(errors.MissingKey("no id")), 1, Aside("MissingKey", "no id")),
-    "unreadable": (Unreadable(ValueError("no JSON")), 1, Aside("ValueError", "no JSON")),
-    "not read, because a server was away": (Unreadable(TimeoutError("registry")), 2, Later(2.0, "TimeoutError")),
-    "no thread to keep the lease": (errors.ClaimError("no thread"), 2, Later(2.0, "ClaimError")),
-    "a bug": (TypeError("of ours, or of a store"), 1, Later(1.0, "TypeError")),
+    "without a key": (Unreadable(errors.MissingKey("no id")), 1, DeadLetter("MissingKey", "no id")),
+    "unreadable": (Unreadable(ValueError("no JSON")), 1, DeadLetter("ValueError", "no JSON")),
+    "not read, because a server was away": (Unreadable(TimeoutError("registry")), 2, Retry(2.0, "TimeoutError")),
+    "no thread to keep the lease": (errors.ClaimError("no thread"), 2, Retry(2.0, "ClaimError")),
+    "a bug": (TypeError("of ours, or of a store"), 1, Retry(1.0, "TypeError")),
 }
 
 

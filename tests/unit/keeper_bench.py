@@ -14,7 +14,7 @@ from onceward.protocol.policy import SECOND
 from onceward.protocol.record import Record
 from onceward.protocol.requests import ClaimRequest, Verdict
 from onceward.runtime.bridge import run
-from onceward.runtime.heartbeat import Keeper
+from onceward.runtime.heartbeat import Heartbeat
 from onceward.stores import MemoryStore
 from onceward.testing.clock import FakeClock
 from tests.faulty import FaultyStore, Wire
@@ -29,7 +29,7 @@ def lease_of(record: Record, seconds: float) -> Lease:
     return lease
 
 
-class HandDriven(Keeper):
+class HandDriven(Heartbeat):
     """Without a thread: only `tick` renews."""
 
     def _start(self) -> None:

@@ -8,19 +8,19 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from onceward.protocol.requests import Answer, AnyRequest
-from onceward.runtime.async_batcher import LoopLane
+from onceward.runtime.async_batcher import AsyncBatcher
 from tests.moved_time import TOO_LONG
 from tests.unit.lane_calls import LoopSend, answer_to, request
 
 PATIENCE = 30.0
 
 
-async def ask(lane: LoopLane, one: AnyRequest, timeout: float = PATIENCE) -> Answer:
+async def ask(lane: AsyncBatcher, one: AnyRequest, timeout: float = PATIENCE) -> Answer:
     [answer] = await lane.ask(one, timeout)
     return answer
 
 
-async def start(lane: LoopLane, *requests: AnyRequest, timeout: float = PATIENCE) -> list[Task[Answer]]:
+async def start(lane: AsyncBatcher, *requests: AnyRequest, timeout: float = PATIENCE) -> list[Task[Answer]]:
     """One task each, queued in this order."""
     tasks = [asyncio.ensure_future(ask(lane, one, timeout)) for one in requests]
     await asyncio.sleep(0)
@@ -32,10 +32,10 @@ async def all_of(tasks: list[Task[Answer]]) -> list[Answer]:
 
 
 @asynccontextmanager
-async def under_way(holds: int = 1) -> AsyncIterator[tuple[LoopLane, LoopSend]]:
+async def under_way(holds: int = 1) -> AsyncIterator[tuple[AsyncBatcher, LoopSend]]:
     """A lane whose first call is inside of the store."""
     send = LoopSend(holds)
-    lane = LoopLane(send)
+    lane = AsyncBatcher(send)
     [first] = await start(lane, request("first"))
     await send.reached()
     yield lane, send

@@ -11,10 +11,10 @@ from typing import Any, Protocol, TypeVar
 
 from onceward.protocol.record import Record
 from onceward.protocol.requests import Answer, ClaimRequest, Complete, Validity, Verdict
-from onceward.protocol.runtime import World
-from onceward.runtime.aio import EventLoop
+from onceward.protocol.runtime import Runtime
+from onceward.runtime.aio import AsyncioRuntime
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.sqlite import SQLiteStore
 
 T = TypeVar("T")
@@ -25,14 +25,14 @@ DAY = 24 * HOUR
 
 class Colour(Protocol):
     @property
-    def world(self) -> World: ...
+    def world(self) -> Runtime: ...
 
     def __call__(self, call: Coroutine[Any, Any, T]) -> T: ...
 
 
 class Blocking:
     def __init__(self) -> None:
-        self.world = Threads()
+        self.world = ThreadRuntime()
 
     def __call__(self, call: Coroutine[Any, Any, T]) -> T:
         return run(call)
@@ -40,7 +40,7 @@ class Blocking:
 
 class OnALoop:
     def __init__(self, runner: asyncio.Runner) -> None:
-        self.world = EventLoop()
+        self.world = AsyncioRuntime()
         self._runner = runner
 
     def __call__(self, call: Coroutine[Any, Any, T]) -> T:
@@ -93,5 +93,5 @@ def change(path: Path, *statements: str) -> None:
 
 def made(path: Path) -> None:
     store = SQLiteStore(path)
-    run(store.open(Threads()))
+    run(store.open(ThreadRuntime()))
     run(store.close())

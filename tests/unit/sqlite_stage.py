@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing.clock import FakeClock
 from tests.unit.sqlite_calls import Blocking, Colour, OnALoop
@@ -34,6 +34,6 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def store(path: Path, clock: FakeClock) -> Iterator[SQLiteStore]:
     opened = SQLiteStore(path, synchronous="NORMAL", clock=clock)
-    run(opened.open(Threads()))
+    run(opened.open(ThreadRuntime()))
     yield opened
     run(opened.close())

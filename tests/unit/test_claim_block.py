@@ -26,7 +26,7 @@ from onceward import (
     not_applied,
     verify,
 )
-from onceward.errors import AlreadyCompleted, ClaimError, Reentrant, StillRunning, WrongWorld
+from onceward.errors import AlreadyCompleted, ClaimError, Reentrant, StillRunning, WrongRuntime
 from onceward.stores import MemoryStore
 from onceward.testing import FakeClock
 from tests.faces import Face, Place
@@ -348,11 +348,11 @@ def test_the_same_key_inside_itself_is_refused_instead_of_waiting_for_ever(face:
 
 def test_a_claim_of_the_other_colour_names_the_right_function() -> None:
     def work() -> None:
-        with pytest.raises(WrongWorld, match="current_claim"):
+        with pytest.raises(WrongRuntime, match="current_claim"):
             current_async_claim()
 
     async def awaited() -> None:
-        with pytest.raises(WrongWorld, match="current_async_claim"):
+        with pytest.raises(WrongRuntime, match="current_async_claim"):
             current_claim()
 
     once = Once(MemoryStore())

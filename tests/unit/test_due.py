@@ -8,7 +8,7 @@ import pytest
 
 from onceward.protocol.record import Record, RecordState
 from onceward.schedules.definition import Slots, slots_with
-from onceward.schedules.due import Agenda, Open, agenda
+from onceward.schedules.due import Agenda, OpenSlot, agenda
 
 MINUTE = 60_000_000
 HOUR = 60 * MINUTE
@@ -21,7 +21,7 @@ def record(state: RecordState, claimed_at: int = NOW, **facts: Any) -> Record:
 
 def due(slots: Slots, *open_slots: tuple[int, Record | None]) -> Agenda:
     """Slots by how long ago they were."""
-    return agenda([Open(NOW - ago, found) for ago, found in open_slots], slots, NOW, NOW - 900 * HOUR)
+    return agenda([OpenSlot(NOW - ago, found) for ago, found in open_slots], slots, NOW, NOW - 900 * HOUR)
 
 
 DONE = record(RecordState.COMPLETED)
@@ -88,7 +88,7 @@ def test_a_retry_is_looked_for_when_it_is_due() -> None:
 
 def test_a_run_elsewhere_is_looked_at_when_its_lease_ends_and_one_of_ours_is_not() -> None:
     assert due(Slots(), (0, RUNNING)).look_at == NOW + MINUTE
-    ours = agenda([Open(NOW, RUNNING, ours=True)], Slots(), NOW, 0)
+    ours = agenda([OpenSlot(NOW, RUNNING, ours=True)], Slots(), NOW, 0)
     assert (ours.now, ours.look_at) == ((), None)
 
 

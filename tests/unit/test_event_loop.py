@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from onceward import AsyncOnce, Once
-from onceward.errors import WrongWorld
+from onceward.errors import WrongRuntime
 from onceward.runtime.bridge import run
 from onceward.stores import MemoryStore
 
@@ -39,7 +39,7 @@ async def test_once_on_the_thread_of_an_event_loop_names_async_once(tmp_path: Pa
         once.purge,
     ]
     for call in calls:
-        with pytest.raises(WrongWorld, match="AsyncOnce"):
+        with pytest.raises(WrongRuntime, match="AsyncOnce"):
             call()
     assert await asyncio.to_thread(once.run, "k", len, [1]) == 1  # another thread is fine
     await asyncio.to_thread(once.close)
@@ -52,11 +52,11 @@ def test_async_once_outside_of_an_event_loop_names_once() -> None:
     async def work() -> int:
         pytest.fail("nothing may run")
 
-    with pytest.raises(WrongWorld, match="use Once"):
+    with pytest.raises(WrongRuntime, match="use Once"):
         run(once.run("k", work))
-    with pytest.raises(WrongWorld, match="use Once"):
+    with pytest.raises(WrongRuntime, match="use Once"):
         run(once.claim("k").__aenter__())
-    with pytest.raises(WrongWorld, match="use Once"):
+    with pytest.raises(WrongRuntime, match="use Once"):
         run(once.try_lock("k"))
-    with pytest.raises(WrongWorld, match="use Once"):
+    with pytest.raises(WrongRuntime, match="use Once"):
         run(once.read("k"))

@@ -12,7 +12,7 @@ import pytest
 
 from onceward import AsyncClaim, AsyncOnce, Claim, ConfigurationError, Once
 from onceward.errors import Stopping
-from onceward.latest.api import AsyncState, State
+from onceward.latest.api import AsyncLatestState, LatestState
 from onceward.locks.api import AsyncHeldLock, AsyncLock, HeldLock, Lock
 from onceward.operations import AsyncFunction, Function
 from onceward.operations.block import AsyncClaimBlock, ClaimBlock
@@ -34,7 +34,7 @@ PAIRS = [
     (TickBlock, AsyncTickBlock),
     (Lock, AsyncLock),
     (HeldLock, AsyncHeldLock),
-    (State, AsyncState),
+    (LatestState, AsyncLatestState),
     (Saga, AsyncSaga),
 ]
 OF_ONE_FACE = {"aio"}  # how a blocking client reaches its async face

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from onceward.errors import StoreUnavailable
-from onceward.runtime.shielded import Finishing
+from onceward.runtime.shielded import ShieldedCall
 from tests.moved_time import TOO_LONG
 
 Futures = list[asyncio.Future[str]]
@@ -62,4 +62,4 @@ async def test_what_it_raises_itself_is_raised() -> None:
 
 
 async def finished(futures: Futures) -> tuple[str, BaseException | None]:
-    return await Finishing(tried_twice(futures), None)
+    return await ShieldedCall(tried_twice(futures), None)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from onceward.errors import ConfigurationError, StoreBroken
 from onceward.keys.key import Scope, make_key
 from onceward.protocol import transitions
-from onceward.protocol.latest import Delivery
+from onceward.protocol.latest import EventDelivery
 from onceward.protocol.record import AfterCrash, Record, RecordState
 from onceward.stores.firestore.calls import MOST_BYTES, nested
 from onceward.stores.firestore.documents import Records, expires
@@ -189,7 +189,7 @@ def test_a_field_has_room_for_one_thing(names: dict[str, Any]) -> None:
 def test_a_batch_of_large_values_is_cut_to_what_one_call_carries() -> None:
     """Ten megabytes, says Google; the emulator takes more."""
     value = bytes(700_000)
-    many = [Delivery(bytes([n]) * 32, "s", "e", b"", value if n % 2 else b"small") for n in range(40)]
+    many = [EventDelivery(bytes([n]) * 32, "s", "e", b"", value if n % 2 else b"small") for n in range(40)]
     parts = list(batches(many))
     assert sorted(place for part in parts for place in part) == list(range(40))
     assert max(sum(len(many[place].value or b"") for place in part) for part in parts) <= MOST_BYTES

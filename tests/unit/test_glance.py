@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from onceward import AlreadyDone, AsyncOnce, Executed, Mismatch, Once, Replayed, StoreUnavailable, sliding
-from onceward.errors import ResultCorrupt, ResultNotStored, Stopping, WrongWorld
+from onceward.errors import ResultCorrupt, ResultNotStored, Stopping, WrongRuntime
 from onceward.observe import Event
 from onceward.protocol.record import Done
 from onceward.protocol.requests import Answer, ClaimRequest
@@ -190,7 +190,7 @@ def test_a_blocking_client_on_a_loop_is_refused_before_it_looks(once: Once, stor
     async def call() -> None:
         once.run("k", int, "7")
 
-    with pytest.raises(WrongWorld):
+    with pytest.raises(WrongRuntime):
         asyncio.run(call())
     assert store.looks == 0
 

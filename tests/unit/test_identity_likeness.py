@@ -9,12 +9,12 @@ import pytest
 from onceward.people import PERSON, Field, SourceRecord, kinds
 from onceward.people.blocking import skeleton
 from onceward.people.fields import Preset, preset
-from onceward.people.kinds import Kind
+from onceward.people.kinds import FieldKind
 from onceward.people.prepare import Form, prepared, sketched
-from onceward.people.similarity import Likeness
+from onceward.people.similarity import Similarity
 
 FIELDS = preset(PERSON)
-LIKENESS = Likeness(FIELDS)
+LIKENESS = Similarity(FIELDS)
 ANNA = {"name": "Anna Schmidt", "city": "Berlin", "country": "Germany"}
 AT_HOME = {"street": "Hauptstr. 5", "postcode": "10115", "city": "Berlin", "country": "DE", "phone": "030 901820"}
 
@@ -195,8 +195,8 @@ def test_who_was_merged_once_is_not_more_like_everybody() -> None:
     assert address.weight < 0
 
 
-@pytest.mark.parametrize("kind", [one for one in vars(kinds).values() if isinstance(one, Kind) and one.levels])
-def test_the_chances_of_a_kind_are_chances(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [one for one in vars(kinds).values() if isinstance(one, FieldKind) and one.levels])
+def test_the_chances_of_a_kind_are_chances(kind: FieldKind) -> None:
     for column in range(1, 4):
         assert sum(float(level[column] or 0) for level in kind.levels) == pytest.approx(1), kind.name
     assert sum(level.among_colleagues for level in kind.levels) == pytest.approx(1), kind.name
@@ -211,9 +211,11 @@ def test_what_sounds_alike_is_looked_up_together() -> None:
 
 
 def test_a_kind_of_your_own_counts_like_the_others() -> None:
-    eyes = Kind("eyes", str.lower, (kinds.Level("equal", 0.99, 0.5, 0.2), kinds.Level("different", 0.01, 0.5, 0.8)))
+    eyes = FieldKind(
+        "eyes", str.lower, (kinds.MatchLevel("equal", 0.99, 0.5, 0.2), kinds.MatchLevel("different", 0.01, 0.5, 0.8))
+    )
     own = preset({**PERSON, "eyes": Field(eyes)})
-    likeness = Likeness(own)
+    likeness = Similarity(own)
     brown, green, none = (form_of(ANNA | {"eyes": colour}, own) for colour in ("Brown", "green", ""))
     unlike, unsaid, like = (likeness.confidence(brown, [one]) for one in (green, none, brown))
     assert unlike < unsaid < like

@@ -15,20 +15,20 @@ from onceward import NotAcquired, verify
 from onceward.errors import ResultCorrupt, UnknownCodec
 from onceward.protocol.note import SAGA
 from onceward.protocol.requests import Resolution
-from onceward.sagas import Step, StepRun
-from onceward.sagas.decisions import Ruling, answered, retried
-from onceward.sagas.definition import Kind, Plan, plan_of
+from onceward.sagas import Step, StepContext
+from onceward.sagas.decisions import SagaDecision, answered, retried
+from onceward.sagas.definition import Plan, StepKind, plan_of
 from onceward.sagas.journal import (
-    Ask,
+    Compensate,
     Direction,
     Do,
     Finished,
     Journal,
-    Line,
-    Park,
+    JournalEntry,
+    ParkSaga,
     Progress,
-    Turn,
     Undo,
+    VerifyStep,
     begun,
     done,
     journal_in,
@@ -44,7 +44,7 @@ from onceward.sagas.journal import (
 )
 
 
-def act(step: StepRun) -> None: ...
+def act(step: StepContext) -> None: ...
 
 
 PLAN = plan_of(
@@ -70,16 +70,16 @@ def after(plan: Plan, journal: Journal) -> Iterator[Journal]:
             yield not_done(intent, name, "Final", "", final=True)
             if not intent.lines[-1].unsure:
                 yield not_done(intent, name, "Trouble", "")
-        case Ask(number):
+        case VerifyStep(number):
             yield done(journal, plan[number].name, b"x")
             yield not_done(journal, plan[number].name, "NotApplied", "")
-        case Turn():
+        case Compensate():
             yield turned(journal, "Final", "")
         case Undo(number):
             intent = undoing(journal, plan[number].name, 1)
             yield intent
             yield undone(intent, plan[number].name)
-        case Park():
+        case ParkSaga():
             for resolution in Resolution:
                 with suppress(NotAcquired):
                     yield answered(journal, resolution, b"x").journal or journal
@@ -126,7 +126,7 @@ def test_the_next_act_never_breaks_a_promise(journals: set[Journal]) -> None:
         match what_next(PLAN, journal):
             case Undo(number):
                 assert PLAN[number].name in lines, "a step is undone that was never begun"
-                assert PLAN[number].kind is Kind.COMPENSATABLE
+                assert PLAN[number].kind is StepKind.COMPENSATABLE
                 assert lines[PLAN[number].name].progress in (Progress.DONE, Progress.UNDOING)
                 later = [lines[step.name].progress for step in PLAN[number + 1 :] if step.name in lines]
                 assert all(one in GONE for one in later), "something newer is not undone, or not settled"
@@ -140,10 +140,10 @@ def test_the_next_act_never_breaks_a_promise(journals: set[Journal]) -> None:
                 assert all(line.progress in GONE for line in journal.lines)
             case Finished(undone=False):
                 assert [line.progress for line in journal.lines] == [Progress.DONE] * len(PLAN)
-            case Turn(number):
-                assert PLAN[number].kind is not Kind.RETRIABLE
+            case Compensate(number):
+                assert PLAN[number].kind is not StepKind.RETRIABLE
                 assert lines[PLAN[number].name].progress is Progress.NOT_DONE, "it turns before the step is settled"
-            case Ask(number):
+            case VerifyStep(number):
                 assert lines[PLAN[number].name].progress is Progress.BEGUN
 
 
@@ -151,15 +151,15 @@ def test_every_journal_leads_to_an_end_or_to_a_person(journals: set[Journal]) ->
     """If no owner dies and nothing fails any more, nothing goes on for ever."""
     for journal in journals:
         now, moves = journal, 0
-        while not isinstance(move := what_next(PLAN, now), Finished | Park):
+        while not isinstance(move := what_next(PLAN, now), Finished | ParkSaga):
             moves += 1
             assert moves < 30
             match move:
                 case Do(number):
                     now = done(begun(now, PLAN[number], 1), PLAN[number].name, b"x")
-                case Ask(number):
+                case VerifyStep(number):
                     now = done(now, PLAN[number].name, b"x")
-                case Turn():
+                case Compensate():
                     now = turned(now, "", "")
                 case Undo(number):
                     now = undone(undoing(now, PLAN[number].name, 1), PLAN[number].name)
@@ -171,7 +171,7 @@ def test_an_intent_without_a_result_is_settled_before_anything_else(journals: se
         if not unsettled:
             continue
         move = what_next(PLAN, journal)
-        assert isinstance(move, Do | Ask | Park)
+        assert isinstance(move, Do | VerifyStep | ParkSaga)
         assert PLAN[move.step].name == unsettled[0]
 
 
@@ -179,11 +179,11 @@ def test_who_may_neither_repeat_nor_look_asks_a_person_at_once() -> None:
     plan = plan_of("s", [Step("a", act, undo=act, after_crash="park")])
     intent = begun(Journal(cycle=1), plan[0], 1)
     move = what_next(plan, intent)
-    assert isinstance(move, Park)
+    assert isinstance(move, ParkSaga)
     assert move.error_type == "Unsettled"
     assert "its owner fell silent" in move.why
     told = what_next(plan, troubled(intent, "a", "ConnectionError", "reset"))
-    assert isinstance(told, Park)
+    assert isinstance(told, ParkSaga)
     assert "ConnectionError: reset" in told.why
 
 
@@ -203,7 +203,7 @@ def test_a_person_answers_for_the_step_that_stands_in_the_way() -> None:
     given_up = answered(journal, Resolution.ABANDON).journal
     assert given_up is not None
     assert given_up.direction is Direction.COMPENSATING
-    assert what_next(PLAN, given_up) == Ask(1), "settled first, and only then undone"
+    assert what_next(PLAN, given_up) == VerifyStep(1), "settled first, and only then undone"
 
 
 def test_nobody_gives_up_on_a_pivot_that_may_be_done() -> None:
@@ -232,14 +232,14 @@ def test_a_person_gives_up_between_two_steps_and_what_was_done_is_undone() -> No
     assert ruling.journal is not None
     assert what_next(PLAN, ruling.journal) == Undo(0)
     back = turned(between, "E", "")
-    assert answered(back, Resolution.ABANDON) == Ruling(back), "it is being undone"
-    pivoted = replace(between, lines=(*between.lines, Line("p", Progress.DONE, 1, Kind.PIVOT)))
+    assert answered(back, Resolution.ABANDON) == SagaDecision(back), "it is being undone"
+    pivoted = replace(between, lines=(*between.lines, JournalEntry("p", Progress.DONE, 1, StepKind.PIVOT)))
     assert answered(pivoted, Resolution.ABANDON).over, "there is no way back any more"
 
 
 def test_retry_gives_all_attempts_again_and_lets_what_was_undone_begin_anew() -> None:
-    used_up = replace(begun(Journal(cycle=1), PLAN[0], 1), lines=(Line("a", Progress.BEGUN, 1, attempts=2),))
-    assert isinstance(what_next(PLAN, used_up), Park)
+    used_up = replace(begun(Journal(cycle=1), PLAN[0], 1), lines=(JournalEntry("a", Progress.BEGUN, 1, attempts=2),))
+    assert isinstance(what_next(PLAN, used_up), ParkSaga)
     again = retried(used_up).journal
     assert again is not None
     assert what_next(PLAN, again) == Do(0)
@@ -253,11 +253,11 @@ def test_retry_gives_all_attempts_again_and_lets_what_was_undone_begin_anew() ->
 # ── as text ──
 
 LINES = st.builds(
-    Line,
+    JournalEntry,
     name=st.text(min_size=1, max_size=5),
     progress=st.sampled_from(Progress),
     token=st.integers(0, 2**60),
-    kind=st.sampled_from(Kind),
+    kind=st.sampled_from(StepKind),
     attempts=st.integers(0, 20),
     undo_attempts=st.integers(0, 20),
     result=st.none() | st.binary(max_size=20),

@@ -9,7 +9,7 @@ from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import ClaimRequest, Complete, Verdict
 from onceward.runtime import orphans as seeker
 from onceward.runtime.bridge import run
-from onceward.runtime.heartbeat import Keeper
+from onceward.runtime.heartbeat import Heartbeat
 from tests.unit.keeper_bench import LEASE, Bench, bench, lease_of
 
 __all__ = ["bench"]  # fixtures, told here so that pytest finds them
@@ -106,7 +106,7 @@ def test_many_are_looked_for_in_one_call_and_not_without_end(bench: Bench) -> No
 def test_a_keeper_that_is_closed_looks_for_nothing_and_raises_nothing(bench: Bench) -> None:
     """Whoever gives a key back is leaving for a reason of its own, which nothing may hide."""
     record = bench.record("work")
-    keeper = Keeper(bench.store, bench.bus, monotonic=bench.now)
+    keeper = Heartbeat(bench.store, bench.bus, monotonic=bench.now)
     keeper.close()
     keeper.seek(lease_of(record, LEASE), record.id, LEASE * SECOND)
     assert state_of(bench, record.id) is RecordState.PENDING

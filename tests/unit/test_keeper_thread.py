@@ -18,7 +18,7 @@ from onceward.errors import ConfigurationError
 from onceward.observe import Event
 from onceward.protocol.requests import Answer, Renewal
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores import MemoryStore
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing.clock import FakeClock
@@ -180,7 +180,7 @@ def test_a_twin_of_the_store_is_opened_in_the_blocking_world(bench: Bench) -> No
     bench.store.open = remember  # type: ignore[method-assign]
     bench.hold()
     bench.after(120)
-    assert isinstance(opened[0], Threads)
+    assert isinstance(opened[0], ThreadRuntime)
 
 
 # ── nothing ends its thread ──

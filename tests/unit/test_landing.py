@@ -11,8 +11,8 @@ import pytest
 
 from onceward.errors import StoreUnavailable
 from onceward.protocol.requests import Answer, Verdict
-from onceward.runtime.aio import EventLoop
-from onceward.runtime.pending_request import Passenger, hand_over
+from onceward.runtime.aio import AsyncioRuntime
+from onceward.runtime.pending_request import PendingRequest, hand_over
 from tests.moved_time import TOO_LONG
 from tests.unit.lane_calls import request
 
@@ -21,25 +21,25 @@ THERE = Answer(Verdict.OK, None, 1)
 whose: ContextVar[str] = ContextVar("whose", default="nobody's")
 
 
-def passenger() -> Passenger:
-    return Passenger(request("a"), TOO_LONG, asyncio.get_running_loop().create_future())
+def passenger() -> PendingRequest:
+    return PendingRequest(request("a"), TOO_LONG, asyncio.get_running_loop().create_future())
 
 
 async def until_it_waits() -> None:
     await asyncio.sleep(0)
 
 
-def from_a_callback(landed: Sequence[Passenger]) -> None:
+def from_a_callback(landed: Sequence[PendingRequest]) -> None:
     """As a flight lands: in no task."""
     asyncio.get_running_loop().call_soon(hand_over, landed, [THERE] * len(landed))
 
 
-async def plainly(one: Passenger) -> Answer:
+async def plainly(one: PendingRequest) -> Answer:
     [answer] = await one
     return answer
 
 
-async def staying(one: Passenger) -> Answer:
+async def staying(one: PendingRequest) -> Answer:
     """As the flows do it."""
     try:
         return await one.future
@@ -48,9 +48,9 @@ async def staying(one: Passenger) -> Answer:
         raise cancelled from RuntimeError(answer.verdict)
 
 
-async def finishing(one: Passenger) -> Answer:
+async def finishing(one: PendingRequest) -> Answer:
     """As every other call does it."""
-    [answer], cancelled = await EventLoop().finish(one)
+    [answer], cancelled = await AsyncioRuntime().finish(one)
     if cancelled is not None:
         raise cancelled from RuntimeError(answer.verdict)
     return answer
@@ -58,7 +58,7 @@ async def finishing(one: Passenger) -> Answer:
 
 stays = pytest.mark.parametrize("wait", [staying, finishing])
 waits = pytest.mark.parametrize("wait", [plainly, staying, finishing])
-Wait = Callable[[Passenger], Any]
+Wait = Callable[[PendingRequest], Any]
 
 
 @waits
@@ -117,13 +117,13 @@ def test_ctrl_c_in_one_of_them_leaves_nobody_asleep() -> None:
     loop = asyncio.new_event_loop()
     done: list[int] = []
 
-    async def call(number: int, one: Passenger) -> None:
+    async def call(number: int, one: PendingRequest) -> None:
         await one.future
         if number == 1:
             raise KeyboardInterrupt
         done.append(number)
 
-    three = [Passenger(request("a"), TOO_LONG, loop.create_future()) for _ in range(3)]
+    three = [PendingRequest(request("a"), TOO_LONG, loop.create_future()) for _ in range(3)]
     tasks = [loop.create_task(call(number, one)) for number, one in enumerate(three)]
     loop.run_until_complete(asyncio.sleep(0))
     loop.call_soon(hand_over, three, [THERE] * 3)

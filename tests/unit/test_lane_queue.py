@@ -8,17 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceward.protocol.requests import AnyRequest
-from onceward.runtime.batch_queue import MOST, MOST_BYTES, OVERHEAD, Queue
-from onceward.runtime.thread_batcher import Sleeper
+from onceward.runtime.batch_queue import MOST, MOST_BYTES, OVERHEAD, BatchQueue
+from onceward.runtime.thread_batcher import Waiter
 from tests.unit.lane_calls import large, request
 
 
-def waiting(one: AnyRequest, patience: float = 60) -> Sleeper:
-    return Sleeper(one, time.monotonic() + patience, 0)
+def waiting(one: AnyRequest, patience: float = 60) -> Waiter:
+    return Waiter(one, time.monotonic() + patience, 0)
 
 
-def queue_of(*requests: AnyRequest) -> tuple[Queue[Sleeper], list[Sleeper]]:
-    queue: Queue[Sleeper] = Queue()
+def queue_of(*requests: AnyRequest) -> tuple[BatchQueue[Waiter], list[Waiter]]:
+    queue: BatchQueue[Waiter] = BatchQueue()
     all_of_them = [waiting(one) for one in requests]
     for one in all_of_them:
         queue.add(one)
@@ -57,7 +57,7 @@ def test_the_second_request_for_a_key_goes_later_and_in_its_order() -> None:
 @given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from([0, 300_000, 700_000, 2_000_000])), max_size=40))
 def test_everything_goes_once_each_key_in_its_order_and_no_batch_is_too_large(items: list[tuple[int, int]]) -> None:
     queue, ones = queue_of(*(large(word, size) for word, size in items))
-    gone: list[Sleeper] = []
+    gone: list[Waiter] = []
     while batch := queue.take():
         ids = [one.request.id for one in batch]
         size = sum(OVERHEAD + len(getattr(one.request, "result", b"")) for one in batch)
@@ -77,7 +77,7 @@ def test_whoever_has_left_is_not_sent() -> None:
 
 
 def test_whose_time_is_over_is_not_sent_and_does_not_hurry_the_others() -> None:
-    queue: Queue[Sleeper] = Queue()
+    queue: BatchQueue[Waiter] = BatchQueue()
     late, other = waiting(request("a"), -1), waiting(request("b"))
     queue.add(late)
     queue.add(other)
@@ -94,11 +94,11 @@ def test_what_is_put_back_goes_first() -> None:
     assert queue.take() == [*ones, later]
 
 
-class Interleaved(Sleeper):
+class Interleaved(Waiter):
     """Has left; while somebody looks at that, another thread takes it and puts nothing in its place."""
 
     __slots__ = ("queue",)
-    queue: Queue[Sleeper]
+    queue: BatchQueue[Waiter]
 
     def __getattribute__(self, name: str) -> object:
         if name == "left":
@@ -111,7 +111,7 @@ class Interleaved(Sleeper):
 
 def test_whoever_looks_for_the_first_never_drops_one_that_waits() -> None:
     """Whoever has just given the baton back looks while the next one takes: both see the same head."""
-    queue: Queue[Sleeper] = Queue()
+    queue: BatchQueue[Waiter] = BatchQueue()
     head = Interleaved(request("a"), time.monotonic() + 60, 0)
     head.queue = queue
     queue.add(head)

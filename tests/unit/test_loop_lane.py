@@ -12,7 +12,7 @@ import pytest
 
 from onceward.errors import StoreBroken, StoreUnavailable
 from onceward.protocol.requests import Answer, AnyRequest
-from onceward.runtime.async_batcher import LoopLane
+from onceward.runtime.async_batcher import AsyncBatcher
 from tests.moved_time import TOO_LONG, in_thread
 from tests.unit.lane_calls import LoopSend, Noted, answer_to, large, request, until
 from tests.unit.loop_lane_calls import all_of, ask, start, under_way
@@ -20,7 +20,7 @@ from tests.unit.loop_lane_calls import all_of, ask, start, under_way
 
 async def test_what_is_started_together_goes_together() -> None:
     send = LoopSend()
-    lane = LoopLane(send)
+    lane = AsyncBatcher(send)
     assert await all_of(await start(lane, *(request(word) for word in "abc"))) == [
         answer_to(request(word)) for word in "abc"
     ]
@@ -145,7 +145,7 @@ async def test_each_call_has_a_deadline_of_its_own_while_others_are_repeated() -
             await gate.wait()
             return await send(requests, timeout)
 
-        slow_lane = LoopLane(slow)
+        slow_lane = AsyncBatcher(slow)
         patient = asyncio.ensure_future(ask(slow_lane, request("patient")))
         [hurried] = await start(slow_lane, request("hurried"), timeout=0.05)
         with pytest.raises(StoreUnavailable, match="busy for too long"):
@@ -167,7 +167,7 @@ async def test_the_deadlines_of_those_who_are_repeated_are_minded_also_after_the
         await gate.wait()
         return [answer_to(one) for one in requests]
 
-    lane = LoopLane(slow)
+    lane = AsyncBatcher(slow)
     brief = asyncio.ensure_future(ask(lane, request("brief"), 0.02))
     patient = asyncio.ensure_future(ask(lane, request("patient")))
     [hurried] = await start(lane, request("hurried"), timeout=0.2)
@@ -192,12 +192,12 @@ async def test_a_call_is_as_short_as_the_most_hurried_of_its_requests_wants_it()
 
 async def test_a_call_without_any_time_is_told_so() -> None:
     with pytest.raises(StoreUnavailable):
-        await asyncio.wait_for(ask(LoopLane(LoopSend()), request("a"), timeout=0), TOO_LONG)
+        await asyncio.wait_for(ask(AsyncBatcher(LoopSend()), request("a"), timeout=0), TOO_LONG)
 
 
 async def test_nobody_starves() -> None:
     send = LoopSend()
-    lane = LoopLane(send)
+    lane = AsyncBatcher(send)
 
     async def worker(number: int) -> None:
         for turn in range(20):
@@ -215,7 +215,7 @@ async def test_nobody_starves() -> None:
 async def test_a_store_that_answers_too_little_keeps_nobody_waiting() -> None:
     send = LoopSend()
     send.answers = lambda requests: []  # type: ignore[method-assign]
-    for one in await start(LoopLane(send), request("a"), request("b")):
+    for one in await start(AsyncBatcher(send), request("a"), request("b")):
         with pytest.raises(StoreBroken, match="0 answers"):
             await asyncio.wait_for(one, TOO_LONG)
     assert send.sizes() == [2, 1, 1]
@@ -223,7 +223,7 @@ async def test_a_store_that_answers_too_little_keeps_nobody_waiting() -> None:
 
 async def test_a_store_that_never_waits_is_over_at_once() -> None:
     send = LoopSend()
-    lane = LoopLane(send)
+    lane = AsyncBatcher(send)
     for word in "abc":
         assert await asyncio.wait_for(ask(lane, request(word)), TOO_LONG) == answer_to(request(word))
     assert send.calls == [["a"], ["b"], ["c"]]
@@ -238,7 +238,7 @@ async def test_a_store_that_only_gives_others_a_turn_is_called_again() -> None:
             await asyncio.sleep(0)
         return [answer_to(one) for one in requests]
 
-    assert await asyncio.wait_for(ask(LoopLane(send), request("a")), TOO_LONG) == answer_to(request("a"))
+    assert await asyncio.wait_for(ask(AsyncBatcher(send), request("a")), TOO_LONG) == answer_to(request("a"))
     assert turns == [0, 1, 2]
 
 
@@ -251,7 +251,7 @@ def test_an_interrupt_inside_of_the_store_keeps_nobody_waiting() -> None:
             raise KeyboardInterrupt
         return [answer_to(one) for one in requests]
 
-    lane = LoopLane(send)
+    lane = AsyncBatcher(send)
     loop = asyncio.new_event_loop()
     task = loop.create_task(ask(lane, request("a")))
     with pytest.raises(KeyboardInterrupt):
@@ -270,7 +270,7 @@ def test_loops_may_follow_each_other_and_leave_nothing_behind() -> None:
             others.append(task)
         return noted.answers(requests)
 
-    lane = LoopLane(send)
+    lane = AsyncBatcher(send)
     others: list[Task[Answer]] = []
 
     async def both(turn: int) -> None:
@@ -296,7 +296,7 @@ def test_two_loops_in_two_threads_do_not_wait_for_each_other() -> None:
             await gate.wait()
         return noted.answers(requests)
 
-    lane = LoopLane(send)
+    lane = AsyncBatcher(send)
     one = in_thread(lambda: asyncio.run(ask(lane, request("stuck"))))
     until(lambda: bool(stuck))
     assert asyncio.run(ask(lane, request("free"))) == answer_to(request("free"))
@@ -322,7 +322,7 @@ async def test_several_flights_are_in_the_air_together_each_with_few_aboard() ->
         in_the_air -= 1
         return [answer_to(one) for one in requests]
 
-    lane = LoopLane(send, 3)
+    lane = AsyncBatcher(send, 3)
     requests = [request(f"key {number}") for number in range(100)]
     assert await all_of(await start(lane, *requests)) == [answer_to(one) for one in requests]
     assert (sizes, most) == ([1, 34, 34, 22, 9], 3), "a third of those who fly or wait, each time"
@@ -334,7 +334,7 @@ async def test_calls_that_never_wait_leave_the_loop_to_others() -> None:
     async def send(requests: Sequence[AnyRequest], _: float) -> list[Answer]:
         return [answer_to(one) for one in requests]
 
-    lane, turns = LoopLane(send), 0
+    lane, turns = AsyncBatcher(send), 0
 
     async def caller(name: str) -> None:
         for number in range(200):

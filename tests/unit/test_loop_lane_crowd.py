@@ -10,7 +10,7 @@ import pytest
 
 from onceward.errors import StoreUnavailable
 from onceward.protocol.requests import Answer, AnyRequest
-from onceward.runtime.async_batcher import LoopLane, Runway
+from onceward.runtime.async_batcher import AsyncBatcher, LoopQueue
 from tests.moved_time import TOO_LONG
 from tests.unit.lane_calls import LoopSend, answer_to, request
 from tests.unit.loop_lane_calls import all_of, ask, start
@@ -19,10 +19,12 @@ CROWD = 16
 
 
 @asynccontextmanager
-async def crowd_under_way(holds: int, first: Sequence[str] = ("first",)) -> AsyncIterator[tuple[LoopLane, LoopSend]]:
+async def crowd_under_way(
+    holds: int, first: Sequence[str] = ("first",)
+) -> AsyncIterator[tuple[AsyncBatcher, LoopSend]]:
     """A lane of two flights, the first of which is in the air."""
     send = LoopSend(holds)
-    lane = LoopLane(send, 2, CROWD)
+    lane = AsyncBatcher(send, 2, CROWD)
     tasks = await start(lane, *(request(word) for word in first))
     await send.reached()
     yield lane, send
@@ -33,7 +35,7 @@ async def crowd_under_way(holds: int, first: Sequence[str] = ("first",)) -> Asyn
 
 async def test_a_crowd_flies_in_two_halves_and_what_is_started_together_goes_together() -> None:
     send = LoopSend(2)
-    lane = LoopLane(send, 2, CROWD)
+    lane = AsyncBatcher(send, 2, CROWD)
     requests = [request(number) for number in range(100)]
     tasks = await start(lane, *requests)
     await send.reached()
@@ -89,14 +91,14 @@ async def test_a_crowd_that_waits_for_keys_in_the_air_takes_off_when_they_land()
 
 
 async def test_a_crowd_that_waits_for_one_key_does_not_keep_the_loop_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    departures: list[Runway] = []
-    depart = Runway._depart
+    departures: list[LoopQueue] = []
+    depart = LoopQueue._depart
 
-    def noted(runway: Runway) -> None:
+    def noted(runway: LoopQueue) -> None:
         departures.append(runway)
         depart(runway)
 
-    monkeypatch.setattr(Runway, "_depart", noted)
+    monkeypatch.setattr(LoopQueue, "_depart", noted)
     async with crowd_under_way(1) as (lane, send):
         others = await start(lane, *(request("first", bytes([number])) for number in range(2 * CROWD)))
         for _ in range(100):
@@ -147,7 +149,7 @@ async def test_nobody_starves_in_a_crowd_and_two_flights_are_enough() -> None:
         in_the_air.remove(len(requests))
         return [answer_to(one) for one in requests]
 
-    lane = LoopLane(send, 2, CROWD)
+    lane = AsyncBatcher(send, 2, CROWD)
 
     async def worker(number: int) -> None:
         for turn in range(20):

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from onceward.protocol.requests import Answer, AnyRequest
-from onceward.runtime.async_batcher import LoopLane, Runway
-from onceward.runtime.callback_steps import Steps
+from onceward.runtime.async_batcher import AsyncBatcher, LoopQueue
+from onceward.runtime.callback_steps import CallbackTask
 from onceward.runtime.pending_request import hand_over
 from tests.moved_time import TOO_LONG
 from tests.unit.lane_calls import answer_to, request
@@ -23,9 +23,17 @@ from tests.unit.loop_lane_calls import ask
 
 STALLED = 0.2  # seconds after which what was lost is looked for
 NAMES = ("a", "b", "c", "d")
-FLYING = (Runway._fly, Runway._fill, Runway._seats, Runway._chosen, Runway._carry_each, Runway._carry, Runway._land)
-STRUCK = {function.__code__ for function in (*FLYING, Runway._take_off, Steps.step, hand_over)}
-ASKING = {function.__code__ for function in (LoopLane.ask, Runway.call, Runway._depart, Runway.mind)}
+FLYING = (
+    LoopQueue._fly,
+    LoopQueue._fill,
+    LoopQueue._seats,
+    LoopQueue._chosen,
+    LoopQueue._carry_each,
+    LoopQueue._carry,
+    LoopQueue._land,
+)
+STRUCK = {function.__code__ for function in (*FLYING, LoopQueue._take_off, CallbackTask.step, hand_over)}
+ASKING = {function.__code__ for function in (AsyncBatcher.ask, LoopQueue.call, LoopQueue._depart, LoopQueue.mind)}
 
 
 class Alarm(Exception):
@@ -75,7 +83,7 @@ def test_whoever_waits_is_answered_wherever_a_signal_strikes_and_so_is_who_comes
     step = 0
     while True:
         step += 1
-        lane, loop = LoopLane(send, flights, crowd), asyncio.new_event_loop()
+        lane, loop = AsyncBatcher(send, flights, crowd), asyncio.new_event_loop()
         loop.set_exception_handler(lambda _loop, _context: None)
         trace, lines = striking(step, raised)
         tasks = [loop.create_task(ask(lane, request(name))) for name in names]
@@ -114,7 +122,7 @@ def test_what_was_not_sent_when_a_signal_struck_in_its_call_is_not_sent_behind_i
         sent.extend(one.id for one in requests)
         return await send(requests, timeout)
 
-    async def struck(lane: LoopLane, trace: Callable[..., Any]) -> bool:
+    async def struck(lane: AsyncBatcher, trace: Callable[..., Any]) -> bool:
         waiting = [asyncio.ensure_future(ask(lane, request(name))) for name in NAMES[:others]]
         await asyncio.sleep(0)
         mine, before = request("mine"), sys.gettrace()
@@ -136,7 +144,7 @@ def test_what_was_not_sent_when_a_signal_struck_in_its_call_is_not_sent_behind_i
     async def main() -> int:
         asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
         step = 1
-        while await struck(LoopLane(noted, flights, crowd), striking(step, Alarm, ASKING | STRUCK)[0]):
+        while await struck(AsyncBatcher(noted, flights, crowd), striking(step, Alarm, ASKING | STRUCK)[0]):
             step += 1
         return step
 

@@ -25,7 +25,7 @@ from onceward.keys import content, fingerprint, key
 from onceward.keys.weight import LIGHT_BYTES
 from onceward.results.codec import Codec
 from onceward.stores import MemoryStore
-from onceward.stores.sqlite.connection import Link
+from onceward.stores.sqlite.connection import SQLiteConnection
 from tests.faces import TOO_LONG, Place
 
 MANY: list[tuple[int, str]] = [(x, str(x)) for x in range(4_000)]
@@ -73,7 +73,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     watch.over(fingerprint, "canonical", lambda _, encoded: len(encoded))
     watch.over(content, "_digest", lambda *_: FILE)
     for name in ("open", "turn", "peek", "close"):
-        watch.over(Link, name, lambda *_: FILE)
+        watch.over(SQLiteConnection, name, lambda *_: FILE)
     return watch
 
 
@@ -165,7 +165,7 @@ async def test_the_loop_runs_on_while_another_process_holds_the_write_lock(
 ) -> None:
     """The loop sees a call that waits for the lock, which no loop can that has to make the call itself."""
     inside = 0
-    turn = Link.turn
+    turn = SQLiteConnection.turn
 
     def counting(*args: Any) -> Any:
         nonlocal inside
@@ -177,7 +177,7 @@ async def test_the_loop_runs_on_while_another_process_holds_the_write_lock(
 
     async with AsyncOnce(f"sqlite:///{tmp_path}/a.db") as once:
         await once.run("warm", number, 0)
-        monkeypatch.setattr(Link, "turn", counting)
+        monkeypatch.setattr(SQLiteConnection, "turn", counting)
         with locked(tmp_path / "a.db") as other:
             calls = [asyncio.ensure_future(once.run(("k", x), number, x)) for x in range(20)]
             async with asyncio.timeout(TOO_LONG):

@@ -186,7 +186,7 @@ def test_a_pause_is_made_when_it_is_due_and_not_before(monkeypatch: pytest.Monke
 
     time = Time()
     monkeypatch.setattr(aio, "time", time)
-    pause = aio.Breath()
+    pause = aio.YieldPoint()
     for now, slept in ((0.0, 0), (0.0009, 0), (0.0011, 1), (0.0012, 1), (0.002, 1), (0.0022, 2)):
         time.now = now
         pause()

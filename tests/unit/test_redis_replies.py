@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceward.stores.redis.resp import Garbage, Refusal, Replies
+from onceward.stores.redis.resp import Garbage, RedisError, Replies
 
 ITEMS = st.recursive(
     st.none() | st.integers() | st.binary() | st.sampled_from([b"\r\n", b"$3\r\nabc\r\n", b""]),
@@ -41,7 +41,7 @@ def test_a_list_may_be_missing_and_holds_refusals_among_its_items() -> None:
     missing, [status, refusal] = Replies().feed(b"*-1\r\n*2\r\n+OK\r\n-NOGROUP No such key\r\n")
     assert missing is None
     assert status == b"OK"
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, RedisError)
     assert refusal.code == "NOGROUP"
 
 

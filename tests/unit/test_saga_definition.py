@@ -9,22 +9,22 @@ from typing import Any
 import pytest
 
 from onceward import AsyncOnce, ConfigurationError, Once
-from onceward.sagas import Step, StepRun
-from onceward.sagas.definition import ATTEMPTS, PATIENT_ATTEMPTS, Kind, doubling, plan_of
+from onceward.sagas import Step, StepContext
+from onceward.sagas.definition import ATTEMPTS, PATIENT_ATTEMPTS, StepKind, doubling, plan_of
 from onceward.stores import MemoryStore
 
 
-def do(step: StepRun) -> None: ...
+def do(step: StepContext) -> None: ...
 
 
-async def do_async(step: StepRun) -> None: ...
+async def do_async(step: StepContext) -> None: ...
 
 
-def yields(step: StepRun) -> Iterator[int]:
+def yields(step: StepContext) -> Iterator[int]:
     yield 1
 
 
-async def yields_async(step: StepRun) -> AsyncIterator[int]:
+async def yields_async(step: StepContext) -> AsyncIterator[int]:
     yield 1
 
 
@@ -34,7 +34,7 @@ LATER = Step("r", do, kind="retriable")
 
 
 def test_the_kind_follows_from_the_undo() -> None:
-    assert [step.kind for step in plan_of("s", [UNDOABLE, PIVOT, LATER])] == list(Kind)
+    assert [step.kind for step in plan_of("s", [UNDOABLE, PIVOT, LATER])] == list(StepKind)
 
 
 @pytest.mark.parametrize(

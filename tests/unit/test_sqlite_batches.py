@@ -30,9 +30,9 @@ from onceward.protocol.requests import (
     Resolve,
     Verdict,
 )
-from onceward.runtime.aio import EventLoop
+from onceward.runtime.aio import AsyncioRuntime
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite.table import OURS, create, judge, swap
 from onceward.testing.clock import FakeClock
@@ -45,7 +45,7 @@ FEW, CROWD = range(8), range(150)
 @contextmanager
 def opened(path: Path, clock: FakeClock) -> Iterator[SQLiteStore]:
     store = SQLiteStore(path, synchronous="NORMAL", clock=clock)
-    run(store.open(Threads()))
+    run(store.open(ThreadRuntime()))
     try:
         yield store
     finally:
@@ -338,7 +338,7 @@ def test_a_window_that_slid_meanwhile_is_not_taken_for_over(path: Path) -> None:
 async def test_what_is_in_memory_never_waits_on_a_loop_either() -> None:
     """`inline` says so, and nobody shields such a call: it must be over before anybody can be cancelled."""
     store = SQLiteStore(":memory:")
-    await store.open(EventLoop())
+    await store.open(AsyncioRuntime())
     with pytest.raises(StopIteration):
         store.claim([request("a")], timeout=5).send(None)
     await store.close()

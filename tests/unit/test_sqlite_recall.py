@@ -14,9 +14,9 @@ from onceward import Once
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import ClaimRequest, Complete, Release, Renewal, Verdict
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.sqlite import SQLiteStore
-from onceward.stores.sqlite.cache import MOST, Recall
+from onceward.stores.sqlite.cache import MOST, RecordCache
 from onceward.testing.clock import FakeClock
 
 ID = b"k".rjust(32, b".")
@@ -31,7 +31,7 @@ def store(tmp_path: Path, clock: FakeClock) -> Iterator[SQLiteStore]:
 
 def opened(place: Path, clock: FakeClock) -> SQLiteStore:
     store = SQLiteStore(place / "once.db", clock=clock, synchronous="NORMAL")
-    run(store.open(Threads()))
+    run(store.open(ThreadRuntime()))
     return store
 
 
@@ -121,7 +121,7 @@ def test_a_claim_that_was_given_back_can_be_claimed_again(store: SQLiteStore) ->
 
 
 def test_it_recalls_no_more_than_it_may() -> None:
-    recall = Recall()
+    recall = RecordCache()
     for number in range(MOST + 10):
         recall.keep(Record(id=b"%d" % number, scope="s", key="k", state=RecordState.PENDING, token=1))
     recall.keep(Record(id=b"done", scope="s", key="k", state=RecordState.COMPLETED, token=1))

@@ -14,7 +14,7 @@ from onceward.protocol.capabilities import JoinsTransaction, Notifies
 from onceward.protocol.ports import Store
 from onceward.protocol.requests import AnySettlement, ClaimRequest, Complete, Fail, Park, Release, Renewal, Verdict
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.sqlite import SQLiteStore, table
 from onceward.testing.clock import FakeClock
 from tests.unit.sqlite_calls import (
@@ -79,7 +79,7 @@ def test_a_key_that_somebody_else_takes_between_look_and_lock_is_judged_again(
     store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = store.twin()
-    run(other.open(Threads()))
+    run(other.open(ThreadRuntime()))
     fetch = table.Selection.fetch
     raced: list[bool] = []
 
@@ -102,7 +102,7 @@ def test_a_lapsed_lease_that_was_renewed_between_look_and_lock_is_not_taken_over
     store: SQLiteStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner = store.twin()
-    run(owner.open(Threads()))
+    run(owner.open(ThreadRuntime()))
     mine = held(owner, "order 7")
     clock.advance_microseconds(LEASE)
     judge = table.judge

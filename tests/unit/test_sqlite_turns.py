@@ -15,9 +15,9 @@ import pytest
 
 from onceward.errors import ConfigurationError, Reentrant, StoreUnavailable
 from onceward.protocol.requests import Verdict
-from onceward.runtime.aio import EventLoop
+from onceward.runtime.aio import AsyncioRuntime
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite import connection as link
 from onceward.testing.clock import FakeClock
@@ -105,7 +105,7 @@ def test_a_call_that_interrupts_a_call_of_its_own_thread_is_refused_and_harms_no
         cursor.execute("ROLLBACK")
 
     store._link.turn(link.Allowance.of(5), interrupted)
-    store._world = Threads()
+    store._world = ThreadRuntime()
     assert claim(store, "a").verdict is Verdict.ACQUIRED
 
 
@@ -132,7 +132,7 @@ def test_a_second_interrupt_while_the_first_is_dealt_with_leaves_no_transaction_
     def profile(frame: FrameType, event: str, _: Any) -> None:
         """Where a function begins, Python looks for signals: the second comes there, while the first is raised."""
         nonlocal calls
-        if event == "call" and frame.f_back is not None and frame.f_back.f_code is link.Link.write.__code__:
+        if event == "call" and frame.f_back is not None and frame.f_back.f_code is link.SQLiteConnection.write.__code__:
             calls += 1
             if calls == strike:
                 raise KeyboardInterrupt
@@ -170,7 +170,7 @@ def test_settling_and_forgetting_wake_those_who_watch(store: SQLiteStore) -> Non
 @pytest.mark.parametrize(("synchronous", "value"), [("FULL", 2), ("normal", 1), ("EXTRA", 3)])
 def test_the_settings_of_the_connection(path: Path, synchronous: str, value: int) -> None:
     store = SQLiteStore(path, synchronous=synchronous)
-    run(store.open(Threads()))
+    run(store.open(ThreadRuntime()))
 
     def pragma(name: str) -> Any:
         return store._link.turn(link.Allowance.of(5), lambda cursor: cursor.execute(f"PRAGMA {name}").fetchall()[0][0])
@@ -206,7 +206,7 @@ def test_a_closed_store_says_so_and_may_be_opened_again(path: Path, colour: Colo
 
 def test_the_last_world_holds(path: Path) -> None:
     store = SQLiteStore(path)
-    loop = EventLoop()
+    loop = AsyncioRuntime()
 
     async def on_the_loop() -> str:
         await store.open(loop)
@@ -216,7 +216,7 @@ def test_the_last_world_holds(path: Path) -> None:
         return threading.current_thread().name
 
     asyncio.run(on_the_loop())
-    run(store.open(Threads()))
+    run(store.open(ThreadRuntime()))
     assert claim(store, "b").verdict is Verdict.ACQUIRED, "the blocking world works although the other one opened it"
     run(store.close())
     loop.close()
@@ -224,7 +224,7 @@ def test_the_last_world_holds(path: Path) -> None:
 
 def test_in_the_loops_world_sqlite_runs_on_another_thread(path: Path) -> None:
     store = SQLiteStore(path)
-    loop = EventLoop()
+    loop = AsyncioRuntime()
     where: list[int] = []
 
     class Telling:
@@ -249,7 +249,7 @@ def test_a_twin_has_a_connection_of_its_own_on_the_same_data(store: SQLiteStore)
     twin = store.twin()
     assert twin is not store
     assert twin._clock is store._clock
-    run(twin.open(Threads()))
+    run(twin.open(ThreadRuntime()))
     held(store, "a")
     assert claim(twin, "a", b"other").verdict is Verdict.RUNNING
     assert twin._link._connection is not store._link._connection
@@ -262,7 +262,7 @@ def test_memory_is_one_shared_connection_without_joining(clock: FakeClock, colou
     assert store.inline
     assert store.twin() is store
     colour(store.open(colour.world))
-    run(store.twin().open(Threads()))  # as the keeper does
+    run(store.twin().open(ThreadRuntime()))  # as the keeper does
     assert colour(store.claim([request("a")], timeout=5))[0].verdict is Verdict.ACQUIRED
     results: list[Verdict] = []
     thread = threading.Thread(target=lambda: results.append(claim(store, "a", b"other").verdict))
@@ -273,5 +273,5 @@ def test_memory_is_one_shared_connection_without_joining(clock: FakeClock, colou
     with pytest.raises(ConfigurationError, match="no transaction can join"):
         store.join(connection, colour.world)
     connection.close()
-    run(store.open(Threads()))
+    run(store.open(ThreadRuntime()))
     run(store.close())

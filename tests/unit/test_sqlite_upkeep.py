@@ -15,7 +15,7 @@ from onceward.protocol.ports import Filter
 from onceward.protocol.record import AfterCrash, RecordState
 from onceward.protocol.requests import Complete, Park, Release, Validity, Verdict
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite import connection as link
 from onceward.stores.sqlite import maintenance as upkeep
@@ -126,7 +126,7 @@ def test_a_record_that_lives_again_between_look_and_lock_is_not_purged(
     complete(store, held(store, "order 8"), lasting=1)
     clock.advance("2h")
     claimant = store.twin()
-    run(claimant.open(Threads()))
+    run(claimant.open(ThreadRuntime()))
     find = upkeep.candidates
 
     def raced(cursor: sqlite3.Cursor, now: int, limit: int) -> list[bytes]:

@@ -10,7 +10,7 @@ import pytest
 
 from onceward.errors import ConfigurationError
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.registry import open_store
 from onceward.stores.sqlite import SQLiteStore, from_url
 
@@ -20,7 +20,7 @@ from onceward.stores.sqlite import SQLiteStore, from_url
 )
 def test_a_percent_encoded_path_leads_to_exactly_that_file(tmp_path: Path, name: str) -> None:
     store = from_url(f"sqlite:///{quote(str(tmp_path / name))}")
-    run(store.open(Threads()))
+    run(store.open(ThreadRuntime()))
     assert (tmp_path / name).is_file()
     assert from_url(store.name)._path == store._path, "the name is a URL of the same store"
     run(store.close())
@@ -32,7 +32,7 @@ def test_three_slashes_are_relative_and_fixed_at_once_four_are_absolute(
     monkeypatch.chdir(tmp_path)
     store = from_url("sqlite:///sub.db")
     monkeypatch.chdir("/")
-    run(store.open(Threads()))
+    run(store.open(ThreadRuntime()))
     assert (tmp_path / "sub.db").is_file()
     run(store.close())
     assert from_url("sqlite:////somewhere/x.db")._path == "/somewhere/x.db"

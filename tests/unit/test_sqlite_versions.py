@@ -11,7 +11,7 @@ from onceward.protocol.audit import AuditFilter, signature
 from onceward.protocol.capabilities import Migrates
 from onceward.protocol.requests import Renewal, Resolution, Resolve, Verdict
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.sqlite import SQLiteStore, schema
 from onceward.testing.clock import FakeClock
 from tests.unit.sqlite_calls import (
@@ -50,7 +50,7 @@ def test_columns_that_a_newer_version_has_added_survive_our_writes(
     run(store.forget([mine.id], force=True, timeout=5))
     assert look(path, "SELECT state, flavour FROM onceward_records") == [("FREE", "vanilla")]
     twin = store.twin()
-    run(twin.open(Threads()))  # min_reader allows it
+    run(twin.open(ThreadRuntime()))  # min_reader allows it
     assert look(path, "SELECT value FROM onceward_meta WHERE name = 'schema_version'") == [(NEXT,)], "never set back"
     run(twin.close())
 
@@ -88,7 +88,7 @@ def test_an_older_schema_is_migrated_at_open_in_one_transaction_or_not_at_all(
     monkeypatch.setattr(schema, "MIGRATIONS", (*known, f"{added}\n;\nCREATE TABLE broken ("))
     monkeypatch.setattr(schema, "LATEST", NEXT)
     with pytest.raises(StoreBroken, match="migrate=True"):
-        run(SQLiteStore(path, migrate=False).open(Threads()))
+        run(SQLiteStore(path, migrate=False).open(ThreadRuntime()))
     with pytest.raises(StoreBroken):
         made(path)
     assert "flavour" not in [row[1] for row in look(path, "PRAGMA table_info(onceward_records)")]
@@ -115,7 +115,7 @@ def test_a_newer_version_that_was_faster_at_migrating_is_not_set_back(
 
 def test_a_new_file_without_migrate_is_refused_with_the_cure(path: Path) -> None:
     with pytest.raises(StoreBroken, match="migrate=True"):
-        run(SQLiteStore(path, migrate=False).open(Threads()))
+        run(SQLiteStore(path, migrate=False).open(ThreadRuntime()))
 
 
 def test_the_tables_live_beside_those_of_the_user(path: Path) -> None:
@@ -136,12 +136,12 @@ def make_first_version(path: Path) -> None:
 def test_a_look_at_the_schema_makes_and_changes_nothing_and_tells_what_is_missing(path: Path) -> None:
     store = SQLiteStore(path)
     assert isinstance(store, Migrates)
-    absent = run(store.schema(Threads(), timeout=5))
+    absent = run(store.schema(ThreadRuntime(), timeout=5))
     assert (absent.version, absent.latest, bool(absent.statements)) == (0, schema.LATEST, True)
     assert not path.exists()
     make_first_version(path)
     before = path.read_bytes()
-    old = run(store.schema(Threads(), timeout=5))
+    old = run(store.schema(ThreadRuntime(), timeout=5))
     assert (old.version, old.min_reader) == (1, 1)
     assert [one.split("(")[0].strip() for one in old.statements[:2]] == [
         "CREATE TABLE onceward_audit",
@@ -149,27 +149,27 @@ def test_a_look_at_the_schema_makes_and_changes_nothing_and_tells_what_is_missin
     ]
     assert path.read_bytes() == before
     change(path, *old.statements)  # as somebody else would, by hand
-    run(SQLiteStore(path, migrate=False).open(Threads()))
-    assert run(store.schema(Threads(), timeout=5)).statements == ()
+    run(SQLiteStore(path, migrate=False).open(ThreadRuntime()))
+    assert run(store.schema(ThreadRuntime(), timeout=5)).statements == ()
 
 
 def test_to_migrate_is_what_opening_does_and_may_be_repeated(path: Path) -> None:
     make_first_version(path)
     store = SQLiteStore(path, migrate=False)
     for _ in range(2):
-        run(store.migrate(Threads()))
-        assert run(store.schema(Threads(), timeout=5)).version == schema.LATEST
-    run(store.open(Threads()))
+        run(store.migrate(ThreadRuntime()))
+        assert run(store.schema(ThreadRuntime(), timeout=5)).version == schema.LATEST
+    run(store.open(ThreadRuntime()))
     run(store.close())
     memory = SQLiteStore(":memory:")
-    assert run(memory.schema(Threads(), timeout=5)).statements == ()
+    assert run(memory.schema(ThreadRuntime(), timeout=5)).statements == ()
 
 
 @pytest.mark.fault("F60")
 def test_the_schema_of_what_is_no_database_is_an_error_of_ours(path: Path) -> None:
     path.write_bytes(b"not a database " * 100)
     with pytest.raises(StoreBroken, match="not a SQLite database"):
-        run(SQLiteStore(path).schema(Threads(), timeout=5))
+        run(SQLiteStore(path).schema(ThreadRuntime(), timeout=5))
 
 
 @pytest.mark.fault("F67")
@@ -177,7 +177,7 @@ def test_a_file_of_the_first_version_keeps_its_records_and_gets_an_audit_trail(p
     make_first_version(path)
     change(path, "INSERT INTO onceward_records (id, scope, key, state, token) VALUES (x'01', 's', 'k', 'PARKED', 7)")
     store = SQLiteStore(path, clock=clock)
-    run(store.open(Threads()))
+    run(store.open(ThreadRuntime()))
     resolve = Resolve(b"\1", 7, Resolution.ABANDON)
     assert run(store.settle([resolve], timeout=5, signed=signature("resolve", "me")))[0].verdict is Verdict.OK
     assert [entry.token_before for entry in run(store.audit(AuditFilter(), limit=9, timeout=5))] == [7]

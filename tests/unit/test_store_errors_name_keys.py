@@ -6,7 +6,7 @@ import pytest
 
 from onceward import AsyncOnce, Once, StoreUnavailable
 from onceward.protocol.requests import Answer
-from onceward.protocol.runtime import World
+from onceward.protocol.runtime import Runtime
 from onceward.stores import MemoryStore
 
 
@@ -18,7 +18,7 @@ class Unreachable(MemoryStore):
         self._opens = opens
         self.answer = None  # type: ignore[assignment, method-assign]  # as a store that has to be waited for
 
-    async def open(self, world: World) -> None:
+    async def open(self, world: Runtime) -> None:
         if not self._opens:
             raise StoreUnavailable("it is down", hint="start it")
         await super().open(world)

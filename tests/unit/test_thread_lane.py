@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from onceward.errors import StoreUnavailable
-from onceward.runtime.thread_batcher import ThreadLane
+from onceward.runtime.thread_batcher import ThreadBatcher
 from tests.moved_time import TOO_LONG, in_thread
 from tests.unit.lane_calls import ThreadSend, answer_to, large, request
 from tests.unit.thread_lane_calls import PATIENCE, ask, queued, start, under_way
@@ -15,7 +15,7 @@ from tests.unit.thread_lane_calls import PATIENCE, ask, queued, start, under_way
 
 def test_a_lone_call_sends_itself_on_its_own_thread() -> None:
     send = ThreadSend()
-    lane = ThreadLane(send)
+    lane = ThreadBatcher(send)
     threads = set(threading.enumerate())
     for word in "abc":
         assert ask(lane, request(word)) == answer_to(request(word))
@@ -83,7 +83,7 @@ def test_one_that_fails_fails_alone_and_the_others_are_repeated_with_their_nonce
 def test_whoever_finds_the_lane_free_gets_its_own_error() -> None:
     send = ThreadSend()
     send.fails = lambda _: True
-    lane = ThreadLane(send)
+    lane = ThreadBatcher(send)
     with pytest.raises(StoreUnavailable):
         ask(lane, request("a"))
     assert send.sizes() == [1]
@@ -122,7 +122,7 @@ def test_each_call_has_a_deadline_of_its_own_while_others_send_it() -> None:
 def test_nobody_starves_and_the_lead_changes_hands() -> None:
     """Whoever sends has a request of its own in that call: nobody works for the others for ever."""
     send = ThreadSend()
-    lane = ThreadLane(send)
+    lane = ThreadBatcher(send)
     threads, rounds = 100, 20
     owners: dict[str, int] = {}
     line = threading.Barrier(threads)

@@ -14,7 +14,7 @@ import pytest
 
 from onceward.protocol.requests import Answer
 from onceward.runtime import thread_batcher as thread_lane
-from onceward.runtime.thread_batcher import Sleeper, ThreadLane
+from onceward.runtime.thread_batcher import ThreadBatcher, Waiter
 from tests.moved_time import TOO_LONG, in_thread
 from tests.unit.lane_calls import ThreadSend, answer_to, request, until
 from tests.unit.thread_lane_calls import ask, once_queued, queued, start, under_way
@@ -57,7 +57,7 @@ def test_a_signal_that_strikes_whoever_sends_for_others_is_its_own_affair(raised
             raise raised
         return answers
 
-    lane = ThreadLane(struck_once)
+    lane = ThreadBatcher(struck_once)
     first = in_thread(ask, lane, request("first"))
     send.reached()
     others = start(lane, *(request(word) for word in "abcd"))
@@ -69,12 +69,12 @@ def test_a_signal_that_strikes_whoever_sends_for_others_is_its_own_affair(raised
     assert len(struck) == 1
 
 
-class Striking(deque[Sleeper]):
+class Striking(deque[Waiter]):
     """A signal comes as the n-th of the waiting is handed out, and nobody gets that one."""
 
     strikes_in = 0
 
-    def popleft(self) -> Sleeper:
+    def popleft(self) -> Waiter:
         self.strikes_in -= 1
         one = super().popleft() if self else None
         if one is None or not self.strikes_in:
@@ -152,7 +152,7 @@ def strike() -> None:
 def test_a_signal_handler_inside_of_a_call_sends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(thread_lane, "NAP", 60)  # whoever sleeps here does not wake in time
     answers: list[Answer] = []
-    lane: ThreadLane
+    lane: ThreadBatcher
     noted = ThreadSend()
 
     async def send(requests: Any, timeout: float) -> list[Answer]:
@@ -160,7 +160,7 @@ def test_a_signal_handler_inside_of_a_call_sends_at_once(monkeypatch: pytest.Mon
             signal.raise_signal(signal.SIGUSR1)
         return await noted(requests, timeout)
 
-    lane = ThreadLane(send)
+    lane = ThreadBatcher(send)
     with on_signal(lambda: answers.append(ask(lane, request("inner"), 5))):
         assert ask(lane, request("outer")) == answer_to(request("outer"))
     assert answers == [answer_to(request("inner"))]
@@ -185,7 +185,7 @@ def test_a_signal_handler_on_top_of_a_call_that_waits_does_not_wait_for_it() -> 
     assert send.calls == [["first"], ["outer", "inner"]]
 
 
-def lost_baton(lane: ThreadLane) -> None:
+def lost_baton(lane: ThreadBatcher) -> None:
     """As a signal leaves it that raises between the lock and whatever would note it."""
     gone = threading.Thread(target=lambda: None)
     gone.start()
@@ -197,7 +197,7 @@ def lost_baton(lane: ThreadLane) -> None:
 @pytest.mark.fault("F27")
 def test_a_baton_that_was_lost_is_taken_up_again() -> None:
     send = ThreadSend()
-    lane = ThreadLane(send)
+    lane = ThreadBatcher(send)
     lost_baton(lane)
     assert ask(lane, request("a")) == answer_to(request("a"))
     assert not lane._baton.locked()
@@ -206,9 +206,9 @@ def test_a_baton_that_was_lost_is_taken_up_again() -> None:
 def test_whoever_sends_for_others_is_not_told_their_error() -> None:
     """It took up a lost baton and found another request for its key before its own."""
     send = ThreadSend()
-    lane = ThreadLane(send)
+    lane = ThreadBatcher(send)
     lost_baton(lane)
-    before = Sleeper(request("a", b"bad"), float("inf"), 0)
+    before = Waiter(request("a", b"bad"), float("inf"), 0)
     lane._queue.add(before)
     send.fails = lambda requests: requests[0].nonce == b"bad"  # type: ignore[union-attr]
     assert ask(lane, request("a", b"good")) == answer_to(request("a"))

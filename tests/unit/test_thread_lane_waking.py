@@ -7,13 +7,13 @@ import threading
 import pytest
 
 from onceward.runtime import thread_batcher as thread_lane
-from onceward.runtime.thread_batcher import Sleeper, ThreadLane
+from onceward.runtime.thread_batcher import ThreadBatcher, Waiter
 from tests.moved_time import TOO_LONG, in_thread
 from tests.unit.lane_calls import ThreadSend, request, until
 from tests.unit.thread_lane_calls import ask, start
 
 
-class Watched(ThreadLane):
+class Watched(ThreadBatcher):
     """Notes who hands the baton on."""
 
     def reset(self) -> None:
@@ -28,9 +28,9 @@ class Watched(ThreadLane):
 def told_together(number: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], list[tuple[int, int]], list[int]]:
     """So many wait for one call: they in their order, who was woken by whom, and who handed the baton on since."""
     woken: list[tuple[int, int]] = []
-    wake = Sleeper.wake
+    wake = Waiter.wake
 
-    def noted(one: Sleeper) -> None:
+    def noted(one: Waiter) -> None:
         woken.append((one.ident, threading.get_ident()))
         wake(one)
 
@@ -42,7 +42,7 @@ def told_together(number: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[in
     order = [one.ident for one in lane._queue]
     send.go(0)
     send.reached()
-    monkeypatch.setattr(Sleeper, "wake", noted)
+    monkeypatch.setattr(Waiter, "wake", noted)
     lane.handed_on_by.clear()
     send.go(1)
     for one in (first, *others):

@@ -9,14 +9,14 @@ from typing import Any
 
 from onceward.protocol.requests import Answer, AnyRequest
 from onceward.runtime.bridge import run
-from onceward.runtime.thread_batcher import ThreadLane
+from onceward.runtime.thread_batcher import ThreadBatcher
 from tests.moved_time import TOO_LONG, in_thread
 from tests.unit.lane_calls import ThreadSend, answer_to, request, until
 
 PATIENCE = 30.0
 
 
-def ask(lane: ThreadLane, one: AnyRequest, timeout: float = PATIENCE) -> Answer:
+def ask(lane: ThreadBatcher, one: AnyRequest, timeout: float = PATIENCE) -> Answer:
     async def call() -> Answer:
         [answer] = await lane.ask(one, timeout)
         return answer
@@ -24,16 +24,16 @@ def ask(lane: ThreadLane, one: AnyRequest, timeout: float = PATIENCE) -> Answer:
     return run(call())
 
 
-def queued(lane: ThreadLane) -> int:
+def queued(lane: ThreadBatcher) -> int:
     return len(lane._queue._waiting)
 
 
-def once_queued(lane: ThreadLane, many: int, then: Callable[[], None]) -> None:
+def once_queued(lane: ThreadBatcher, many: int, then: Callable[[], None]) -> None:
     until(lambda: queued(lane) == many)
     then()
 
 
-def start(lane: ThreadLane, *requests: AnyRequest, timeout: float = PATIENCE) -> list[Future[Any]]:
+def start(lane: ThreadBatcher, *requests: AnyRequest, timeout: float = PATIENCE) -> list[Future[Any]]:
     """One thread each, queued in this order behind a call that is under way."""
     started: list[Future[Any]] = []
     for one in requests:
@@ -44,10 +44,10 @@ def start(lane: ThreadLane, *requests: AnyRequest, timeout: float = PATIENCE) ->
 
 
 @contextmanager
-def under_way(holds: int = 1) -> Iterator[tuple[ThreadLane, ThreadSend]]:
+def under_way(holds: int = 1) -> Iterator[tuple[ThreadBatcher, ThreadSend]]:
     """A lane whose first call is inside of the store."""
     send = ThreadSend(holds)
-    lane = ThreadLane(send)
+    lane = ThreadBatcher(send)
     first = in_thread(ask, lane, request("first"))
     send.reached()
     yield lane, send

@@ -15,7 +15,7 @@ import pytest
 from onceward import ConfigurationError, StoreUnavailable
 from onceward.warehouse import Table, open_warehouse
 from onceward.warehouse import duck_merge as duck_merging
-from onceward.warehouse.batch import Batch
+from onceward.warehouse.batch import RowBatch
 from onceward.warehouse.duck import DuckWarehouse
 from onceward.warehouse.duck_merge import PIECE, DuckMerging
 from onceward.warehouse.duck_url import parse
@@ -307,5 +307,5 @@ def test_a_column_that_hides_where_rows_are_does_no_harm(tmp_path: Path) -> None
 
 
 def test_a_batch_of_nothing_is_staged_too(house: DuckWarehouse) -> None:
-    DuckMerging(house.connection, keyed=False).stage(Batch(FACTS, [], 0, ""))
+    DuckMerging(house.connection, keyed=False).stage(RowBatch(FACTS, [], 0, ""))
     assert house.query("SELECT count(*) FROM onceward_staging") == [(0,)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from examples.fleet.events import Document, Documents, Handler, Name, Reported
 from onceward import Outcome
-from onceward.http.push import Message
+from onceward.http.push import PushMessage
 
 
 class IngestHealth(Reported, kw_only=True):
@@ -15,7 +15,7 @@ class IngestHealth(Reported, kw_only=True):
 
 
 def handler(pipelines: Documents) -> Handler:
-    async def handle(message: Message[IngestHealth]) -> Outcome[Document]:
+    async def handle(message: PushMessage[IngestHealth]) -> Outcome[Document]:
         event = message.payload
         facts = {"pipelineId": event.pipeline, "lagSeconds": event.lag_seconds}
         return await pipelines.keep(message, event.pipeline, "ingest_health", facts)

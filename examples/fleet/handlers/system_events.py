@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from examples.fleet.events import Document, Documents, Handler, Name, Reported
 from onceward import Outcome
-from onceward.http.push import Message
+from onceward.http.push import PushMessage
 
 
 class SystemEvent(Reported, kw_only=True):
@@ -14,7 +14,7 @@ class SystemEvent(Reported, kw_only=True):
 
 
 def handler(services: Documents) -> Handler:
-    async def handle(message: Message[SystemEvent]) -> Outcome[Document]:
+    async def handle(message: PushMessage[SystemEvent]) -> Outcome[Document]:
         service = message.payload.service
         return await services.keep(message, service, "system_event", {"serviceId": service})
 

@@ -28,7 +28,7 @@ from onceward.results.codec import PLAIN, is_sealed
 from onceward.results.stored_input import input_in
 from onceward.runtime.bridge import run
 from onceward.sagas.admin import giving_up, hand_on, may_be_given_up, refuse_to_forget, request_of, retry_of
-from onceward.sagas.decisions import Ruling, answered
+from onceward.sagas.decisions import SagaDecision, answered
 from onceward.sagas.journal import journal_in
 from onceward.sagas.step_context import part_of
 
@@ -38,7 +38,7 @@ from .exit_codes import Exit
 from .find import each, the_one
 from .inspect import KEY, standing
 from .open_store import SEARCH, TIMEOUT, opened
-from .program import HOW_MANY, SCOPE, Refusal, chosen, common, flag, program, scope, store_url, wants_json
+from .program import HOW_MANY, SCOPE, CommandError, chosen, common, flag, program, scope, store_url, wants_json
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -46,11 +46,11 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def refuse_unless_done(verdict: Verdict, key: str) -> None:
     """One line for each reason why a record was left alone."""
     if verdict is Verdict.REFUSED:
-        raise Refusal(f"the owner of {key} is alive; it was left alone → wait, or --force", Exit.REFUSED)
+        raise CommandError(f"the owner of {key} is alive; it was left alone → wait, or --force", Exit.REFUSED)
     if verdict is Verdict.SKEW:
-        raise Refusal(f"{key} was written by a newer Onceward; it was left alone → upgrade", Exit.BROKEN)
+        raise CommandError(f"{key} was written by a newer Onceward; it was left alone → upgrade", Exit.BROKEN)
     if verdict is not Verdict.OK:
-        raise Refusal(f"{key} changed meanwhile; it was left alone → look again", Exit.REFUSED)
+        raise CommandError(f"{key} changed meanwhile; it was left alone → look again", Exit.REFUSED)
 
 
 def settle(store: Store, record: Record, request: Resolve, signed: Signature) -> None:
@@ -84,11 +84,11 @@ def release(*, key: str, force: bool, why: str, yes: bool) -> None:
         record, now = the_one(store, key, scope())
         row = row_of(record, now)
         if row is Row.HANDED_BACK:
-            raise Refusal("it was handed back already: the next delivery takes it", Exit.REFUSED)
+            raise CommandError("it was handed back already: the next delivery takes it", Exit.REFUSED)
         if row not in (Row.LIVE, Row.LAPSED):
-            raise Refusal(f"there is nothing to release: it is {standing(record, now)}, not PENDING", Exit.REFUSED)
+            raise CommandError(f"there is nothing to release: it is {standing(record, now)}, not PENDING", Exit.REFUSED)
         if row is Row.LIVE and not force:
-            raise Refusal(f"its lease is not over: {told(record, now)} → wait, or --force", Exit.REFUSED)
+            raise CommandError(f"its lease is not over: {told(record, now)} → wait, or --force", Exit.REFUSED)
         ask("Release 1 record, and let it run again", [told(record, now)], yes=yes)
         request = Resolve(
             record.id, record.token, Resolution.NOT_APPLIED, state_seen=RecordState.PENDING, force=row is Row.LIVE
@@ -126,7 +126,7 @@ def retry(*, key: str, why: str, yes: bool) -> None:
             say("claimable", [record])
             return
         if row_of(record, now) not in (Row.FAILED, Row.REFUSED):
-            raise Refusal(f"there is nothing to retry: it is {standing(record, now)}, not FAILED", Exit.REFUSED)
+            raise CommandError(f"there is nothing to retry: it is {standing(record, now)}, not FAILED", Exit.REFUSED)
         ask("Let 1 record that failed run again", [told(record, now)], yes=yes)
         request = Resolve(record.id, record.token, Resolution.NOT_APPLIED, state_seen=RecordState.FAILED)
         settle(store, record, request, signed)
@@ -188,9 +188,9 @@ def resolve(
         record, now = the_one(store, key, scope())
         gives_up = undo or finding == "abandon"
         if record.state is not RecordState.PARKED and not (gives_up and may_be_given_up(record, now)):
-            raise Refusal(f"there is nothing to resolve: it is {standing(record, now)}, not PARKED", Exit.REFUSED)
+            raise CommandError(f"there is nothing to resolve: it is {standing(record, now)}, not PARKED", Exit.REFUSED)
         if undo and not record.note.get(SAGA):
-            raise Refusal("it is no saga: there is nothing to undo → leave out --undo", Exit.USAGE)
+            raise CommandError("it is no saga: there is nothing to undo → leave out --undo", Exit.USAGE)
         ask(f"Resolve 1 record as {finding.replace('_', ' ')}", [told(record, now)], yes=yes)
         validity = window_of(chosen()["window"].value).validity(now)
         request = Resolve(record.id, record.token, Resolution(finding), validity=validity)
@@ -201,7 +201,7 @@ def resolve(
         elif finding == "applied":
             encoded = PLAIN.encode(value, record.id)
             if encoded.data is None:
-                raise Refusal(f"the result cannot be stored: {encoded.reason}", Exit.USAGE)
+                raise CommandError(f"the result cannot be stored: {encoded.reason}", Exit.USAGE)
             request = replace(request, result=encoded.data, digest=encoded.digest, note=done_with(record.note))
         settle(store, record, request, signed)
     _tell_of_null(finding, result)
@@ -213,24 +213,24 @@ def _tell_of_null(finding: str, result: str | None) -> None:
         click.echo("No --result was given: deliveries get null for one.", err=True)
 
 
-def _ruling(record: Record, resolution: Resolution, value: Any) -> Ruling:
+def _ruling(record: Record, resolution: Resolution, value: Any) -> SagaDecision:
     """About the step that stands in the way. A program that encrypts would refuse a plain result."""
     journal = journal_in(record.note)
     line = journal.open_step if journal is not None else None
     if journal is not None and resolution is Resolution.ABANDON:
         return answered(journal, resolution)
     if journal is None or line is None:
-        raise Refusal(f"no step of this saga waits for an answer → {typed('retry', record.key)}", Exit.REFUSED)
+        raise CommandError(f"no step of this saga waits for an answer → {typed('retry', record.key)}", Exit.REFUSED)
     if resolution is not Resolution.APPLIED:
         return answered(journal, resolution)
     kept = [one.result for one in journal.lines if one.result is not None]
     if any(map(is_sealed, [*kept, input_in(record.note)])):
-        raise Refusal(
+        raise CommandError(
             "the results of this saga are encrypted → say it in Python: saga.resolve(applied(…), …)", Exit.USAGE
         )
     encoded = PLAIN.encode(value, part_of(record.id, line.name))
     if encoded.data is None:
-        raise Refusal(f"the result cannot be stored: {encoded.reason}", Exit.USAGE)
+        raise CommandError(f"the result cannot be stored: {encoded.reason}", Exit.USAGE)
     return answered(journal, resolution, encoded.data)
 
 

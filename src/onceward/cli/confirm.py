@@ -13,7 +13,7 @@ from onceward.protocol.record import Record, RecordState
 from . import display
 from .exit_codes import Exit
 from .inspect import SHORT_ID, standing
-from .program import Refusal, wants_json
+from .program import CommandError, wants_json
 
 WHY = click.option("--why", metavar="TEXT", default="", help="Your reason, for the audit trail.")
 YES = click.option("--yes", is_flag=True, help="Do not ask.")
@@ -37,7 +37,7 @@ def ask(what: str, lines: Sequence[str], *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise Refusal(f"{what}? There is no terminal to ask on → say --yes", Exit.REFUSED)
+        raise CommandError(f"{what}? There is no terminal to ask on → say --yes", Exit.REFUSED)
     if not click.confirm(f"{what}?", err=True):
         raise click.Abort
 

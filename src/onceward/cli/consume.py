@@ -14,7 +14,7 @@ from onceward.errors import OncewardError
 from .display import safe
 from .exit_codes import Exit
 from .load_object import named
-from .program import Refusal, complain, program
+from .program import CommandError, complain, program
 
 if TYPE_CHECKING:
     from onceward.queues import Consumer
@@ -50,7 +50,7 @@ def consume(*, targets: tuple[str, ...]) -> int:
     except OncewardError:
         raise
     except Exception as error:
-        raise Refusal(f"{type(error).__name__}: {error}", Exit.ATTENTION) from error
+        raise CommandError(f"{type(error).__name__}: {error}", Exit.ATTENTION) from error
     say("stopped")
     return Exit.OK
 
@@ -60,7 +60,7 @@ def consumer_at(target: str) -> Consumer:
 
     found: Any = named(target)
     if not isinstance(found, Consumer):
-        raise Refusal(f"{target} is no Consumer, but {type(found).__name__}", Exit.USAGE)
+        raise CommandError(f"{target} is no Consumer, but {type(found).__name__}", Exit.USAGE)
     return found
 
 

@@ -22,7 +22,7 @@ from .exit_codes import Exit
 from .find import each
 from .open_store import SEARCH, TIMEOUT, file_facts, is_sqlite, opened
 from .program import common, program, store_url, wants_json
-from .retry_spans import Finding, findings, parsed
+from .retry_spans import SpanFinding, findings, parsed
 from .settings import retry_spans
 
 SKEW = 2.0  # seconds; below it, leases and windows are as they should be
@@ -135,6 +135,6 @@ def _pending(store: Store) -> Iterator[tuple[Record, int]]:
     return each(store, Filter(states=(RecordState.PENDING,)))
 
 
-def _window(finding: Finding) -> Check:
+def _window(finding: SpanFinding) -> Check:
     status = ATTENTION if finding.short else OK if finding.known else NOTE
     return Check(f"window {finding.declared}", status, finding.detail)

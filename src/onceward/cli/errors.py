@@ -24,7 +24,7 @@ MOST_NAMED = 5  # scopes in one line
 LONGEST = 80  # columns of what was typed
 
 
-class Kindly(click.Command):
+class FriendlyCommand(click.Command):
     """A command of ours. One that takes a KEY tells how a key is written that begins like an option."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
@@ -59,13 +59,13 @@ class Kindly(click.Command):
         return next((word for word in before if word[:1] == "-" and word.partition("=")[0] not in known), None)
 
     def invoke(self, ctx: click.Context) -> Any:
-        from .program import Refusal, scope, store_url  # which is made of commands like this
+        from .program import CommandError, scope, store_url  # which is made of commands like this
 
         try:
             return super().invoke(ctx)
-        except Refusal as error:
+        except CommandError as error:
             if error.code is Exit.ABSENT and (wanted := scope()):
-                raise Refusal(error.message + _looked_up(store_url(), wanted), error.code) from None
+                raise CommandError(error.message + _looked_up(store_url(), wanted), error.code) from None
             raise
 
 

@@ -17,7 +17,7 @@ from onceward.runtime.bridge import run
 from .display import cut
 from .exit_codes import Exit
 from .open_store import SEARCH, TIMEOUT
-from .program import Refusal, complain
+from .program import CommandError, complain
 
 PAGE = 200  # records at a time: each may carry a result of a megabyte
 MOST_MATCHES = 20
@@ -142,11 +142,11 @@ def the_one(store: Store, key: str, scope: str | None) -> tuple[Record, int]:
     if not found:
         where = f" in scope {scope}" if scope else ""
         why = Pattern.of(key).why_not(store, scope)
-        raise Refusal(f"no record for {cut(key, 80)!r}{where} in {store.name}{why}; see onceward ls", Exit.ABSENT)
+        raise CommandError(f"no record for {cut(key, 80)!r}{where} in {store.name}{why}; see onceward ls", Exit.ABSENT)
     if len(found) > 1:
         listed = "; ".join(f"id:{record.id.hex()[:12]} in {record.scope}" for record, _ in found[:MOST_MATCHES])
         more = " and more" if len(found) > MOST_MATCHES else ""
         scopes = {record.scope for record, _ in found}
         which = "--scope with one of these scopes" if len(scopes) > 1 else "its id instead of the key"
-        raise Refusal(f"several records match {cut(key, 80)!r}: {listed}{more} → give {which}", Exit.SEVERAL)
+        raise CommandError(f"several records match {cut(key, 80)!r}: {listed}{more} → give {which}", Exit.SEVERAL)
     return found[0]

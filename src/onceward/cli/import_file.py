@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 from . import display
 from .display import safe
 from .exit_codes import Exit
-from .program import OUTPUT, PEOPLE, Refusal, program, wants_json
+from .program import OUTPUT, PEOPLE, CommandError, program, wants_json
 
 if TYPE_CHECKING:
     from onceward.imports import Progress, Summary
@@ -114,7 +114,7 @@ def import_command(
             tell=shown,
         )
     except KeyboardInterrupt:
-        raise Refusal("stopped → the same command goes on where it stopped", Exit.ATTENTION) from None
+        raise CommandError("stopped → the same command goes on where it stopped", Exit.ATTENTION) from None
     finally:
         people.close()
         if shown is not None:
@@ -127,14 +127,14 @@ def _pairs(written: tuple[str, ...]) -> dict[str, str]:
     pairs: dict[str, str] = {}
     for column, field in map(_pair, written):
         if pairs.setdefault(column, field) != field:
-            raise Refusal(f"--map tells {column!r} to be {pairs[column]} and {field} → choose one", Exit.USAGE)
+            raise CommandError(f"--map tells {column!r} to be {pairs[column]} and {field} → choose one", Exit.USAGE)
     return pairs
 
 
 def _pair(written: str) -> tuple[str, str]:
     column, equals, field = written.rpartition("=")
     if not (column and equals and field):
-        raise Refusal(f"--map {written!r} names no column and field → such as Email=email", Exit.USAGE)
+        raise CommandError(f"--map {written!r} names no column and field → such as Email=email", Exit.USAGE)
     return column, field
 
 

@@ -7,7 +7,7 @@ import click
 from onceward.errors import VersionSkew
 from onceward.protocol.capabilities import Migrates, Schema
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.registry import open_store
 
 from . import display
@@ -37,7 +37,7 @@ def migrate(*, dry_run: bool, sql: bool, yes: bool) -> None:
     if dry_run and sql:
         raise click.UsageError("--dry-run tells people, --sql tells a database: say one of them")
     store = open_store(store_url())
-    schema = run(store.schema(Threads(), timeout=TIMEOUT)) if isinstance(store, Migrates) else None
+    schema = run(store.schema(ThreadRuntime(), timeout=TIMEOUT)) if isinstance(store, Migrates) else None
     refuse_newer(schema, store.name)
     if sql:
         click.echo(script(schema, store.name), nl=False)
@@ -46,8 +46,8 @@ def migrate(*, dry_run: bool, sql: bool, yes: bool) -> None:
     if pending and not dry_run and isinstance(store, Migrates):
         show(schema, store.name, err=True)
         ask(f"Execute these {len(schema.statements) if schema else 0} statements", [], yes=yes)
-        run(store.migrate(Threads()))
-        schema = run(store.schema(Threads(), timeout=TIMEOUT))
+        run(store.migrate(ThreadRuntime()))
+        schema = run(store.schema(ThreadRuntime(), timeout=TIMEOUT))
     if wants_json():
         display.print_json(as_json(schema, store.name, done=pending and not dry_run))
     elif pending and not dry_run:

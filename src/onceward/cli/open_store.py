@@ -11,7 +11,7 @@ from onceward.errors import ConfigurationError, StoreBroken
 from onceward.protocol.capabilities import RefusesUnsafe
 from onceward.protocol.ports import Store
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.registry import open_store, scheme_of
 from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite.connection import MEMORY
@@ -33,9 +33,9 @@ def opened(url: str, *, although_unsafe: bool = False) -> Iterator[Store]:
     """
     store = existing(url)
     if although_unsafe and isinstance(store, RefusesUnsafe):
-        run(store.open_to_look(Threads()))
+        run(store.open_to_look(ThreadRuntime()))
     else:
-        run(store.open(Threads()))
+        run(store.open(ThreadRuntime()))
     try:
         yield store
     finally:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from onceward.client.base import Face
+from onceward.client.base import BaseClient
 from onceward.errors import ConfigurationError
 from onceward.operations.table import Declaration, Operations
 from onceward.protocol.duration import readable
@@ -15,7 +15,7 @@ from onceward.protocol.policy import Policy
 from . import display
 from .exit_codes import Exit
 from .load_object import named
-from .program import OUTPUT, Refusal, complain, program, wants_json
+from .program import OUTPUT, CommandError, complain, program, wants_json
 from .settings import declared
 
 
@@ -35,7 +35,7 @@ def list_operations(place: str | None) -> int:
     """
     operations, defaults = _found(place)
     if not operations:
-        raise Refusal("no operations are declared here → write [operations.NAME] in onceward.toml", Exit.ABSENT)
+        raise CommandError("no operations are declared here → write [operations.NAME] in onceward.toml", Exit.ABSENT)
     rows = [_row(one, one.policy(defaults)) for one in operations]
     if wants_json():
         display.print_json(rows)
@@ -52,7 +52,7 @@ def _found(place: str | None) -> tuple[Operations, Policy]:
     if place is None:
         return declared(), Policy()
     found = named(place)
-    if isinstance(found, Face):
+    if isinstance(found, BaseClient):
         return found.operations, found.policy
     if not isinstance(found, Operations):
         raise ConfigurationError(f"{place} is neither a table of operations nor a client", hint="name one of these")

@@ -16,7 +16,7 @@ from onceward._version import __version__
 from onceward.errors import OncewardError
 
 from .display import as_json, safe
-from .errors import Kindly
+from .errors import FriendlyCommand
 from .exit_codes import Exit, code_of, table
 from .settings import Setting, effective, masked
 
@@ -63,7 +63,7 @@ Completion for your shell (bash, zsh or fish):
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
-class Refusal(click.ClickException):
+class CommandError(click.ClickException):
     """The command cannot do what was asked; one line says why."""
 
     def __init__(self, message: str, code: Exit) -> None:
@@ -77,7 +77,7 @@ class Refusal(click.ClickException):
 class Program(click.Group):
     """Turns errors of the library into one line on stderr and the exit code of the table."""
 
-    command_class = Kindly
+    command_class = FriendlyCommand
 
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
         prepare_streams()
@@ -88,7 +88,7 @@ class Program(click.Group):
     def _code(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         try:
             return super().main(*args, **kwargs) or 0
-        except Refusal as error:
+        except CommandError as error:
             error.show()
             return error.code
         except click.ClickException as error:

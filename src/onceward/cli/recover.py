@@ -16,7 +16,7 @@ from onceward.recovery.decision import Recovered, Recovery
 
 from .display import safe
 from .exit_codes import Exit
-from .program import OUTPUT, Refusal, chosen, program
+from .program import OUTPUT, CommandError, chosen, program
 from .schedule import client_at, signals
 
 MOST_SHOWN = 10
@@ -64,7 +64,7 @@ def recover(*, target: str, only_once: bool, every: str) -> int:
         try:
             total = run_worker(once, None if only_once else every, tell_json if as_json else tell)
         except ConfigurationError as error:
-            raise Refusal(f"{target}: {error}", Exit.USAGE) from error
+            raise CommandError(f"{target}: {error}", Exit.USAGE) from error
     if as_json:
         print_line({"event": "summary", **summary(total)})
     else:

@@ -20,7 +20,7 @@ SAMPLE = 100
 MOST_SCOPES = 20  # tenants, the largest ones, of one operation
 
 
-class Finding(NamedTuple):
+class SpanFinding(NamedTuple):
     """What the windows of one declared operation look like. `short`: some are shorter than its retry span."""
 
     declared: str
@@ -38,7 +38,9 @@ def parsed(flags: Sequence[str]) -> dict[str, str]:
     return spans
 
 
-def findings(store: Store, counted: Mapping[tuple[str, RecordState], int], spans: Mapping[str, str]) -> list[Finding]:
+def findings(
+    store: Store, counted: Mapping[tuple[str, RecordState], int], spans: Mapping[str, str]
+) -> list[SpanFinding]:
     """One for each declared span."""
     scopes = {scope: number for (scope, state), number in counted.items() if state is RecordState.COMPLETED}
     found = []
@@ -74,13 +76,15 @@ def protected(record: Record) -> int | None:
     return record.slide or record.valid_until - record.claimed_at
 
 
-def _judged(name: str, retried: int, records: Sequence[Record]) -> Finding:
+def _judged(name: str, retried: int, records: Sequence[Record]) -> SpanFinding:
     if not records:
-        return Finding(name, short=False, known=False, detail="no completed records to judge by; is the scope right?")
+        return SpanFinding(
+            name, short=False, known=False, detail="no completed records to judge by; is the scope right?"
+        )
     windows = [window for window in map(protected, records) if window is not None and window < retried]
     if not windows:
         detail = f"the newest {len(records)} records answer for {span(retried)} or longer, as its sender redelivers"
-        return Finding(name, short=False, known=True, detail=detail)
+        return SpanFinding(name, short=False, known=True, detail=detail)
     detail = f"{len(windows)} of the newest {len(records)} records answer only for {span(min(windows))}"
     detail += f", but its sender redelivers for {span(retried)}: a late one runs again; make its window longer"
-    return Finding(name, short=True, known=True, detail=detail)
+    return SpanFinding(name, short=True, known=True, detail=detail)

@@ -12,7 +12,7 @@ from onceward.errors import ConfigurationError
 from . import display
 from .confirm import YES, ask
 from .exit_codes import Exit
-from .program import HOW_MANY, OUTPUT, PEOPLE, Refusal, program, wants_json
+from .program import HOW_MANY, OUTPUT, PEOPLE, CommandError, program, wants_json
 
 if TYPE_CHECKING:  # its extra may be missing, and the other commands work without
     from onceward.people import Contribution, People, Person
@@ -182,7 +182,7 @@ def _list(found: list[Review], limit: int) -> None:
 
 def _ask(people: People, limit: int) -> None:
     if not sys.stdin.isatty():
-        raise Refusal("--ask needs a terminal; answer with --same or --different", Exit.REFUSED)
+        raise CommandError("--ask needs a terminal; answer with --same or --different", Exit.REFUSED)
     for one in people.reviews(limit):
         _show(one)
         choice = click.prompt(

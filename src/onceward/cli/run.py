@@ -31,7 +31,7 @@ from . import child_process as child
 from .child_process import Ended, Interrupted, Kept, Stops
 from .exit_codes import Exit, code_of, table
 from .open_store import refuse_private
-from .program import APP, STORE, TENANT, Refusal, chosen, complain, flag, program
+from .program import APP, STORE, TENANT, CommandError, chosen, complain, flag, program
 
 OPERATION = "command"
 """The operation that keys of `run` belong to, unless --name says otherwise."""
@@ -129,7 +129,7 @@ def run_command(
     command: tuple[str, ...],
 ) -> int:
     if os.name != "posix":
-        raise Refusal("run needs process groups, which this system does not have", Exit.USAGE)
+        raise CommandError("run needs process groups, which this system does not have", Exit.USAGE)
     settings = {name: setting.value for name, setting in chosen().items()}
     refuse_private(settings["store"])
     choices: dict[str, Any] = {

@@ -9,7 +9,7 @@ import click
 from onceward.errors import OncewardError
 from onceward.protocol.ports import Filter
 from onceward.protocol.record import Record, RecordState
-from onceward.sagas.journal import Direction, Journal, Line, Progress, journal_in
+from onceward.sagas.journal import Direction, Journal, JournalEntry, Progress, journal_in
 
 from . import display
 from .find import each
@@ -124,6 +124,6 @@ def _compensates(journal: Journal) -> bool:
     return journal.direction is Direction.COMPENSATING
 
 
-def _words(line: Line) -> str:
+def _words(line: JournalEntry) -> str:
     tries = line.undo_attempts if line.progress in (Progress.UNDOING, Progress.UNDONE) else line.attempts
     return f"{line.name} {line.progress}{f' in {tries} attempts' if tries > 1 else ''}"

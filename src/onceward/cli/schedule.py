@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from onceward.client.base import Face, count_outcomes
+from onceward.client.base import BaseClient, count_outcomes
 from onceward.client.sync import Once
 from onceward.engine.events import Event, Level
 from onceward.protocol.outcome import Executed, Failed, Replayed, Running
@@ -24,7 +24,7 @@ from onceward.schedules.slots import moment
 from . import display
 from .display import safe
 from .exit_codes import Exit
-from .program import OUTPUT, Refusal, chosen, complain, program
+from .program import OUTPUT, CommandError, chosen, complain, program
 
 SIGNALLED = 128  # as shells say it
 TOLD_OTHERWISE = frozenset({"missed", "failed"})
@@ -52,7 +52,7 @@ def schedule(*, target: str, only_list: bool) -> int:
     """
     once = client_at(target)
     if not once.schedules:
-        raise Refusal(f"{target} has no schedules → declare one: @once.schedule(…)", Exit.USAGE)
+        raise CommandError(f"{target} has no schedules → declare one: @once.schedule(…)", Exit.USAGE)
     as_json = chosen()["output"].value == "json"
     if only_list:
         show(once, as_json=as_json)
@@ -73,20 +73,20 @@ def client_at(target: str) -> Any:
     """The client that MODULE:APP names."""
     module_name, _, path = target.partition(":")
     if not module_name or not path:
-        raise Refusal(f"{target!r} is no MODULE:APP → such as shop.jobs:once", Exit.USAGE)
+        raise CommandError(f"{target!r} is no MODULE:APP → such as shop.jobs:once", Exit.USAGE)
     sys.path.insert(0, os.getcwd())  # noqa: PTH109 (as `python -m` has it)
     try:
         found: Any = importlib.import_module(module_name)
     except Exception as error:
         if not (isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}.")):
             traceback.print_exc()  # it is there, so the trouble is inside of it
-        raise Refusal(f"{module_name} cannot be imported: {error!r}", Exit.USAGE) from error
+        raise CommandError(f"{module_name} cannot be imported: {error!r}", Exit.USAGE) from error
     for name in path.split("."):
         if not hasattr(found, name):
-            raise Refusal(f"{module_name} has no {path!r}", Exit.USAGE)
+            raise CommandError(f"{module_name} has no {path!r}", Exit.USAGE)
         found = getattr(found, name)
-    if not isinstance(found, Face):
-        raise Refusal(f"{target} is no Once or AsyncOnce, but {type(found).__name__}", Exit.USAGE)
+    if not isinstance(found, BaseClient):
+        raise CommandError(f"{target} is no Once or AsyncOnce, but {type(found).__name__}", Exit.USAGE)
     return found
 
 

@@ -16,7 +16,7 @@ from onceward.engine.entry import Entry
 from onceward.engine.execute import execute
 from onceward.errors import ConfigurationError
 from onceward.keys.weight import is_light
-from onceward.latest.api import AsyncState
+from onceward.latest.api import AsyncLatestState
 from onceward.locks.api import AsyncHeldLock, AsyncLock, lock_job, tried_async
 from onceward.observe.figures import broken_rules, stats
 from onceward.observe.rules import Broken, thresholds_of
@@ -30,7 +30,7 @@ from onceward.operations.transaction import AsyncWithin
 from onceward.protocol.audit import AuditEntry
 from onceward.protocol.counters import Tally
 from onceward.protocol.duration import Duration, microseconds
-from onceward.protocol.latest import StateChoices
+from onceward.protocol.latest import LatestStateOptions
 from onceward.protocol.outcome import Outcome
 from onceward.protocol.policy import SECOND, Choices, Defaults, Finding, OnDone, OnLost, OnRunning, Settings, applied
 from onceward.protocol.ports import Store
@@ -38,9 +38,9 @@ from onceward.recovery.decision import Recovery
 from onceward.recovery.deliveries import sweeper
 from onceward.recovery.sweeper import Tell
 from onceward.results.cipher import Cipher
-from onceward.runtime.aio import EventLoop, LoopCrew
+from onceward.runtime.aio import AsyncioRuntime, AsyncWorkerPool
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.sagas import records as saga_records
 from onceward.sagas.api import AsyncSaga, SagaChoices
 from onceward.sagas.definition import Step
@@ -51,10 +51,10 @@ from onceward.stores.cached import CachedStore
 
 from .alerts import AsyncAlert, alert_jobs, send_all
 from .audit_identity import signed
-from .base import Face, by_text
+from .base import BaseClient, by_text
 
 
-class AsyncOnce(Face):
+class AsyncOnce(BaseClient):
     """Gives async work an effect once per key. Everything as in `Once`, awaited."""
 
     _awaits = True
@@ -84,8 +84,8 @@ class AsyncOnce(Face):
             **defaults,
         )
 
-    def _world(self) -> EventLoop:
-        return EventLoop()
+    def _world(self) -> AsyncioRuntime:
+        return AsyncioRuntime()
 
     @overload
     def __call__(self, fn: Callable[P, Coroutine[Any, Any, T]], /) -> AsyncFunction[P, T]: ...
@@ -239,16 +239,16 @@ class AsyncOnce(Face):
         return AsyncWithin(self, connection)
 
     @overload
-    def state(self, name: str, holds: type[T], **choices: Unpack[StateChoices]) -> AsyncState[T]: ...
+    def state(self, name: str, holds: type[T], **choices: Unpack[LatestStateOptions]) -> AsyncLatestState[T]: ...
     @overload
-    def state(self, name: str, holds: Any = Any, **choices: Unpack[StateChoices]) -> AsyncState[Any]: ...
-    def state(self, name: str, holds: Any = Any, **choices: Unpack[StateChoices]) -> AsyncState[Any]:
+    def state(self, name: str, holds: Any = Any, **choices: Unpack[LatestStateOptions]) -> AsyncLatestState[Any]: ...
+    def state(self, name: str, holds: Any = Any, **choices: Unpack[LatestStateOptions]) -> AsyncLatestState[Any]:
         """The newest value of each entity of this name, whatever the order in which events arrive.
 
         `holds` is the type of the values. Messages are known for `window` ("7d"), deleted entities for `keep_deleted`
         ("30d"); an event that is further `ahead` of the store's time than this ("5m") is `Parked`.
         """
-        return AsyncState(self, name, holds, **choices)
+        return AsyncLatestState(self, name, holds, **choices)
 
     def schedule(
         self, pattern: str, *, tz: str = "UTC", name: str | None = None, **choices: Unpack[TickChoices]
@@ -272,7 +272,7 @@ class AsyncOnce(Face):
 
     async def run_schedules(self, *, tell: Watcher | None = None) -> None:
         """Run what was declared with `schedule` when it is due, until `stop()`; then wait for what is running."""
-        await keep(self.engine, watches(self, tell), LoopCrew())
+        await keep(self.engine, watches(self, tell), AsyncWorkerPool())
 
     def saga(
         self,
@@ -298,7 +298,7 @@ class AsyncOnce(Face):
         worker = sweeper(self, tell)
         if every is None:
             return await worker.until_idle()
-        return await worker.until_stopped(LoopCrew(), microseconds(every, "every") / SECOND)
+        return await worker.until_stopped(AsyncWorkerPool(), microseconds(every, "every") / SECOND)
 
     async def read(self, key: Any, *, name: str | None = None) -> Entry | None:
         """The record under the key, or None."""
@@ -426,16 +426,16 @@ def refuse_plain(fn: Any) -> None:
 def beside(engine: Engine) -> Engine:
     """The async engine of the same client: same data, keeper and events, a connection of its own."""
     store = engine.store.beside() if isinstance(engine.store, CachedStore) else engine.store.twin()
-    return Engine(store, EventLoop(), engine.keeper, engine.bus, engine.owner)
+    return Engine(store, AsyncioRuntime(), engine.keeper, engine.bus, engine.owner)
 
 
 def close_beside(engine: Engine) -> None:
     """Closed by the `Once` that it belongs to, without an event loop."""
-    run(engine.store.open(Threads()))
+    run(engine.store.open(ThreadRuntime()))
     run(engine.store.close())
     close_loop(engine)
 
 
 def close_loop(engine: Engine) -> None:
-    if isinstance(engine.world, EventLoop):
+    if isinstance(engine.world, AsyncioRuntime):
         engine.world.close()

@@ -14,13 +14,15 @@ from onceward.protocol.operation_names import ALERT
 from onceward.protocol.policy import Policy
 
 if TYPE_CHECKING:
-    from .base import Face
+    from .base import BaseClient
 
 Alert = Callable[[Broken], object]
 AsyncAlert = Callable[[Broken], Awaitable[object]]
 
 
-def alert_jobs(face: Face, found: Sequence[Broken], send: Alert | AsyncAlert, thresholds: Thresholds) -> list[Job]:
+def alert_jobs(
+    face: BaseClient, found: Sequence[Broken], send: Alert | AsyncAlert, thresholds: Thresholds
+) -> list[Job]:
     """A job for each broken rule, under a key of the rule and the scope; the figure may be another each time."""
 
     def alert(broken: Broken) -> Any:
@@ -48,7 +50,7 @@ def _key(broken: Broken) -> str:
     return f"{broken.rule}:{broken.scope}" if broken.scope else broken.rule
 
 
-async def send_all(face: Face, jobs: Sequence[Job]) -> None:
+async def send_all(face: BaseClient, jobs: Sequence[Job]) -> None:
     """One after the other. An alert that fails is told as an event like any other work, and tried at the next check."""
     for job in jobs:
         await execute(face.engine, job)

@@ -19,16 +19,16 @@ from onceward.errors import ConfigurationError, OncewardWarning
 from onceward.keys.fingerprint import fingerprint, parts
 from onceward.keys.key import Key, Scope, make_key
 from onceward.operations.operation import NO_MARKS, KeySource, Operation, codec_for, label_of, name_of
-from onceward.protocol.capabilities import KeepsCounts
+from onceward.protocol.capabilities import KeepsCounters
 from onceward.protocol.note import checked_note
 from onceward.protocol.policy import Defaults, Policy, Settings
 from onceward.protocol.ports import Store
-from onceward.protocol.runtime import World
+from onceward.protocol.runtime import Runtime
 from onceward.results.cipher import Cipher
 from onceward.results.codec import Codec
 from onceward.results.result_type import ResultType
-from onceward.runtime.heartbeat import Keeper
-from onceward.runtime.owner import OURSELVES
+from onceward.runtime.heartbeat import Heartbeat
+from onceward.runtime.owner import THIS_PROCESS
 from onceward.stores.registry import open_store, store_url
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ OF_BLOCK = ("name", "payload", "note")
 """What may be given beside the settings, for those who mistype it."""
 
 
-class Face:
+class BaseClient:
     """Configuration of a client. `Once` and `AsyncOnce` add the verbs, each in its own colour."""
 
     def __init__(
@@ -116,8 +116,8 @@ class Face:
 
         bus = logging_bus()
         self.counters = _counters(store, bus) if self._counts else None
-        self.keeper = Keeper(store, bus)
-        self.engine = Engine(store, self._world(), self.keeper, bus, OURSELVES)
+        self.keeper = Heartbeat(store, bus)
+        self.engine = Engine(store, self._world(), self.keeper, bus, THIS_PROCESS)
         self._beside: list[Engine] = []  # of the other colour; shared by all that `using` makes
 
     def _keep_no_operations(self) -> None:
@@ -125,7 +125,7 @@ class Face:
         self._operations: WeakKeyDictionary[Callable[..., Any], Operation] = WeakKeyDictionary()
         self._awaited_operations: WeakKeyDictionary[Callable[..., Any], Operation] = WeakKeyDictionary()
 
-    def _world(self) -> World:
+    def _world(self) -> Runtime:
         raise NotImplementedError
 
     @property
@@ -396,12 +396,12 @@ def _counters(store: Store, bus: Bus) -> Counters:
     return Counters(store, bus)
 
 
-def count_outcomes(once: Face) -> None:
+def count_outcomes(once: BaseClient) -> None:
     """Let a client count from now on, as with `counters=True`: for programs of ours that are given one.
 
     A store that cannot keep counters is left alone.
     """
-    if once.counters is None and isinstance(once.store, KeepsCounts):
+    if once.counters is None and isinstance(once.store, KeepsCounters):
         once.counters = _counters(once.store, once.engine.bus)
         for engine in (once.engine, *once._beside):  # noqa: SLF001 (those of its own that were made before)
             engine.count_by_scope()
@@ -413,8 +413,8 @@ def _cached(store: Store, most: int) -> Store:
     return CachedStore(store, most)
 
 
-def _remake(face: type[Face], url: str, settings: dict[str, Any]) -> Face:
+def _remake(face: type[BaseClient], url: str, settings: dict[str, Any]) -> BaseClient:
     return face(url, **settings)
 
 
-__all__ = ["Defaults", "Face", "Settings"]
+__all__ = ["BaseClient", "Defaults", "Settings"]

@@ -20,22 +20,22 @@ from onceward.protocol.policy import SECOND, Choices, Defaults, Finding, OnDone,
 from onceward.protocol.ports import Store
 from onceward.results.cipher import Cipher
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 
 from .audit_identity import signed
-from .base import Face, by_text
+from .base import BaseClient, by_text
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from onceward.latest.api import State
+    from onceward.latest.api import LatestState
     from onceward.locks.api import HeldLock, Lock
     from onceward.observe.rules import Broken
     from onceward.operations.async_function import AsyncFunction
     from onceward.operations.table import OperationsSource
     from onceward.operations.transaction import Within
     from onceward.protocol.counters import Tally
-    from onceward.protocol.latest import StateChoices
+    from onceward.protocol.latest import LatestStateOptions
     from onceward.recovery.decision import Recovery
     from onceward.recovery.sweeper import Tell
     from onceward.sagas.api import Saga, SagaChoices
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from .alerts import Alert
 
 
-class Once(Face):
+class Once(BaseClient):
     """Gives blocking work an effect once per key.
 
     `store` is a URL or a store (default: $ONCEWARD_STORE_URL, else sqlite:///onceward.db); `app` and `tenant` are part
@@ -81,8 +81,8 @@ class Once(Face):
             **defaults,
         )
 
-    def _world(self) -> Threads:
-        return Threads()
+    def _world(self) -> ThreadRuntime:
+        return ThreadRuntime()
 
     @overload
     def __call__(self, fn: Callable[P, Coroutine[Any, Any, T]], /) -> AsyncFunction[P, T]: ...  # type: ignore[overload-overlap]  # the first match is the one meant
@@ -263,18 +263,18 @@ class Once(Face):
         return Within(self, connection)
 
     @overload
-    def state(self, name: str, holds: type[T], **choices: Unpack[StateChoices]) -> State[T]: ...
+    def state(self, name: str, holds: type[T], **choices: Unpack[LatestStateOptions]) -> LatestState[T]: ...
     @overload
-    def state(self, name: str, holds: Any = Any, **choices: Unpack[StateChoices]) -> State[Any]: ...
-    def state(self, name: str, holds: Any = Any, **choices: Unpack[StateChoices]) -> State[Any]:
+    def state(self, name: str, holds: Any = Any, **choices: Unpack[LatestStateOptions]) -> LatestState[Any]: ...
+    def state(self, name: str, holds: Any = Any, **choices: Unpack[LatestStateOptions]) -> LatestState[Any]:
         """The newest value of each entity of this name, whatever the order in which events arrive.
 
         `holds` is the type of the values. Messages are known for `window` ("7d"), deleted entities for `keep_deleted`
         ("30d"); an event that is further `ahead` of the store's time than this ("5m") is `Parked`.
         """
-        from onceward.latest.api import State  # not at the top, for the same reason as in `map`
+        from onceward.latest.api import LatestState  # not at the top, for the same reason as in `map`
 
-        return State(self, name, holds, **choices)
+        return LatestState(self, name, holds, **choices)
 
     def schedule(
         self, pattern: str, *, tz: str = "UTC", name: str | None = None, **choices: Unpack[TickChoices]
@@ -306,11 +306,11 @@ class Once(Face):
 
     def run_schedules(self, *, tell: Watcher | None = None) -> None:
         """Run what was declared with `schedule` when it is due, until `stop()`; then wait for what is running."""
-        from onceward.runtime.threads import ThreadCrew
+        from onceward.runtime.threads import ThreadWorkerPool
         from onceward.schedules.api import watches
         from onceward.schedules.runner import keep
 
-        run(keep(self.engine, watches(self, tell), ThreadCrew()))
+        run(keep(self.engine, watches(self, tell), ThreadWorkerPool()))
 
     def saga(
         self,
@@ -336,12 +336,12 @@ class Once(Face):
         Until nothing is due; with `every`, until `stop()`, with a rest of that length between the looks.
         """
         from onceward.recovery.deliveries import sweeper  # not at the top, for the same reason as in `map`
-        from onceward.runtime.threads import ThreadCrew
+        from onceward.runtime.threads import ThreadWorkerPool
 
         worker = sweeper(self, tell)
         if every is None:
             return run(worker.until_idle())
-        return run(worker.until_stopped(ThreadCrew(), microseconds(every, "every") / SECOND))
+        return run(worker.until_stopped(ThreadWorkerPool(), microseconds(every, "every") / SECOND))
 
     def read(self, key: Any, *, name: str | None = None) -> Entry | None:
         """The record under the key, or None."""

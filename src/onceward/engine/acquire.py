@@ -21,7 +21,7 @@ from onceward.protocol.record import RecordState
 from onceward.protocol.requests import Answer, AnyRequest, ClaimRequest, Release, Verdict
 from onceward.protocol.unstored import why
 
-from .attempt import Held, current
+from .attempt import Attempt, current
 from .engine import Engine
 from .job import Job
 from .joined import is_in_its_own_way, is_inside
@@ -34,7 +34,7 @@ MOST_NAMED = 10  # arguments in one line of a log
 LONGEST_PAUSE = 0.5  # a thousand waiters then ask two thousand times a second at most
 
 
-async def acquire(held: Held) -> Held | Outcome[object]:
+async def acquire(held: Attempt) -> Attempt | Outcome[object]:
     """The claim, or the outcome that stands in its way. The engine is ready."""
     engine = held.engine
     if engine.answer is not None:
@@ -43,7 +43,7 @@ async def acquire(held: Held) -> Held | Outcome[object]:
     return await received(held, engine.finish(send(held)))
 
 
-def send(held: Held) -> Any:
+def send(held: Attempt) -> Any:
     """Ask the store, once: what is to be awaited."""
     engine = held.engine
     if current() is not None:
@@ -53,7 +53,7 @@ def send(held: Held) -> Any:
     return engine.store.claim([request], timeout=held.job.policy.call_timeout)
 
 
-def granted(held: Held, answer: Answer) -> Held | None:
+def granted(held: Attempt, answer: Answer) -> Attempt | None:
     """The claim, if this says so and nothing else has to be thought of."""
     if answer.verdict is not ACQUIRED or answer.record is None:
         return None
@@ -62,8 +62,8 @@ def granted(held: Held, answer: Answer) -> Held | None:
 
 
 async def received(
-    held: Held, brought: Awaitable[tuple[Sequence[Answer], BaseException | None]]
-) -> Held | Outcome[object]:
+    held: Attempt, brought: Awaitable[tuple[Sequence[Answer], BaseException | None]]
+) -> Attempt | Outcome[object]:
     """What comes of a claim that was sent."""
     try:
         answers, cancelled = await brought
@@ -75,7 +75,7 @@ async def received(
     return take(held, held.since) if answer.verdict is ACQUIRED else await otherwise(held, answer)
 
 
-async def refused(held: Held, answer: Answer) -> Held | Outcome[object]:
+async def refused(held: Attempt, answer: Answer) -> Attempt | Outcome[object]:
     """As `received`, where the answer is known: it is not ours."""
     found = heard(held, answer, None)
     if found is None:
@@ -85,7 +85,7 @@ async def refused(held: Held, answer: Answer) -> Held | Outcome[object]:
     return await otherwise(held, found)
 
 
-def acquire_at_once(held: Held, answer_to: Callable[[AnyRequest], Answer]) -> Answer | None:
+def acquire_at_once(held: Attempt, answer_to: Callable[[AnyRequest], Answer]) -> Answer | None:
     """As `acquire`, where no reply can be lost on the way. None: it is ours; else the answer that says no."""
     engine = held.engine
     if current() is not None:
@@ -101,7 +101,7 @@ def acquire_at_once(held: Held, answer_to: Callable[[AnyRequest], Answer]) -> An
     return None
 
 
-async def otherwise(held: Held, answer: Answer) -> Held | Outcome[object]:
+async def otherwise(held: Attempt, answer: Answer) -> Attempt | Outcome[object]:
     """Not granted: wait, if that is the policy, and learn why."""
     waited = answer.verdict is Verdict.RUNNING and held.job.policy.on_running == "wait"
     if waited:
@@ -112,7 +112,7 @@ async def otherwise(held: Held, answer: Answer) -> Held | Outcome[object]:
     return await outcome_of(held.engine, held.job, answer, waited=waited)
 
 
-async def ask(held: Held) -> Answer:
+async def ask(held: Attempt) -> Answer:
     """One claim, heard by the store."""
     engine, timeout = held.engine, held.job.policy.call_timeout
     while True:
@@ -126,7 +126,7 @@ async def ask(held: Held) -> Answer:
             return answer
 
 
-async def ask_again(held: Held, request: ClaimRequest, error: StoreError) -> Answer | None:
+async def ask_again(held: Attempt, request: ClaimRequest, error: StoreError) -> Answer | None:
     """No reply came: repeated with the same nonce, so that our own grant is recognised as ours."""
     engine, timeout = held.engine, held.job.policy.call_timeout
     for left in TRIES_LEFT:
@@ -150,7 +150,7 @@ async def ask_again(held: Held, request: ClaimRequest, error: StoreError) -> Ans
         del error  # its traceback leads here: from here none may lead back to it
 
 
-def heard(held: Held, answer: Answer, cancelled: BaseException | None) -> Answer | None:
+def heard(held: Attempt, answer: Answer, cancelled: BaseException | None) -> Answer | None:
     """What the store said. None: it granted our nonce, answered into the void, and somebody settled it: ask anew."""
     if answer.verdict is ACQUIRED and answer.record is not None:
         held.record, held.granted = answer.record, True  # as `answered` does
@@ -161,7 +161,7 @@ def heard(held: Held, answer: Answer, cancelled: BaseException | None) -> Answer
     return None if answer.verdict is SETTLED else answer
 
 
-async def wait(held: Held) -> tuple[float, Answer]:
+async def wait(held: Attempt) -> tuple[float, Answer]:
     """Ask again until it is ours, or done, or the time to wait is over."""
     engine, job = held.engine, held.job
     world, store = engine.world, engine.store
@@ -185,7 +185,7 @@ async def wait(held: Held) -> tuple[float, Answer]:
             stop()
 
 
-def take(held: Held, since: float) -> Held:
+def take(held: Attempt, since: float) -> Attempt:
     """Hand the lease to the keeper."""
     engine = held.engine
     try:
@@ -201,7 +201,7 @@ def take(held: Held, since: float) -> Held:
     return held
 
 
-async def give_back(engine: Engine, asked: Sequence[Held]) -> None:
+async def give_back(engine: Engine, asked: Sequence[Attempt]) -> None:
     """Nothing was begun: what we may have been granted must not hold its key for a whole lease.
 
     Runs to its end whatever comes meanwhile, and raises nothing: the caller is leaving for a reason of its own.
@@ -216,14 +216,14 @@ async def give_back(engine: Engine, asked: Sequence[Held]) -> None:
             give_back_later(engine, asked)
 
 
-def give_back_later(engine: Engine, asked: Sequence[Held]) -> None:
+def give_back_later(engine: Engine, asked: Sequence[Attempt]) -> None:
     """The store does not answer: the keeper asks again, for those whom we may have been granted."""
     for one in asked:
         if one.nonce:
             engine.keeper.seek(one, one.key.id, one.lease)
 
 
-async def _release(engine: Engine, asked: Sequence[Held]) -> None:
+async def _release(engine: Engine, asked: Sequence[Attempt]) -> None:
     """All in one call. Whose answer did not reach us is looked up: the nonce shows whether the grant is ours.
 
     What is not there may still come: an interrupt can strike while the claim waits in a lane, or is on its way.

@@ -28,13 +28,13 @@ from onceward.results.codec import Encoded
 from .engine import Engine
 from .error_text import message_of, words_of
 from .job import Job
-from .settlement import Settles
+from .settlement import SettlingLease
 
 ACQUIRED, COMPLETED = Verdict.ACQUIRED, RecordState.COMPLETED
 NO_RESULT = object()
 """The work has not returned."""
 
-_current: ContextVar[Held | None] = ContextVar("onceward_current_claim", default=None)
+_current: ContextVar[Attempt | None] = ContextVar("onceward_current_claim", default=None)
 
 
 _enter, _reset = _current.set, _current.reset
@@ -42,13 +42,13 @@ current = _current.get
 """The innermost claim whose work we are in; None if we are in none."""
 
 
-class Act(Protocol):
+class CurrentStep(Protocol):
     """A part of the work that has keys of its own, and is repeated by itself: a step of a saga."""
 
     def derived_key(self, step: str) -> str: ...
 
 
-class Held(Settles):
+class Attempt(SettlingLease):
     """One claim, from the question to its settlement. Whatever interrupts it, nothing is kept that nobody uses."""
 
     granted = False  # the store has said so: `record` is ours
@@ -58,8 +58,8 @@ class Held(Settles):
     begun = False  # before that nothing can have happened, and the key may be given back
     raised: BaseException | None  # by the work, and not settled yet
     result: Any = NO_RESULT
-    outer: Held | None = None
-    act: Act | None = None  # which part of the work is being done
+    outer: Attempt | None = None
+    act: CurrentStep | None = None  # which part of the work is being done
     at_end: dict[str, str]  # what is noted on completion
     canceller: Canceller | None = None  # of work that may still be cancelled, and has to be told when it is over
 
@@ -120,7 +120,7 @@ class Held(Settles):
 
     def covers(self, engine: Engine, id: bytes) -> bool:
         """Whether this claim, or one around it, is of that key in that store."""
-        held: Held | None = self
+        held: Attempt | None = self
         while held is not None:
             if held.key.id == id and held.engine.keeper is engine.keeper and held.settled is None:
                 return True
@@ -355,7 +355,7 @@ def _name_attributes() -> None:
 
     A batch makes a hundred before any gets further than its question: then each would need a dict of its own.
     """
-    one: Any = Held.__new__(Held)
+    one: Any = Attempt.__new__(Attempt)
     for name in (
         *("engine", "job", "key", "lease", "nonce", "since", "record", "granted", "renew_at", "ends"),
         *("outer", "_variable", "begun", "result", "settling", "settled", "over"),

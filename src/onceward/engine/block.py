@@ -7,7 +7,7 @@ from onceward.protocol.outcome import Outcome, Replayed, Unknown
 
 from . import switch
 from .acquire import acquire
-from .attempt import Held
+from .attempt import Attempt
 from .ending import after_error, after_value
 from .engine import Engine
 from .execute import ask_first
@@ -16,19 +16,19 @@ from .job import Job
 from .unclaimed import Unclaimed
 
 
-def unentered(engine: Engine, job: Job) -> Held:
+def unentered(engine: Engine, job: Job) -> Attempt:
     """The claim before it is asked for: whatever interrupts the asking, it can be given back."""
-    return Unclaimed(engine, job) if switch.off else Held(engine, job)
+    return Unclaimed(engine, job) if switch.off else Attempt(engine, job)
 
 
-async def enter(held: Held) -> None:
+async def enter(held: Attempt) -> None:
     """Own the key, or raise what stands in the way: a result that is there already is no grant."""
     if isinstance(held, Unclaimed):
         held.__enter__()
         return
     await held.engine.ready()
     found = await acquire(held)
-    if not isinstance(found, Held):
+    if not isinstance(found, Attempt):
         raise refusal(found)
     held.__enter__()
     settled = await ask_first(held) if held.record.ask_first else None
@@ -37,7 +37,7 @@ async def enter(held: Held) -> None:
     held.begin()
 
 
-async def refused(held: Held, error: BaseException) -> None:
+async def refused(held: Attempt, error: BaseException) -> None:
     """`enter` raised, or what followed it: the block does not begin."""
     held.begun = False
     if isinstance(held, Unclaimed):
@@ -46,13 +46,13 @@ async def refused(held: Held, error: BaseException) -> None:
         await recover(held.engine, [held], error)
 
 
-def abandon(held: Held) -> None:
+def abandon(held: Attempt) -> None:
     """The end of its block was struck before it began, and nobody holds the block any more: as after a crash."""
     held.leave()
     held.let_lapse()
 
 
-async def leave(held: Held, error: BaseException | None) -> None:
+async def leave(held: Attempt, error: BaseException | None) -> None:
     """End the claim, whatever happened inside. Raises only if nothing was raised inside, or if the key was lost."""
     if isinstance(held, Unclaimed):
         held.__exit__()
@@ -63,7 +63,7 @@ async def leave(held: Held, error: BaseException | None) -> None:
         outcome.unwrap()
 
 
-async def left(held: Held, error: BaseException | None, interrupt: BaseException) -> None:
+async def left(held: Attempt, error: BaseException | None, interrupt: BaseException) -> None:
     """`leave` raised. Unless that was its own last word, an interrupt kept it from having one: have it now."""
     held.leave()
     closing = held.engine.world.cancels and isinstance(interrupt, GeneratorExit)

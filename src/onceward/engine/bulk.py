@@ -12,7 +12,7 @@ from onceward.protocol.transitions import differs
 
 from . import switch
 from .acquire import FIRST_PAUSE, TRIES_LEFT, outcome_of, refuse_reentry, take
-from .attempt import Held
+from .attempt import Attempt
 from .engine import AT_A_TIME, Engine
 from .error_text import message_of
 from .execute import execute, perform
@@ -96,19 +96,19 @@ async def _alone(engine: Engine, job: Job) -> Outcome[Any]:
         return _failed(job.key.text, error)
 
 
-def _allowed(engine: Engine, jobs: list[Job], outcomes: Outcomes) -> list[Held]:
-    asked: list[Held] = []
+def _allowed(engine: Engine, jobs: list[Job], outcomes: Outcomes) -> list[Attempt]:
+    asked: list[Attempt] = []
     for job in jobs:
         try:
             refuse_reentry(engine, job)
         except ClaimError as error:
             outcomes[job.key.id] = _failed(job.key.text, error)
         else:
-            asked.append(Held(engine, job))
+            asked.append(Attempt(engine, job))
     return asked
 
 
-async def _claim(engine: Engine, asked: list[Held], outcomes: Outcomes) -> None:
+async def _claim(engine: Engine, asked: list[Attempt], outcomes: Outcomes) -> None:
     """Claim the batch in one call. What has to wait, or failed to be asked, is left for later."""
     if not asked:
         return
@@ -126,7 +126,7 @@ async def _claim(engine: Engine, asked: list[Held], outcomes: Outcomes) -> None:
             outcomes[one.job.key.id] = await _told(engine, one.job, answer)
 
 
-async def _ask(engine: Engine, asked: list[Held]) -> tuple[list[Answer], BaseException | None]:
+async def _ask(engine: Engine, asked: list[Attempt]) -> tuple[list[Answer], BaseException | None]:
     """Repeated with the same nonces if no reply came: what was granted into the void is recognised as ours."""
     timeout = min(one.job.policy.call_timeout for one in asked)
     requests = [one.request() for one in asked]

@@ -16,7 +16,7 @@ from onceward.protocol.requests import Answer, Complete, Verdict
 
 from . import switch
 from .acquire import FIRST_PAUSE, TRIES_LEFT, acquire, outcome_of, take
-from .attempt import Held
+from .attempt import Attempt
 from .ending import recorded, unconfirmed
 from .engine import Engine
 from .error_text import message_of
@@ -24,7 +24,7 @@ from .execute import execute, perform, unprotected
 from .interrupted import recover
 from .job import NO_KEY, Job
 
-Found = Held | Outcome[Any] | Exception
+Found = Attempt | Outcome[Any] | Exception
 """What a claim led to: ours, or the outcome or the error that stands in its way."""
 
 TROUBLE_OF_ONE = (ResultError, VersionSkew, ClaimError)
@@ -33,7 +33,7 @@ TROUBLE_OF_ONE = (ResultError, VersionSkew, ClaimError)
 
 async def claim_together(engine: Engine, jobs: Sequence[Job]) -> list[Found]:
     """Each job of another key. No store: the same error for each."""
-    asked = [Held(engine, job) for job in jobs]
+    asked = [Attempt(engine, job) for job in jobs]
     try:
         await engine.ready()
         return await _claim(engine, asked)
@@ -45,7 +45,7 @@ async def claim_together(engine: Engine, jobs: Sequence[Job]) -> list[Found]:
         raise
 
 
-async def _claim(engine: Engine, asked: Sequence[Held]) -> list[Found]:
+async def _claim(engine: Engine, asked: Sequence[Attempt]) -> list[Found]:
     since = engine.world.monotonic()
     answers, cancelled = await _ask(engine, asked)
     for one, answer in zip(asked, answers, strict=True):
@@ -61,7 +61,7 @@ async def _claim(engine: Engine, asked: Sequence[Held]) -> list[Found]:
     return found
 
 
-async def _ask(engine: Engine, asked: Sequence[Held]) -> tuple[list[Answer], BaseException | None]:
+async def _ask(engine: Engine, asked: Sequence[Attempt]) -> tuple[list[Answer], BaseException | None]:
     """Repeated with the same nonces if no reply came: what was granted into the void is recognised as ours."""
     timeout = min(one.job.policy.call_timeout for one in asked)
     requests = [one.request() for one in asked]
@@ -73,7 +73,7 @@ async def _ask(engine: Engine, asked: Sequence[Held]) -> tuple[list[Answer], Bas
     return await engine.finish(engine.store.claim(requests, timeout=timeout))
 
 
-async def _otherwise(one: Held, answer: Answer) -> Held | Outcome[Any]:
+async def _otherwise(one: Attempt, answer: Answer) -> Attempt | Outcome[Any]:
     if answer.verdict is Verdict.SETTLED:  # granted into the void, and settled by somebody since: ask anew
         return await acquire(one)
     return await outcome_of(one.engine, one.job, answer)
@@ -84,11 +84,11 @@ def needs_no_claim(job: Job) -> bool:
     return job.key is NO_KEY or bool(switch.off)
 
 
-async def carry_out(engine: Engine, job: Job, found: Held | StoreError | None) -> Outcome[Any] | Exception:
+async def carry_out(engine: Engine, job: Job, found: Attempt | StoreError | None) -> Outcome[Any] | Exception:
     """Run what is ours, or needs no claim. Without a store, only what was declared to run all the same."""
     if found is None:
         return await execute(engine, job)
-    if isinstance(found, Held):
+    if isinstance(found, Attempt):
         try:
             return await perform(found)
         except BaseException as error:
@@ -99,12 +99,12 @@ async def carry_out(engine: Engine, job: Job, found: Held | StoreError | None) -
     return await unprotected(engine, job, f"store down: {message_of(found)}")
 
 
-def may_go_together(held: Held) -> bool:
+def may_go_together(held: Attempt) -> bool:
     """Whether its result may be recorded with those of others: not where the store answers at once, or asks first."""
     return held.engine.answer is None and not held.record.ask_first and held.job.policy.on_lost != "cancel"
 
 
-def begin_apart(held: Held) -> Any:
+def begin_apart(held: Attempt) -> Any:
     """As `perform` begins, in a task of its own. What the handler gives is to be awaited there, if it can be."""
     held.enter_task()
     held.begun = True
@@ -112,7 +112,7 @@ def begin_apart(held: Held) -> Any:
     return job.call(*job.args, **job.kwargs)
 
 
-def plain_result(held: Held, value: Any) -> Unrecorded | None:
+def plain_result(held: Attempt, value: Any) -> Unrecorded | None:
     """What was begun apart has returned. A plain result is left to be recorded with others; None: this is none."""
     if held.settled is not None or held.joined is not None or not is_light(value):
         return None
@@ -123,7 +123,7 @@ def plain_result(held: Held, value: Any) -> Unrecorded | None:
 class Unrecorded(NamedTuple):
     """Work that is done, and whose result the store has to be told."""
 
-    held: Held
+    held: Attempt
     completion: Complete
     value: Any
 
@@ -153,7 +153,7 @@ async def _record_alone(one: Unrecorded) -> Outcome[Any]:
 async def park_apart(engine: Engine, job: Job, error_type: str, error: str) -> bool:
     """A record of its own, parked, for a message that cannot be done: a person must say. False: not now."""
     found = (await claim_together(engine, [job]))[0]
-    if isinstance(found, Held):
+    if isinstance(found, Attempt):
         with found:
             answer = await found.park(error_type, error)
         return answer.verdict is Verdict.OK

@@ -14,7 +14,7 @@ from onceward.protocol.outcome import Outcome
 
 from . import switch
 from .acquire import acquire
-from .attempt import Held
+from .attempt import Attempt
 from .engine import Engine
 from .error_text import message_of
 from .execute import ask_first, at_a_glance, execute, unprotected
@@ -22,20 +22,20 @@ from .interrupted import recover
 from .job import NO_KEY, Job
 
 
-class Apart(Protocol):
+class DetachedWork(Protocol):
     """Starts work on its own, and gives what waits for it: to stop waiting does not stop the work."""
 
     def start(self, work: Coroutine[Any, Any, Outcome[Any]]) -> Awaitable[Outcome[Any]]: ...
 
 
-async def claim_apart(engine: Engine, job: Job, apart: Apart) -> Held | Outcome[Any]:
+async def claim_apart(engine: Engine, job: Job, apart: DetachedWork) -> Attempt | Outcome[Any]:
     """The claim, whose work is yet to be begun; or what became of the job without one, run `apart` if at all."""
     done = at_a_glance(engine, job)
     if done is not None:
         return done
     if switch.off or job.key is NO_KEY:
         return await apart.start(execute(engine, job))
-    held = Held(engine, job)
+    held = Attempt(engine, job)
     try:
         if not engine.opened:
             await engine.ready()

@@ -13,13 +13,13 @@ from onceward.protocol.policy import SECOND, Policy, applied, inconclusive, not_
 from onceward.protocol.record import AfterCrash, RecordState
 from onceward.protocol.requests import Answer, Verdict
 
-from .attempt import Held
+from .attempt import Attempt
 from .error_text import message_of
 
 OK, COMPLETED = Verdict.OK, RecordState.COMPLETED
 
 
-def record_at_once(held: Held, value: Any) -> Held | Outcome[Any] | None:
+def record_at_once(held: Attempt, value: Any) -> Attempt | Outcome[Any] | None:
     """The handler returned: record it, where nothing has to wait for that; else None. The claim, if all is well."""
     held.result = value
     answer_to = held.engine.answer
@@ -34,7 +34,7 @@ def record_at_once(held: Held, value: Any) -> Held | Outcome[Any] | None:
     return held if answer.verdict is OK else recorded(held, value, answer)
 
 
-async def after_value(held: Held, value: Any, *, reason: str = "") -> Outcome[Any]:
+async def after_value(held: Attempt, value: Any, *, reason: str = "") -> Outcome[Any]:
     """The handler returned (or was found to have done its work): record it."""
     held.result = value
     if held.job.policy.on_lost == "cancel":
@@ -50,12 +50,12 @@ async def after_value(held: Held, value: Any, *, reason: str = "") -> Outcome[An
     return recorded(held, value, answer, reason)
 
 
-def unconfirmed(held: Held, value: Any, error: StoreError) -> Outcome[Any]:
+def unconfirmed(held: Attempt, value: Any, error: StoreError) -> Outcome[Any]:
     """The work is done, but the store did not say that it has its result."""
     return _unknown(held, value, repr(error))
 
 
-def recorded(held: Held, value: Any, answer: Answer, reason: str = "") -> Outcome[Any]:
+def recorded(held: Attempt, value: Any, answer: Answer, reason: str = "") -> Outcome[Any]:
     """What the store's answer to a completion means."""
     if answer.verdict is OK:
         return executed(held, reason)
@@ -69,7 +69,7 @@ def recorded(held: Held, value: Any, answer: Answer, reason: str = "") -> Outcom
             return _unconfirmed(held, value, lost=True)
 
 
-async def after_commit(held: Held, joined: JoinedStore, value: Any) -> Outcome[Any]:
+async def after_commit(held: Attempt, joined: JoinedStore, value: Any) -> Outcome[Any]:
     """The result was written inside the caller's transaction: it counts if that was committed."""
     if joined.is_open():
         late = ConfigurationError(
@@ -90,7 +90,7 @@ async def after_commit(held: Held, joined: JoinedStore, value: Any) -> Outcome[A
     )
 
 
-async def committed(held: Held) -> bool:
+async def committed(held: Attempt) -> bool:
     """Whether the caller's transaction was; found out even if the caller is cancelled meanwhile."""
     answers, cancelled = await held.engine.finish(_once_decided(held))
     if cancelled is not None:
@@ -104,7 +104,7 @@ async def committed(held: Held) -> bool:
     return True
 
 
-async def _once_decided(held: Held) -> list[Answer]:
+async def _once_decided(held: Attempt) -> list[Answer]:
     """The record, not before the transaction has really ended: the answer to a COMMIT may be lost on its way."""
     store, timeout = held.engine.store, held.job.policy.call_timeout
     number = held.joined.number if held.joined is not None else None
@@ -113,7 +113,7 @@ async def _once_decided(held: Held) -> list[Answer]:
     return await store.read([held.key.id], timeout=timeout)
 
 
-async def after_error(held: Held, error: BaseException) -> Outcome[Any]:
+async def after_error(held: Attempt, error: BaseException) -> Outcome[Any]:
     """The handler raised. What that means for the effect is declared; unless declared it is unknown."""
     policy = held.job.policy
     if held.job.awaits and isinstance(error, GeneratorExit):
@@ -142,7 +142,7 @@ async def after_error(held: Held, error: BaseException) -> Outcome[Any]:
     return outcome
 
 
-async def settle_error(held: Held, error: BaseException, policy: Policy) -> Outcome[Any]:
+async def settle_error(held: Attempt, error: BaseException, policy: Policy) -> Outcome[Any]:
     final, known = classify(error, policy)
     if not known and policy.after_crash is AfterCrash.PARK:
         return await park(held, type(error).__qualname__, message_of(error), error)
@@ -177,7 +177,7 @@ def _named(error: BaseException, types: tuple[type[BaseException], ...], vague: 
     return isinstance(error, types)
 
 
-async def verify_error(held: Held, error: BaseException, policy: Policy) -> Outcome[Any]:
+async def verify_error(held: Attempt, error: BaseException, policy: Policy) -> Outcome[Any]:
     """Under verify an unknown outcome is looked up; by the next claimant if the effect may still be under way."""
     if policy.verify_after:
         held.let_lapse()
@@ -196,7 +196,7 @@ async def verify_error(held: Held, error: BaseException, policy: Policy) -> Outc
     return await park(held, type(error).__qualname__, message_of(error), error)
 
 
-async def look(held: Held) -> object:
+async def look(held: Attempt) -> object:
     """Call the user's `find`. What it raises is its answer: it could not tell."""
     job = held.job
     find = job.policy.find
@@ -218,7 +218,7 @@ async def unawaitable(finding: Any) -> object:
     return ConfigurationError("verify's find returned an awaitable, which a blocking call cannot await")
 
 
-async def park(held: Held, error_type: str, text: str, error: BaseException | None) -> Outcome[Any]:
+async def park(held: Attempt, error_type: str, text: str, error: BaseException | None) -> Outcome[Any]:
     answer = await held.park(error_type, text)
     if answer.verdict is not Verdict.OK:
         held.engine.tell("lost", held.key, held.record, reason="parking refused")
@@ -233,7 +233,7 @@ async def park(held: Held, error_type: str, text: str, error: BaseException | No
     )
 
 
-def executed(held: Held, reason: str = "") -> Outcome[Any]:
+def executed(held: Attempt, reason: str = "") -> Outcome[Any]:
     """The outcome of a claim whose result is recorded."""
     record = held.record
     return Executed(
@@ -245,13 +245,13 @@ def executed(held: Held, reason: str = "") -> Outcome[Any]:
     )
 
 
-def _unknown(held: Held, value: Any, error: str) -> Outcome[Any]:
+def _unknown(held: Attempt, value: Any, error: str) -> Outcome[Any]:
     held.let_lapse()
     held.engine.tell("unknown", held.key, held.record, error=error)
     return _unconfirmed(held, value, lost=False)
 
 
-def _unconfirmed(held: Held, value: Any, *, lost: bool) -> Outcome[Any]:
+def _unconfirmed(held: Attempt, value: Any, *, lost: bool) -> Outcome[Any]:
     return Unknown(
         key=held.key.text,
         value=value,
@@ -262,7 +262,7 @@ def _unconfirmed(held: Held, value: Any, *, lost: bool) -> Outcome[Any]:
     )
 
 
-def _failed(held: Held, error: BaseException, retry_after: float | None = None) -> Outcome[Any]:
+def _failed(held: Attempt, error: BaseException, retry_after: float | None = None) -> Outcome[Any]:
     record = held.record
     if retry_after is None and record.retry_at is not None:
         retry_after = max(0, record.retry_at - record.updated_at) / SECOND

@@ -9,12 +9,12 @@ from typing import Any, Protocol, TypeVar
 from onceward.errors import Stopping, StoreError
 from onceward.keys.key import Key
 from onceward.keys.weight import LIGHT_BYTES, is_light
-from onceward.protocol.capabilities import NO_BOUND, Bounds, Glances, Immediate, JoinedStore, Overlaps
+from onceward.protocol.capabilities import NO_BOUND, Bounds, Immediate, JoinedStore, Overlaps, SupportsLookup
 from onceward.protocol.policy import SECOND
 from onceward.protocol.ports import Store
 from onceward.protocol.record import Done, Record
 from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, Renewal
-from onceward.protocol.runtime import World
+from onceward.protocol.runtime import Runtime
 from onceward.results.codec import Codec, Encoded, unpacked_size
 
 from .events import Bus, Emit, Event
@@ -30,7 +30,7 @@ ALL: Callable[[str], bool] = bool
 """Wants every event, for no name is empty. Without a call of ours: each event comes by here."""
 
 
-class LeaseKeeper(Protocol):
+class HeartbeatPort(Protocol):
     """Keeps leases alive in the background."""
 
     def take(self, hold: Lease, since: float) -> None: ...
@@ -58,7 +58,7 @@ class Finish(Protocol):
 class Engine:
     """Shared by all calls of one client. Holds nothing of any single call."""
 
-    def __init__(self, store: Store, world: World, keeper: LeaseKeeper, bus: Bus, owner: Owner) -> None:
+    def __init__(self, store: Store, world: Runtime, keeper: HeartbeatPort, bus: Bus, owner: Owner) -> None:
         self.store = store
         self.world = world
         self.keeper = keeper
@@ -67,7 +67,7 @@ class Engine:
         self.stopping = False
         self.closed = False
         self.glance: Callable[[bytes, bytes], Done | None] | None = None
-        if isinstance(store, Glances) and (store.inline or not world.cancels):  # it may block: never on a loop
+        if isinstance(store, SupportsLookup) and (store.inline or not world.cancels):  # it may block: never on a loop
             self.glance = store.glance
         self.answer: Callable[[AnyRequest], Answer] | None = store.answer if isinstance(store, Immediate) else None
         self.largest = store.largest if isinstance(store, Bounds) and store.largest < NO_BOUND else None
@@ -157,6 +157,6 @@ class Engine:
             self.bus.emit(Event(name="slow_transaction", key="", scope=self.store.name, reason=reason))
 
 
-async def _undisturbed(work: Awaitable[T], hurry: object = None) -> tuple[T, None]:  # noqa: ARG001 (as `World.finish`)
+async def _undisturbed(work: Awaitable[T], hurry: object = None) -> tuple[T, None]:  # noqa: ARG001 (as `Runtime.finish`)
     """Nothing in it can wait, so nobody can be cancelled there."""
     return await work, None

@@ -32,7 +32,7 @@ from onceward.protocol.policy import applied, inconclusive, not_applied
 from . import switch
 from .acquire import acquire, acquire_at_once, granted, otherwise, received, refused
 from .acquire import send as send_claim
-from .attempt import Held
+from .attempt import Attempt
 from .ending import COMPLETED, OK, after_error, after_value, executed, look, park, record_at_once, recorded, unconfirmed
 from .engine import Engine
 from .error_text import message_of
@@ -50,12 +50,12 @@ async def execute(engine: Engine, job: Job) -> Outcome[Any]:
     return as_outcome(await unseen(engine, job))
 
 
-def as_outcome(found: Held | Outcome[Any]) -> Outcome[Any]:
+def as_outcome(found: Attempt | Outcome[Any]) -> Outcome[Any]:
     """A claim that was run and recorded, or else what came of it.
 
     Whoever asks gives it no name of its own: what failed has a traceback that leads there, and none may lead back.
     """
-    return executed(found) if isinstance(found, Held) else found
+    return executed(found) if isinstance(found, Attempt) else found
 
 
 def at_a_glance(engine: Engine, job: Job) -> Outcome[Any] | None:
@@ -64,12 +64,12 @@ def at_a_glance(engine: Engine, job: Job) -> Outcome[Any] | None:
     return None if seen is None else replayed(job, *seen)
 
 
-async def unseen(engine: Engine, job: Job) -> Held | Outcome[Any]:
+async def unseen(engine: Engine, job: Job) -> Attempt | Outcome[Any]:
     """The rest of `execute`, for a job that was not answered at a glance.
 
     The claim itself, if it was run and recorded: who wants no more than its `result` needs no outcome.
     """
-    held = Held(engine, job)
+    held = Attempt(engine, job)
     try:
         done = at_once(held)
         return await onward(held) if done is None else done
@@ -80,7 +80,7 @@ async def unseen(engine: Engine, job: Job) -> Held | Outcome[Any]:
         return unclaimed
 
 
-def at_once(held: Held) -> Held | Outcome[Any] | None:
+def at_once(held: Attempt) -> Attempt | Outcome[Any] | None:
     """Claim, run, record. None: something has to wait, or is out of the ordinary, and `onward` goes on from there."""
     engine, job = held.engine, held.job
     if switch.off or job.key is NO_KEY or engine.answer is None or not engine.opened:
@@ -101,7 +101,7 @@ def at_once(held: Held) -> Held | Outcome[Any] | None:
     return done
 
 
-async def onward(held: Held) -> Held | Outcome[Any]:  # noqa: C901, PLR0912, PLR0915 (a coroutine more is felt in every call)
+async def onward(held: Attempt) -> Attempt | Outcome[Any]:  # noqa: C901, PLR0912, PLR0915 (a coroutine more is felt in every call)
     """From where the claim stands to its end: it is not asked for yet, or refused, or ours, or its handler was run."""
     engine, job = held.engine, held.job
     if not held.granted:
@@ -165,12 +165,12 @@ async def onward(held: Held) -> Held | Outcome[Any]:  # noqa: C901, PLR0912, PLR
         held.exit()
 
 
-def unusual_end(held: Held) -> Coroutine[Any, Any, Outcome[Any]]:
+def unusual_end(held: Attempt) -> Coroutine[Any, Any, Outcome[Any]]:
     """How a claim ends whose work has not simply returned something small."""
     return after_value(held, held.result) if held.raised is None else after_error(held, held.caught())
 
 
-def claimed(held: Held) -> Coroutine[Any, Any, Held | Outcome[Any]]:
+def claimed(held: Attempt) -> Coroutine[Any, Any, Attempt | Outcome[Any]]:
     """The claim, if it is granted; else what comes of it."""
     engine, job = held.engine, held.job
     if switch.off:
@@ -182,7 +182,7 @@ def claimed(held: Held) -> Coroutine[Any, Any, Held | Outcome[Any]]:
     return acquire(held) if held.refusal is None else otherwise(held, held.refusal)
 
 
-async def opened(held: Held) -> Held | Outcome[Any]:
+async def opened(held: Attempt) -> Attempt | Outcome[Any]:
     """The same, of a store that has to be opened first."""
     try:
         await held.engine.ready()
@@ -192,7 +192,7 @@ async def opened(held: Held) -> Held | Outcome[Any]:
     return await acquire(held)
 
 
-async def torn(held: Held, error: BaseException) -> Outcome[Any] | None:
+async def torn(held: Attempt, error: BaseException) -> Outcome[Any] | None:
     """Leave no key locked. None: raise it again; but if that was declared, it runs while the store is down."""
     await recover(held.engine, [held], error)
     if held.granted or not isinstance(error, StoreError) or isinstance(error, NOT_DOWN):
@@ -202,12 +202,12 @@ async def torn(held: Held, error: BaseException) -> Outcome[Any] | None:
     return await unprotected(held.engine, held.job, f"store down: {message_of(error)}")
 
 
-async def perform(held: Held) -> Outcome[Any]:
+async def perform(held: Attempt) -> Outcome[Any]:
     """Run the handler of a claim that we hold, and settle it, whatever happens."""
     return as_outcome(await onward(held))
 
 
-def called(held: Held) -> Any:
+def called(held: Attempt) -> Any:
     """What the handler returned. What it has `raised`, whatever that is, waits there until the claim is settled."""
     job = held.job
     held.begun = True
@@ -231,7 +231,7 @@ def refuse_coroutine(job: Job, coroutine: CoroutineType[Any, Any, Any]) -> NoRet
     )
 
 
-async def ask_first(held: Held) -> Outcome[Any] | None:
+async def ask_first(held: Attempt) -> Outcome[Any] | None:
     """An earlier attempt fell silent: has its effect happened? None means that it has not, so run."""
     finding = await look(held)
     if isinstance(finding, applied):

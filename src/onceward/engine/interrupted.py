@@ -12,16 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onceward.errors import OncewardError, ResultError, RetryTransaction, StoreError, WrongWorld
+from onceward.errors import OncewardError, ResultError, RetryTransaction, StoreError, WrongRuntime
 from onceward.keys.key import Key
 
 from .acquire import give_back, give_back_later
-from .attempt import NO_RESULT, Held
+from .attempt import NO_RESULT, Attempt
 from .ending import after_error
 from .engine import Engine
 
 
-async def recover(engine: Engine, asked: Sequence[Held], error: BaseException) -> None:
+async def recover(engine: Engine, asked: Sequence[Attempt], error: BaseException) -> None:
     """Leave no key locked. Raises nothing of its own: the caller goes on to raise `error`."""
     for one in asked:
         one.leave()
@@ -30,8 +30,8 @@ async def recover(engine: Engine, asked: Sequence[Held], error: BaseException) -
     if engine.world.cancels and isinstance(error, GeneratorExit):
         return
     unused = [one for one in asked if not (one.begun or one.over)]
-    if isinstance(error, StoreError | ResultError | WrongWorld) or isinstance(error.__cause__, StoreError):
-        if not isinstance(error, WrongWorld):  # else nothing was asked
+    if isinstance(error, StoreError | ResultError | WrongRuntime) or isinstance(error.__cause__, StoreError):
+        if not isinstance(error, WrongRuntime):  # else nothing was asked
             give_back_later(engine, [one for one in unused if not one.granted])  # now it is no use: no answer came
         unused = [one for one in unused if one.granted]
     await give_back(engine, unused)
@@ -46,7 +46,7 @@ def tell_no_answer(engine: Engine, key: Key, error: StoreError) -> None:
         engine.tell("claim_failed", key, reason="no answer", error=type(error).__name__)
 
 
-async def mend(held: Held, error: BaseException) -> None:
+async def mend(held: Attempt, error: BaseException) -> None:
     """The last word on work that was begun: said quickly, or not at all."""
     held.hurry()
     try:

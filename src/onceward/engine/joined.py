@@ -14,7 +14,7 @@ from .engine import Engine
 from .job import Job
 
 
-class Inside(Protocol):
+class JoinedCalls(Protocol):
     """One of them, and the one around it."""
 
     engine: Engine
@@ -22,7 +22,7 @@ class Inside(Protocol):
     over: bool
 
     @property
-    def outer(self) -> Inside | None: ...
+    def outer(self) -> JoinedCalls | None: ...
 
 
 class Block(Protocol):
@@ -37,7 +37,7 @@ class Block(Protocol):
 
 
 block: ContextVar[Block | None] = ContextVar("onceward_joined_block", default=None)
-innermost: ContextVar[Inside | None] = ContextVar("onceward_joined_job", default=None)
+innermost: ContextVar[JoinedCalls | None] = ContextVar("onceward_joined_job", default=None)
 
 
 def is_inside(engine: Engine, id: bytes) -> bool:

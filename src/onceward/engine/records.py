@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from onceward.errors import AlreadyRunning, InvalidKey, NotAcquired, StoreBroken, VersionSkew
 from onceward.keys.key import Key
 from onceward.protocol.audit import AuditEntry, AuditFilter, Signature
-from onceward.protocol.capabilities import KeepsCounts, KeepsNewest, Migrates
+from onceward.protocol.capabilities import KeepsCounters, KeepsLatest, Migrates
 from onceward.protocol.note import done_with
 from onceward.protocol.policy import Finding, Policy, applied, not_applied
 from onceward.protocol.ports import Filter
@@ -173,9 +173,9 @@ async def purge(engine: Engine, limit: int, signed: Signature | None = None) -> 
     """Delete up to `limit` records that answer for nothing any more, and of the states what has expired."""
     await engine.ready()
     gone = await engine.store.purge(limit, timeout=SEARCH, signed=signed)
-    if gone < limit and isinstance(engine.store, KeepsNewest):
+    if gone < limit and isinstance(engine.store, KeepsLatest):
         gone += await engine.store.expire_newest(limit - gone, timeout=SEARCH)
-    if isinstance(engine.store, KeepsCounts):
+    if isinstance(engine.store, KeepsCounters):
         await engine.store.expire_counts(limit, timeout=SEARCH)  # no records: as audit entries, not counted among them
     return gone
 

@@ -30,7 +30,7 @@ def trouble_of(error: BaseException) -> Any:
     return error if isinstance(error, Exception) else error.__cause__
 
 
-class Settles(Lease):
+class SettlingLease(Lease):
     """The part of a claim that ends it."""
 
     engine: Engine

@@ -11,14 +11,14 @@ from msgspec.structs import replace
 from onceward.protocol.record import RecordState
 from onceward.protocol.requests import Answer, AnySettlement, Verdict
 
-from .attempt import Held
+from .attempt import Attempt
 from .engine import Engine
 from .job import Job
 
 _tokens = count(1)  # still strictly growing, for work that hands them on
 
 
-class Unclaimed(Held):
+class Unclaimed(Attempt):
     """Every verb succeeds, and changes nothing outside of this object."""
 
     def __init__(self, engine: Engine, job: Job, why: str = "disabled") -> None:

@@ -19,7 +19,7 @@ from onceward.protocol.requests import Answer, ClaimRequest, Park, Verdict
 
 from . import switch
 from .acquire import FIRST_PAUSE, LONGEST_PAUSE, outcome_of, refuse_reentry
-from .attempt import NO_RESULT, Held
+from .attempt import NO_RESULT, Attempt
 from .engine import Engine
 from .error_text import message_of
 from .execute import disabled, plainly
@@ -106,7 +106,7 @@ class JoinedJob:
         self.joined = joined
         self.job = job
         self.outer = innermost.get()
-        self.held: Held | None = None
+        self.held: Attempt | None = None
         self.value: Any = NO_RESULT
 
     def refuse_overlap(self, jobs: list[JoinedJob]) -> None:
@@ -157,7 +157,7 @@ class JoinedJob:
 
     async def _claim_and_run(self) -> Outcome[Any]:
         engine, job = self.engine, self.job
-        held = Held(engine, job)
+        held = Attempt(engine, job)
         answer = await self._ask(replace(held.request(), lease=None))
         record = answer.record
         if answer.verdict is not Verdict.ACQUIRED or record is None:
@@ -190,7 +190,7 @@ class JoinedJob:
             await world.sleep(min(left, pause * (0.5 + world.jitter() / 2)))
             pause = min(pause * 1.6, LONGEST_PAUSE)
 
-    async def _complete(self, held: Held, value: Any) -> Outcome[Any]:
+    async def _complete(self, held: Attempt, value: Any) -> Outcome[Any]:
         lost = LeaseLost("the claim vanished from its own transaction", key=self.job.key.text, hint=ENDED)
         if not self.joined.is_open():
             raise lost

@@ -14,20 +14,20 @@ from typing import Any, Unpack
 
 from onceward.client.aio import AsyncOnce
 from onceward.client.sync import Once
-from onceward.engine.attempt import Held
+from onceward.engine.attempt import Attempt
 from onceward.engine.detached import claim_apart
 from onceward.engine.job import Job
 from onceward.errors import ClaimError, ConfigurationError, InvalidKey, NotAcquired, ResultError, StoreError
 from onceward.protocol.outcome import Executed, Failed, Parked
-from onceward.protocol.runtime import World
+from onceward.protocol.runtime import Runtime
 
 from .body import LIGHT, MOST_DIGITS, Body, BodyTooLarge
-from .config import Contract, ContractChoices
+from .config import IdempotencyConfig, IdempotencyOptions
 from .http_settlement import Unsettled
-from .request_run import Performance
+from .request_run import RequestRun
 from .response_buffer import App, Message, Receive, Scope, Send
 from .routes import Routes
-from .semantics import BODY_TOO_LARGE, KEY_HEADER, HttpAnswer, Request
+from .semantics import BODY_TOO_LARGE, KEY_HEADER, HttpAnswer, IdempotentRequest
 
 # Ways to answer that would go past us. Who does not find them uses plain messages.
 _WAYS_AROUND = frozenset(("http.response.pathsend", "http.response.zerocopysend", "http.response.trailers"))
@@ -42,10 +42,10 @@ class IdempotencyMiddleware:
         once: AsyncOnce | Once,
         *,
         principal: Callable[[Scope], Any],
-        **choices: Unpack[ContractChoices],
+        **choices: Unpack[IdempotencyOptions],
     ) -> None:
         self.app = app
-        self.contract = Contract(_awaited(once), principal, **choices)
+        self.contract = IdempotencyConfig(_awaited(once), principal, **choices)
         self._routes = self._chosen()
 
     def _chosen(self) -> dict[str, Routes]:
@@ -67,7 +67,7 @@ class IdempotencyMiddleware:
 
     async def _asked(
         self, scope: Scope, receive: Receive, send: Send, keys: list[bytes]
-    ) -> tuple[Performance, Job] | None:
+    ) -> tuple[RequestRun, Job] | None:
         """Who it is, which key, which body. None: that was answered, or nobody waits for an answer any more."""
         contract = self.contract
         found = contract.principal(scope)
@@ -89,27 +89,29 @@ class IdempotencyMiddleware:
         if body is None:  # the client has left before it had asked: nothing is begun
             return None
         path = scope.get("raw_path") or scope["path"].encode("utf-8", "surrogatepass")
-        request = Request(principal, scope["method"], path, scope.get("query_string", b""), content_type)
+        request = IdempotentRequest(principal, scope["method"], path, scope.get("query_string", b""), content_type)
         scope["onceward.key"] = key
         _hide_ways_around(scope)
-        performance = Performance(self.app, scope, send, contract, body)
+        performance = RequestRun(self.app, scope, send, contract, body)
         performance.job = job = contract.job(key, request, digest, performance)
         return performance, job
 
-    async def _work(self, performance: Performance, job: Job) -> None:
+    async def _work(self, performance: RequestRun, job: Job) -> None:
         """Once, or say why not."""
         contract = self.contract
         found = None
         try:
             found = await claim_apart(contract.engine, job, performance)
-            outcome = await performance.end(found, await performance.begin(found)) if isinstance(found, Held) else found
+            outcome = (
+                await performance.end(found, await performance.begin(found)) if isinstance(found, Attempt) else found
+            )
         except (NotAcquired, ClaimError, ResultError, StoreError) as error:
             if performance.begun:
                 raise
             await performance.refuse(contract.of_error(error))
             return
         except BaseException as error:
-            if isinstance(found, Held) and not (found.begun or found.over):
+            if isinstance(found, Attempt) and not (found.begun or found.over):
                 await performance.give_up(found, error)
             else:
                 performance.abandon()
@@ -125,7 +127,7 @@ class IdempotencyMiddleware:
             raise performance.trouble
 
 
-async def read(receive: Receive, length: int | None, limit: int, world: World) -> tuple[Message | Body | None, bytes]:
+async def read(receive: Receive, length: int | None, limit: int, world: Runtime) -> tuple[Message | Body | None, bytes]:
     """The body and its SHA-256; None if the client left. Most come in one message, which is handed on as it is."""
     if length is not None and length > limit:
         raise BodyTooLarge

@@ -10,10 +10,10 @@ import warnings
 from collections.abc import Generator
 from typing import Final, Literal
 
-from onceward.engine.attempt import Held, current
+from onceward.engine.attempt import Attempt, current
 from onceward.errors import ClaimError, ConfigurationError, MissingExtra, OncewardWarning
 
-from .sent_requests import UNKNOWN_BODY, Line, Sent, log_of, named_step, step
+from .sent_requests import UNKNOWN_BODY, RequestLine, Sent, log_of, named_step, step
 
 try:
     import httpx
@@ -95,7 +95,7 @@ class IdempotencyKeys(httpx.Auth):
         self._write(request, held, f"{line.text} #{sent.ordinal}")
         return sent
 
-    def _write(self, request: httpx.Request, held: Held, of: str) -> None:
+    def _write(self, request: httpx.Request, held: Attempt, of: str) -> None:
         key = held.derived_key(of)
         request.headers[self._header] = f'"{key}"' if self._quoted else key
 
@@ -109,10 +109,10 @@ class IdempotencyKeys(httpx.Auth):
         warnings.warn(f"{what}: it has no {self._header}, and a retry is done again", OncewardWarning, stacklevel=2)
 
 
-def _line_of(request: httpx.Request) -> Line:
+def _line_of(request: httpx.Request) -> RequestLine:
     """People see neither the query nor a password: both may be secret."""
     method, url = request.method.upper(), request.url
-    return Line(f"{method} {url}", f"{method} {url.scheme}://{url.host}{url.path}")
+    return RequestLine(f"{method} {url}", f"{method} {url.scheme}://{url.host}{url.path}")
 
 
 def _body_of(request: httpx.Request) -> bytes:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Final, Literal, TypedDict
 
-from onceward.client.base import Face
+from onceward.client.base import BaseClient
 from onceward.engine.job import Job
 from onceward.errors import ConfigurationError, InvalidKey, MissingKey, OncewardError, ResultNotStored
 from onceward.keys.key import Scope, make_key
@@ -17,14 +17,14 @@ from onceward.protocol.record import AfterCrash
 from onceward.protocol.suggest import did_you_mean
 from onceward.protocol.window import Window
 
-from .http_settlement import Refused
+from .http_settlement import RequestRefused
 from .routes import Routes
 from .semantics import (
     NO_PRINCIPAL,
     REPLAYED,
     HttpAnswer,
+    IdempotentRequest,
     Problem,
-    Request,
     error_answer,
     kept_answer,
     marks,
@@ -53,7 +53,7 @@ MOST_PRINCIPALS: Final = 10_000
 SAFE: Final = frozenset(("GET", "HEAD", "OPTIONS", "TRACE", "CONNECT"))
 
 
-class ContractChoices(TypedDict, total=False):
+class IdempotencyOptions(TypedDict, total=False):
     """What may be declared, beside the client and `principal`; from `window` on as for any other work."""
 
     required: Iterable[str]
@@ -81,12 +81,12 @@ class ContractChoices(TypedDict, total=False):
     not_applied: ErrorTypes
 
 
-class Contract:
+class IdempotencyConfig:
     """The choices of one middleware."""
 
     def __init__(
         self,
-        face: Face,
+        face: BaseClient,
         principal: Callable[[Any], Any],
         *,
         required: Iterable[str] = (),
@@ -118,7 +118,7 @@ class Contract:
         if not self.stall_timeout:
             raise ConfigurationError("stall_timeout is 0: nobody takes an answer in no time", hint='such as "1m"')
         on_running = "wait" if microseconds(wait, "wait") else "raise"
-        harmless = (*face.policy.not_applied, *_types(settings.pop("not_applied", ())), Refused)
+        harmless = (*face.policy.not_applied, *_types(settings.pop("not_applied", ())), RequestRefused)
         own = face.using(
             **settings,
             on_running=on_running,
@@ -175,7 +175,9 @@ class Contract:
             )
         return principal
 
-    def job(self, key: str, request: Request, digest: bytes, call: Callable[[], Awaitable[None]] | None = None) -> Job:
+    def job(
+        self, key: str, request: IdempotentRequest, digest: bytes, call: Callable[[], Awaitable[None]] | None = None
+    ) -> Job:
         """`call` does the work; without it, a block will."""
         own = make_key(self._scope_of(request.principal), key)
         fingerprint, parts = marks(request, digest, own.id)
@@ -240,8 +242,8 @@ def _check(principal: object, settings: Mapping[str, Any]) -> None:
             "principal= says whose key it is: a function of the request", hint="keys of two users must never meet"
         )
     for name in settings:
-        if name not in ContractChoices.__optional_keys__:
-            hint = did_you_mean(name, ContractChoices.__optional_keys__, "settings are")
+        if name not in IdempotencyOptions.__optional_keys__:
+            hint = did_you_mean(name, IdempotencyOptions.__optional_keys__, "settings are")
             raise ConfigurationError(f"there is no setting {name!r}", hint=hint)
 
 

@@ -2,10 +2,10 @@
 
 | outcome | answer |
 |---|---|
-| executed, replayed, stale | 200 `{applied, reason}`, or the handler's own `Answer` |
+| executed, replayed, stale | 200 `{applied, reason}`, or the handler's own `Response` |
 | failed for good | 204: it is recorded, and to deliver it again would change nothing |
 | failed | 500, so that it is delivered again; with `Retry-After` if it is not due yet |
-| its own `Answer` settles nothing (5xx, 408, 409, 425, 429) | that one, as if it had failed |
+| its own `Response` settles nothing (5xx, 408, 409, 425, 429) | that one, as if it had failed |
 | running | 409 with `Retry-After`: whoever has it may still die |
 | parked | 503: nobody knows whether it happened, and the sender keeps it until somebody has said so |
 | unknown | 503: it happened, but the record was not confirmed; the next delivery finds out |
@@ -22,7 +22,7 @@ from onceward.observe.log import log_raised
 from onceward.protocol.outcome import Executed, Failed, Mismatch, Outcome, Parked, Replayed, Running, Stale
 
 from .delivery_work import Rejected, TryAgain
-from .messages import Answer, problem, retry_after
+from .messages import Response, problem, retry_after
 
 SOON = 10.0
 """Seconds after which a running delivery is worth another try: most work is done long before its lease ends."""
@@ -31,12 +31,12 @@ LATER = 60.0
 """Seconds after which to ask again for what a person has to decide."""
 
 
-def answer_to(outcome: Outcome[Any], *, mismatch_status: int) -> Answer:
+def answer_to(outcome: Outcome[Any], *, mismatch_status: int) -> Response:
     """See the table above. The answer never tells what the handler raised, so the log does."""
     if isinstance(outcome, Failed | Parked) and not isinstance(outcome.exception, TryAgain | Rejected):
         log_raised(outcome.exception, outcome.key)
     if isinstance(outcome, Executed | Replayed | Stale):
-        return outcome.value if isinstance(outcome.value, Answer) else _told(outcome)
+        return outcome.value if isinstance(outcome.value, Response) else _told(outcome)
     if isinstance(outcome, Failed):
         return _failed(outcome)
     if isinstance(outcome, Running):
@@ -51,13 +51,13 @@ def answer_to(outcome: Outcome[Any], *, mismatch_status: int) -> Answer:
     return problem(503, outcome.reason, "the store did not confirm the record; deliver it again", [retry_after(SOON)])
 
 
-def _told(outcome: Outcome[Any]) -> Answer:
-    return Answer.json({"applied": outcome.applied, "reason": outcome.reason})
+def _told(outcome: Outcome[Any]) -> Response:
+    return Response.json({"applied": outcome.applied, "reason": outcome.reason})
 
 
-def _failed(outcome: Failed[Any]) -> Answer:
+def _failed(outcome: Failed[Any]) -> Response:
     if outcome.final:
-        return Answer(204)
+        return Response(204)
     if isinstance(outcome.exception, StoreError):  # the handler's own use of the store
         return trouble(outcome.exception)
     if isinstance(outcome.exception, TryAgain):
@@ -66,7 +66,7 @@ def _failed(outcome: Failed[Any]) -> Answer:
     return problem(500, outcome.reason, "the work failed; deliver it again", due)
 
 
-def trouble(error: OncewardError) -> Answer:
+def trouble(error: OncewardError) -> Response:
     """What we could not even ask the store. Says what kind of trouble, never what is in a record."""
     detail = "the store is in trouble; deliver it again" if isinstance(error, StoreError) else "not now"
     return problem(max(error.http_status, 500), error.code, detail, [retry_after(SOON)])

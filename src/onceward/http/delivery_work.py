@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from onceward.client.base import Face
+from onceward.client.base import BaseClient
 from onceward.engine.ending import SettledNothing
 from onceward.engine.engine import Engine
 from onceward.engine.job import Job
@@ -15,7 +15,7 @@ from onceward.keys.fingerprint import fingerprint, parts
 from onceward.keys.key import Key
 from onceward.operations.operation import NO_MARKS, label_of, result_annotation
 
-from .messages import Answer, settles_nothing
+from .messages import Response, settles_nothing
 
 WINDOW: Final = "7d"
 """As long as Pub/Sub keeps a message, and longer than any of the known webhook senders tries."""
@@ -32,7 +32,7 @@ class Rejected(Exception):
 class TryAgain(SettledNothing):
     """A handler's own answer that settles nothing: it is sent, but not stored, and the next delivery runs again."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Response) -> None:
         super().__init__(f"the handler answered {answer.status}")
         self.answer = answer
 
@@ -46,7 +46,7 @@ class Work:
 
     def __init__(
         self,
-        once: Face,
+        once: BaseClient,
         name: str,
         handler: Callable[..., Any],
         defaults: Mapping[str, Any],
@@ -60,7 +60,7 @@ class Work:
         self.handler = handler
         self._call = _awaited_call(handler) if awaits(once) else _call(handler)
         annotation = result_annotation(handler)
-        self.codec = self.face.codec(Answer if annotation is Any else annotation)
+        self.codec = self.face.codec(Response if annotation is Any else annotation)
 
     @property
     def engine(self) -> Engine:
@@ -101,20 +101,20 @@ def _awaited_call(handler: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _settling(value: Any) -> Any:
-    if not isinstance(value, Answer):
+    if not isinstance(value, Response):
         return value
     sendable = value.can_be_sent()
     if settles_nothing(value.status):
-        raise TryAgain(value if sendable else Answer(value.status))
+        raise TryAgain(value if sendable else Response(value.status))
     return value if sendable else UnsendableAnswer()
 
 
-def awaits(once: Face) -> bool:
+def awaits(once: BaseClient) -> bool:
     """Whether its colour is the async one."""
     return once._awaits  # noqa: SLF001 (faces and what is built on them)
 
 
-def refuse_colour(once: Face, handler: Any) -> None:
+def refuse_colour(once: BaseClient, handler: Any) -> None:
     """A handler must be of its client's colour: the other one would block the loop, or never be awaited."""
     if not callable(handler):
         raise ConfigurationError(f"{handler!r} cannot be called", hint="give the handler itself")
@@ -133,9 +133,9 @@ def refuse_colour(once: Face, handler: Any) -> None:
         )
 
 
-def refuse_face(once: Face, *, wanted_async: bool, what: str) -> None:
+def refuse_face(once: BaseClient, *, wanted_async: bool, what: str) -> None:
     """An endpoint and its client must be of the same colour."""
-    if not isinstance(once, Face):
+    if not isinstance(once, BaseClient):
         raise ConfigurationError(f"{what} needs a client, not {type(once).__name__}", hint="give it an Once")
     if awaits(once) is not wanted_async:
         raise ConfigurationError(
@@ -144,6 +144,6 @@ def refuse_face(once: Face, *, wanted_async: bool, what: str) -> None:
         )
 
 
-def tell(once: Face, event: str, name: str, key: str = "", *, reason: str = "", error: str = "") -> None:
+def tell(once: BaseClient, event: str, name: str, key: str = "", *, reason: str = "", error: str = "") -> None:
     """Count and tell what no claim was made for. As with every event: the name of an error, never its message."""
     once.engine.tell(event, Key(once.state_scope(name), key, NO_ID), reason=reason, error=error)

@@ -13,7 +13,7 @@ from onceward.errors import OncewardError
 from onceward.runtime.bridge import run
 
 from .delivery_status import is_trouble, trouble
-from .messages import Answer, Request, problem
+from .messages import InboundRequest, Response, problem
 
 LIMIT: Final = 10 * 1024 * 1024
 """Bytes of a body: as much as a Pub/Sub message may have, and far more than any webhook."""
@@ -38,11 +38,11 @@ class Answering:
     def __init__(self, limit: int = LIMIT) -> None:
         self.limit = limit
 
-    async def answer(self, request: Request) -> Answer:
+    async def answer(self, request: InboundRequest) -> Response:
         """The flow of a request of such a method that is not too large."""
         raise NotImplementedError
 
-    async def answered(self, request: Request) -> Answer:
+    async def answered(self, request: InboundRequest) -> Response:
         """The answer to any request."""
         if request.method not in self.methods:
             allowed = ", ".join(self.methods)
@@ -56,24 +56,24 @@ class Answering:
                 raise
             return trouble(error)
 
-    def too_large(self) -> Answer:
+    def too_large(self) -> Response:
         return problem(413, TOO_LARGE, f"a body may have {self.limit} bytes")
 
 
 class Endpoint(Answering):
     """The blocking colour: call it as a WSGI application."""
 
-    def respond(self, request: Request) -> Answer:
+    def respond(self, request: InboundRequest) -> Response:
         """The answer to a request."""
         return run(self.answered(request))
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         body = self._body(environ)
-        answer = body if isinstance(body, Answer) else self.respond(_request_in(environ, body))
+        answer = body if isinstance(body, Response) else self.respond(_request_in(environ, body))
         start_response(f"{answer.status} {answer.reason}", [*answer.headers, *_length(answer)])
         return [answer.body] if answer.body else []
 
-    def _body(self, environ: dict[str, Any]) -> bytes | Answer:
+    def _body(self, environ: dict[str, Any]) -> bytes | Response:
         """All of it, or the answer to whoever sends too much. Without a length only what the server itself ends."""
         length = environ.get("CONTENT_LENGTH") or ""
         if length and not (length.isascii() and length.isdigit()):
@@ -96,7 +96,7 @@ class Endpoint(Answering):
 class AsyncEndpoint(Answering):
     """The async colour: call it as an ASGI application."""
 
-    async def respond(self, request: Request) -> Answer:
+    async def respond(self, request: InboundRequest) -> Response:
         """The answer to a request."""
         return await self.answered(request)
 
@@ -110,13 +110,13 @@ class AsyncEndpoint(Answering):
         body = await self._body(receive)
         if body is None:
             return
-        answer = body if isinstance(body, Answer) else await self.respond(_request_of(scope, body))
+        answer = body if isinstance(body, Response) else await self.respond(_request_of(scope, body))
         headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
         headers += [(name.lower().encode(), value.encode()) for name, value in _length(answer)]
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": answer.body})
 
-    async def _body(self, receive: Receive) -> bytes | Answer | None:
+    async def _body(self, receive: Receive) -> bytes | Response | None:
         """All of it; None if the client has gone, for then nothing was begun."""
         body = bytearray()
         while True:
@@ -130,22 +130,22 @@ class AsyncEndpoint(Answering):
                 return bytes(body)
 
 
-def _request_in(environ: dict[str, Any], body: bytes) -> Request:
+def _request_in(environ: dict[str, Any], body: bytes) -> InboundRequest:
     headers = {name[5:].replace("_", "-"): value for name, value in environ.items() if name.startswith("HTTP_")}
     if environ.get("CONTENT_TYPE"):
         headers["content-type"] = environ["CONTENT_TYPE"]
     path = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
     query = environ.get("QUERY_STRING", "")
-    return Request(environ.get("REQUEST_METHOD", "GET"), headers, body, path=path or "/", query=query)
+    return InboundRequest(environ.get("REQUEST_METHOD", "GET"), headers, body, path=path or "/", query=query)
 
 
-def _request_of(scope: Scope, body: bytes) -> Request:
+def _request_of(scope: Scope, body: bytes) -> InboundRequest:
     headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
     query = scope.get("query_string", b"").decode("latin-1")
-    return Request(scope["method"], headers, body, path=scope.get("path") or "/", query=query)
+    return InboundRequest(scope["method"], headers, body, path=scope.get("path") or "/", query=query)
 
 
-def _length(answer: Answer) -> list[tuple[str, str]]:
+def _length(answer: Response) -> list[tuple[str, str]]:
     """A 204 has no body, and so no length."""
     return [] if answer.status == HTTPStatus.NO_CONTENT else [("Content-Length", str(len(answer.body)))]
 

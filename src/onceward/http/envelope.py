@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from .messages import Request
+from .messages import InboundRequest
 
 T = TypeVar("T")
 
@@ -22,7 +22,7 @@ BATCHED = "application/cloudevents-batch+json"
 NEEDED = ("id", "source", "specversion", "type")
 
 
-class Message(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+class PushMessage(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """What a handler gets. `payload` is the JSON object, or what the route's shape made of it; empty without any data.
 
     `published_at` is the broker's time (of a CloudEvent its `time`), `source` the subscription (its `source`).
@@ -42,11 +42,11 @@ class Envelope(msgspec.Struct, frozen=True):
     """A message whose data is not understood yet. `key` names it; `payload` is what its redelivery must have, too."""
 
     key: Any
-    message: Message[Any]
+    message: PushMessage[Any]
     payload: dict[str, Any]
     trouble: str = ""
 
-    def opened(self) -> Message[Any] | str:
+    def opened(self) -> PushMessage[Any] | str:
         """The message with its JSON object, or why there is none."""
         if self.trouble:
             return self.trouble
@@ -80,7 +80,7 @@ class _PubSubEnvelope(msgspec.Struct):
 _read = msgspec.json.Decoder(_PubSubEnvelope).decode  # now: two first readers at once would crash the process
 
 
-def pubsub(request: Request) -> Envelope | str:
+def pubsub(request: InboundRequest) -> Envelope | str:
     """A Pub/Sub push. The message id may be written `messageId` or `message_id`."""
     try:
         found = _read(request.body)
@@ -92,7 +92,7 @@ def pubsub(request: Request) -> Envelope | str:
         return "the message has no messageId"
     data, trouble = _unpacked(inner.data or "")
     attributes = inner.attributes or {}
-    message = Message(
+    message = PushMessage(
         id=id,
         payload=None,
         attributes=attributes,
@@ -105,7 +105,7 @@ def pubsub(request: Request) -> Envelope | str:
     return Envelope(id, message, {"data": inner.data or "", "attributes": attributes}, trouble)
 
 
-def cloudevent(request: Request) -> Envelope | str:
+def cloudevent(request: InboundRequest) -> Envelope | str:
     """A CloudEvent over HTTP, structured or binary. It is known by its source and its id."""
     media = request.media_type()
     if media == BATCHED:
@@ -117,7 +117,7 @@ def cloudevent(request: Request) -> Envelope | str:
     return _cloudevent(attributes, request.body, "" if is_json else "the data is not JSON by its content type")
 
 
-def _structured(request: Request) -> Envelope | str:
+def _structured(request: InboundRequest) -> Envelope | str:
     try:
         members = msgspec.json.decode(request.body, type=dict[str, msgspec.Raw])
         data, packed = members.pop("data", None), members.pop("data_base64", None)
@@ -136,7 +136,7 @@ def _cloudevent(attributes: dict[str, str], data: bytes, trouble: str) -> Envelo
         return f"the CloudEvent has no {missing[0]}"
     if not (_is_text(attributes["id"]) and _is_text(attributes["source"])):
         return "what names the CloudEvent is no text"
-    message = Message(
+    message = PushMessage(
         id=attributes["id"],
         payload=None,
         attributes=attributes,

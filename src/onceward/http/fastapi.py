@@ -24,7 +24,7 @@ from onceward.errors import ConfigurationError, MissingExtra
 from onceward.protocol.window import window_of
 
 from .asgi import IdempotencyMiddleware
-from .config import SAFE, ContractChoices
+from .config import SAFE, IdempotencyOptions
 from .response_buffer import App, Scope
 from .routes import Routes
 from .semantics import PROBLEM
@@ -61,7 +61,7 @@ class Idempotency:
     """For `responses=` of a route: what the middleware may answer instead of it."""
 
     def __init__(
-        self, once: AsyncOnce | Once, *, principal: Callable[[Scope], Any], **choices: Unpack[ContractChoices]
+        self, once: AsyncOnce | Once, *, principal: Callable[[Scope], Any], **choices: Unpack[IdempotencyOptions]
     ) -> None:
         for name in ("required", "optional", "methods"):
             if name in choices:
@@ -122,7 +122,7 @@ class _OfRoutes(IdempotencyMiddleware):
         app: App,
         once: AsyncOnce | Once,
         principal: Callable[[Scope], Any],
-        choices: ContractChoices,
+        choices: IdempotencyOptions,
         routes: Callable[[], dict[str, Routes]],
     ) -> None:
         self._find = routes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable
 from typing import Any
 
-from onceward.engine.attempt import Held
+from onceward.engine.attempt import Attempt
 from onceward.engine.ending import after_error, after_value
 from onceward.engine.unclaimed import Unclaimed
 from onceward.errors import StoreError
@@ -14,7 +14,7 @@ from onceward.protocol.outcome import Outcome
 from .semantics import frees_key, kept, leads_elsewhere, refuses
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """The application answered that it has not begun: 401, 403, 425 or 429."""
 
 
@@ -39,7 +39,7 @@ class NotHttp:
 
 
 async def settle(
-    held: Held, status: int, headers: Iterable[Iterable[bytes]], parts: list[bytes] | None
+    held: Attempt, status: int, headers: Iterable[Iterable[bytes]], parts: list[bytes] | None
 ) -> Outcome[Any] | None:
     """Record the answer, or that the work is to be tried again. `parts` None: there was too much of it.
 
@@ -49,7 +49,7 @@ async def settle(
 
 
 def settlement(
-    held: Held, status: int, headers: Iterable[Iterable[bytes]], parts: list[bytes] | None
+    held: Attempt, status: int, headers: Iterable[Iterable[bytes]], parts: list[bytes] | None
 ) -> Awaitable[Outcome[Any] | None]:
     """What does it, to be awaited. What that gives is to be `judged`."""
     if isinstance(held, Unclaimed):  # the test mode: there is nothing to settle
@@ -57,12 +57,12 @@ def settlement(
     if leads_elsewhere(status):
         return _give_back(held)
     if frees_key(status):
-        kind = Refused if refuses(status) else Faulted
+        kind = RequestRefused if refuses(status) else Faulted
         return _free(held, kind(f"the application answered {status}"))
     return after_value(held, _result(status, headers, parts))
 
 
-def judged(held: Held, outcome: Outcome[Any] | None) -> Outcome[Any] | None:
+def judged(held: Attempt, outcome: Outcome[Any] | None) -> Outcome[Any] | None:
     """The outcome, if nobody may rely on the answer."""
     if held.settled is not None or isinstance(held, Unclaimed):
         return None
@@ -74,12 +74,12 @@ async def _nothing() -> None:
     """There is nothing to settle."""
 
 
-async def _free(held: Held, why: Exception) -> None:
+async def _free(held: Attempt, why: Exception) -> None:
     """The work is to be tried again. Whether that could be recorded or not, the answer stands."""
     await after_error(held, why)
 
 
-async def _give_back(held: Held) -> None:
+async def _give_back(held: Attempt) -> None:
     """Nothing was begun, so that the key may come with the request's new path."""
     held.end(None)
     try:

@@ -19,7 +19,7 @@ JSON = ("content-type", "application/json")
 PROBLEM = ("content-type", semantics.PROBLEM.decode())
 
 
-class Request:
+class InboundRequest:
     """What was received. `headers` is a mapping or pairs; their names are compared without case."""
 
     __slots__ = ("_headers", "body", "method", "path", "query")
@@ -74,7 +74,7 @@ def _is_header(*pair: object) -> bool:
             return False
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Response(msgspec.Struct, frozen=True):
     """What is sent back. A handler may return one: it is stored, and a duplicate gets the same."""
 
     status: int = 200
@@ -82,7 +82,7 @@ class Answer(msgspec.Struct, frozen=True):
     headers: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def json(cls, value: Any, status: int = 200) -> Answer:
+    def json(cls, value: Any, status: int = 200) -> Response:
         """An answer with this value as its JSON body."""
         return cls(status, msgspec.json.encode(value), (JSON,))
 
@@ -110,10 +110,10 @@ def settles_nothing(status: int) -> bool:
     return status in TRY_AGAIN or status >= semantics.SERVER_FAULT
 
 
-def problem(status: int, code: str, detail: str, headers: Iterable[tuple[str, str]] = ()) -> Answer:
+def problem(status: int, code: str, detail: str, headers: Iterable[tuple[str, str]] = ()) -> Response:
     """An answer that says what is wrong, for programs (`code`) and people (`detail`), as RFC 9457 has it."""
     told = Problem(status, code, HTTPStatus(status).phrase, detail)
-    return Answer(status, problem_body(told), (PROBLEM, *headers))
+    return Response(status, problem_body(told), (PROBLEM, *headers))
 
 
 def retry_after(seconds: float) -> tuple[str, str]:

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Final, TypeVar, Unpack
 
 import msgspec
 
-from onceward.client.base import Face
+from onceward.client.base import BaseClient
 from onceward.engine.error_text import message_of
 from onceward.engine.execute import execute
 from onceward.engine.job import Job
@@ -34,19 +34,19 @@ from onceward.protocol.policy import Defaults
 from .delivery_status import answer_to, is_trouble, trouble
 from .delivery_work import Work, awaits, refuse_colour, refuse_face, tell
 from .endpoint import LIMIT, Answering, AsyncEndpoint, Endpoint
-from .envelope import Envelope, Message, cloudevent, pubsub
-from .messages import Answer, Request, problem
+from .envelope import Envelope, PushMessage, cloudevent, pubsub
+from .messages import InboundRequest, Response, problem
 from .routing import Match, Shape
 from .tokens import Check, bearer_token, query_token
 
 __all__ = [
-    "Answer",
     "AsyncCloudEventsPush",
     "AsyncPubSubPush",
     "CloudEventsPush",
-    "Message",
+    "InboundRequest",
     "PubSubPush",
-    "Request",
+    "PushMessage",
+    "Response",
     "bearer_token",
     "query_token",
 ]
@@ -80,7 +80,7 @@ class Routed(msgspec.Struct, frozen=True):
 
     envelope: Envelope
     route: Route
-    message: Message[Any]
+    message: PushMessage[Any]
     job: Job | None
 
 
@@ -90,7 +90,7 @@ class Pushed(Answering):
     wanted_async: ClassVar[bool] = False
 
     def __init__(
-        self, once: Face, name: str, *, check: Check | None, limit: int = LIMIT, **choices: Unpack[Defaults]
+        self, once: BaseClient, name: str, *, check: Check | None, limit: int = LIMIT, **choices: Unpack[Defaults]
     ) -> None:
         """`name` is the operation, one for each topic; `check` says who may push, and None means everybody."""
         super().__init__(limit)
@@ -142,20 +142,20 @@ class Pushed(Answering):
         defaults = {"retry_span": RETRY_SPAN, "reasons": REASONS}
         return Work(self._once, self.name, handler, defaults, {**self._choices, **choices})
 
-    def open(self, request: Request) -> Envelope | str:
+    def open(self, request: InboundRequest) -> Envelope | str:
         """The envelope of a request, or why there is none."""
         raise NotImplementedError
 
     # ── the flow ──
 
-    async def answer(self, request: Request) -> Answer:
+    async def answer(self, request: InboundRequest) -> Response:
         refusal = await self._admitted(request)
         if refusal is not None:
             return refusal
         world = self._once.engine.world
         quick = len(request.body) <= LIGHT_BYTES
         found = self._read(request) if quick else await world.think(self._read, request)
-        if isinstance(found, Answer):
+        if isinstance(found, Response):
             return found
         if isinstance(found, Unroutable):
             return await self._rejected(found)
@@ -163,7 +163,7 @@ class Pushed(Answering):
             return await self._handed_over(found)
         return await self._told(await execute(found.route.work.engine, found.job), found.envelope)
 
-    def _read(self, request: Request) -> Routed | Unroutable | Answer:
+    def _read(self, request: InboundRequest) -> Routed | Unroutable | Response:
         """Everything that needs no store."""
         envelope = self.open(request)
         if isinstance(envelope, str):
@@ -180,7 +180,7 @@ class Pushed(Answering):
         members = f"its members are {', '.join(sorted(opened.payload))[:200]}" if opened.data else "it has no data"
         return Unroutable(envelope, "unknown_shape", members)
 
-    async def _rejected(self, found: Unroutable) -> Answer:
+    async def _rejected(self, found: Unroutable) -> Response:
         """Recorded as failed for good under its id, so that somebody can look at it; never an error to the broker."""
         work = self._rejecting
         job = work.rejection(found.envelope.key, found.envelope.payload, f"{found.reason}: {found.why}")
@@ -188,7 +188,7 @@ class Pushed(Answering):
         tell(self._once, "rejected", self.name, job.key.text, reason=found.reason)
         return await self._told(outcome, found.envelope)
 
-    async def _handed_over(self, found: Routed) -> Answer:
+    async def _handed_over(self, found: Routed) -> Response:
         """A handler that knows duplicates itself. What can never be applied is recorded as the router's rejects are."""
         work = found.route.work
         try:
@@ -206,14 +206,14 @@ class Pushed(Answering):
             )
         return await self._told(outcome, found.envelope)
 
-    def _failed(self, envelope: Envelope, error: Exception) -> Answer:
+    def _failed(self, envelope: Envelope, error: Exception) -> Response:
         key = self._once.key(envelope.key, name=self.name)
         tell(self._once, "failed", self.name, key.text, error=type(error).__qualname__)
         if isinstance(error, OncewardError) and is_trouble(error):
             return trouble(error)
         return problem(500, "failed", "the work failed; deliver it again")
 
-    async def _told(self, outcome: Outcome[Any], envelope: Envelope) -> Answer:
+    async def _told(self, outcome: Outcome[Any], envelope: Envelope) -> Response:
         """What is acknowledged without having been done leaves a record: of a mismatch, under a key of its own."""
         if isinstance(outcome, Mismatch):
             content = fingerprint(envelope.payload).hex()[:16]
@@ -221,7 +221,7 @@ class Pushed(Answering):
             await execute(self._once.engine, job)
         return answer_to(outcome, mismatch_status=ACKNOWLEDGED)
 
-    async def _admitted(self, request: Request) -> Answer | None:
+    async def _admitted(self, request: InboundRequest) -> Response | None:
         """None if it may push. A check may take its time, so that it never runs on the thread of a loop."""
         check = self._check
         if check is None:
@@ -268,14 +268,14 @@ async def _nobody_async(_message: Any) -> None:
 class PubSub(Pushed):
     """Of Pub/Sub."""
 
-    def open(self, request: Request) -> Envelope | str:
+    def open(self, request: InboundRequest) -> Envelope | str:
         return pubsub(request)
 
 
 class CloudEvents(Pushed):
     """Of CloudEvents."""
 
-    def open(self, request: Request) -> Envelope | str:
+    def open(self, request: InboundRequest) -> Envelope | str:
         return cloudevent(request)
 
 

@@ -13,36 +13,36 @@ import math
 from collections.abc import Awaitable, Coroutine
 from typing import Any
 
-from onceward.engine.attempt import NO_RESULT, Held, current
+from onceward.engine.attempt import NO_RESULT, Attempt, current
 from onceward.engine.ending import after_error
 from onceward.engine.interrupted import recover
 from onceward.protocol.outcome import Outcome
 from onceward.runtime.aio import shielded
 
 from .body import Body
-from .config import Contract
+from .config import IdempotencyConfig
 from .http_settlement import NoAnswer, Unsettled
-from .response_buffer import App, Exchange, Message, Scope, Send
-from .suspension_hook import Watched
+from .response_buffer import App, Message, ResponseBuffer, Scope, Send
+from .suspension_hook import SuspensionHook
 
 _apart: set[asyncio.Task[Any] | None] = set()
 """What is being worked on, whether anybody waits for it or not. A loop itself refers to its tasks weakly."""
 
 
-class Performance(Exchange):
+class RequestRun(ResponseBuffer):
     """The work on a request with a key: begun, ended, or abandoned by the server."""
 
     started = False  # the work has a task of its own
     _task: asyncio.Task[None] | None = None  # in which the application works
     _returned: asyncio.Future[BaseException | None] | None = None
-    _unrecorded: Held | None = None  # whoever recorded its answer was torn away from that
+    _unrecorded: Attempt | None = None  # whoever recorded its answer was torn away from that
 
-    def __init__(self, app: App, scope: Scope, send: Send, contract: Contract, body: Message | Body) -> None:
+    def __init__(self, app: App, scope: Scope, send: Send, contract: IdempotencyConfig, body: Message | Body) -> None:
         super().__init__(app, scope, send, contract, body)
         self._returned = self._task = None  # as there
         self.started = False
 
-    def begin(self, held: Held) -> asyncio.Future[BaseException | None]:
+    def begin(self, held: Attempt) -> asyncio.Future[BaseException | None]:
         """Start the application. What it raised comes when it has returned, and `end` is then to be called."""
         self.started = True
         self._held = held
@@ -64,7 +64,7 @@ class Performance(Exchange):
         elif held is not None and not held.over:
             task.get_loop().create_task(_alone(self.end(held, error)))
 
-    async def _run(self, held: Held, returned: asyncio.Future[BaseException | None]) -> None:
+    async def _run(self, held: Attempt, returned: asyncio.Future[BaseException | None]) -> None:
         """The application. If nobody waits for it any more, it is also ended here."""
         task: asyncio.Task[None] | None = self._task
         error: BaseException | None = None
@@ -73,7 +73,7 @@ class Performance(Exchange):
                 return
             held.enter_task()
             held.begin()
-            await Watched(self._app(self._scope, self.receive, self.send), self._look)
+            await SuspensionHook(self._app(self._scope, self.receive, self.send), self._look)
         except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 (ends the claim, and is raised there)
             error = raised
         except BaseException as raised:
@@ -92,7 +92,7 @@ class Performance(Exchange):
         if task is not None:
             task.remove_done_callback(self._torn)
 
-    async def end(self, held: Held, error: BaseException | None) -> Outcome[Any] | None:
+    async def end(self, held: Attempt, error: BaseException | None) -> Outcome[Any] | None:
         """The application has returned, or raised this: settle the claim, and send. None: that was done.
 
         Whatever interrupts it, the key does not stay locked.
@@ -121,7 +121,7 @@ class Performance(Exchange):
             if not held.over:
                 held.let_lapse()
 
-    def _lack(self, held: Held | None) -> Exception | None:
+    def _lack(self, held: Attempt | None) -> Exception | None:
         """What is wrong with an application that has returned."""
         if not self._settled:
             return NoAnswer("the application returned without completing its answer")
@@ -137,7 +137,7 @@ class Performance(Exchange):
         task.add_done_callback(_apart.discard)
         return shielded(task)
 
-    async def give_up(self, held: Held, error: BaseException) -> None:
+    async def give_up(self, held: Attempt, error: BaseException) -> None:
         """Whoever waits was torn away, by a signal or a cancellation, before the application began: it will not."""
         self._leave()
         await recover(held.engine, [held], error)
@@ -176,7 +176,7 @@ class Performance(Exchange):
         self._held = held = held if held is not None and held.job is self.job else None
         try:
             try:
-                await Watched(self._app(self._scope, self.receive, self.send), self._look)
+                await SuspensionHook(self._app(self._scope, self.receive, self.send), self._look)
             except BaseException as error:
                 if self._last is not None and not isinstance(error, GeneratorExit):
                     await self._rest()

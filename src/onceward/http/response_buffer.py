@@ -15,14 +15,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from onceward.engine.attempt import Held
+from onceward.engine.attempt import Attempt
 from onceward.engine.job import Job
 from onceward.protocol.outcome import Outcome
-from onceward.protocol.runtime import World
+from onceward.protocol.runtime import Runtime
 from onceward.runtime.aio import shielded
 
 from .body import Body
-from .config import Contract
+from .config import IdempotencyConfig
 from .http_settlement import judged, settle, settlement
 from .semantics import HttpAnswer
 
@@ -34,7 +34,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[..., Awaitable[None]]
 
 
-class Exchange:
+class ResponseBuffer:
     """The application's own view of one request with a key."""
 
     begun = False  # a part of its answer was sent
@@ -48,7 +48,7 @@ class Exchange:
     _reading: asyncio.Future[bytes] | None = None
     _left = 0
     _answered: asyncio.Event | None = None
-    _held: Held | None = None
+    _held: Attempt | None = None
     _settled = False
     _start: Message | None = None
     _last: Message | None = None  # of an answer in one part: it waits for the application to return
@@ -56,7 +56,7 @@ class Exchange:
     _size = 0
     _length: int | None = None
 
-    def __init__(self, app: App, scope: Scope, send: Send, contract: Contract, body: Message | Body) -> None:
+    def __init__(self, app: App, scope: Scope, send: Send, contract: IdempotencyConfig, body: Message | Body) -> None:
         self._app = app
         self._scope = scope
         self._send = send
@@ -248,7 +248,7 @@ class Exchange:
                 self._sending = None
 
 
-async def _seen_through(world: World, beside: asyncio.Task[None]) -> None:
+async def _seen_through(world: Runtime, beside: asyncio.Task[None]) -> None:
     """It runs to its end, whoever cancels us meanwhile."""
     _, cancelled = await world.finish(beside)
     if cancelled is not None:

@@ -9,7 +9,7 @@ import msgspec
 
 from onceward.errors import ConfigurationError
 
-from .envelope import Message
+from .envelope import PushMessage
 
 UNFIT: Final = object()
 """The object does not have this shape."""
@@ -30,7 +30,7 @@ class Match:
         self._shapeless = shape is None
         self.matches_all = shape is None and not self._attributes
 
-    def fit(self, message: Message[Any]) -> Message[Any] | None:
+    def fit(self, message: PushMessage[Any]) -> PushMessage[Any] | None:
         """The message with its payload in this shape; None if it is not for this route."""
         if any(message.attributes.get(name) != value for name, value in self._attributes.items()):
             return None

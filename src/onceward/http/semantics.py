@@ -90,7 +90,7 @@ _sha256 = hashlib.sha256
 _blake2s = hashlib.blake2s
 
 
-class Request(NamedTuple):
+class IdempotentRequest(NamedTuple):
     """What a request asks for, but for its body. `path` and `query` as they came."""
 
     principal: str
@@ -107,7 +107,7 @@ class Marks(NamedTuple):
     parts: dict[str, str]
 
 
-def marks(request: Request, body: bytes, key_id: bytes) -> Marks:
+def marks(request: IdempotentRequest, body: bytes, key_id: bytes) -> Marks:
     """Of a request; `body` is the SHA-256 of its body, however that was read. Lengths keep neighbours apart.
 
     The short hashes are keyed by the record's id, so that equal requests of two keys do not show.

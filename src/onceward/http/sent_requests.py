@@ -23,7 +23,7 @@ from contextvars import ContextVar
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
-from onceward.engine.attempt import Act, Held
+from onceward.engine.attempt import Attempt, CurrentStep
 from onceward.errors import ConfigurationError, Reentrant
 
 from .messages import settles_nothing
@@ -51,7 +51,7 @@ def named_step() -> str | None:
     return _step.get()
 
 
-class Line(NamedTuple):
+class RequestLine(NamedTuple):
     """Method and URL, and what of them may be shown."""
 
     text: str
@@ -75,16 +75,16 @@ class Sent:
         self.answered = status is not None and not settles_nothing(status)
 
 
-class Log:
+class SentRequestLog:
     """The requests of one attempt, which begins anew: the n-th of an attempt is the n-th of every other."""
 
     def __init__(self, key: str) -> None:
         self._key = key
         self._last: dict[str, Sent] = {}
-        self._steps: dict[str, Line] = {}
+        self._steps: dict[str, RequestLine] = {}
         self._lock = threading.Lock()
 
-    def named(self, name: str, line: Line) -> str:
+    def named(self, name: str, line: RequestLine) -> str:
         """The step of a request that has a name."""
         with self._lock:
             first = self._steps.setdefault(name, line)
@@ -96,7 +96,7 @@ class Log:
             )
         return name
 
-    def next(self, line: Line, body: bytes) -> Sent:
+    def next(self, line: RequestLine, body: bytes) -> Sent:
         """The request of this method and URL that is sent now."""
         with self._lock:
             last = self._last.get(line.text)
@@ -119,11 +119,11 @@ class Log:
             return last
 
 
-_logs: WeakKeyDictionary[Held | Act, Log] = WeakKeyDictionary()
+_logs: WeakKeyDictionary[Attempt | CurrentStep, SentRequestLog] = WeakKeyDictionary()
 
 
-def log_of(held: Held) -> Log:
+def log_of(held: Attempt) -> SentRequestLog:
     """The requests of this attempt so far; of a saga, of this attempt of its step."""
     attempt = held.act or held
     log = _logs.get(attempt)
-    return _logs.setdefault(attempt, Log(held.key.text)) if log is None else log
+    return _logs.setdefault(attempt, SentRequestLog(held.key.text)) if log is None else log

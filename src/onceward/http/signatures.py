@@ -20,7 +20,7 @@ import msgspec
 from onceward.errors import ConfigurationError, MissingKey
 from onceward.protocol.duration import Duration, microseconds
 
-from .messages import Answer, Request
+from .messages import InboundRequest, Response
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ class Claimed(NamedTuple):
     timestamp: str | None = None
 
 
-def _no_handshake(_request: Request) -> Answer | None:
+def _no_handshake(_request: InboundRequest) -> Response | None:
     """Most senders just send."""
     return None
 
@@ -48,17 +48,17 @@ class Scheme(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     secrets: tuple[bytes, ...]
-    claimed: Callable[[Request], Claimed]
-    event_id: Callable[[Request], Any]
-    event_type: Callable[[Request], str]
+    claimed: Callable[[InboundRequest], Claimed]
+    event_id: Callable[[InboundRequest], Any]
+    event_type: Callable[[InboundRequest], str]
     encode: Callable[[bytes], str] = bytes.hex
     digest: str = "sha256"
     tolerance: int | None = None  # µs
     retry_span: Duration | None = None
     same_body: bool = True
-    handshake: Callable[[Request], Answer | None] = _no_handshake
+    handshake: Callable[[InboundRequest], Response | None] = _no_handshake
 
-    def objection(self, request: Request, now: float) -> str | None:
+    def objection(self, request: InboundRequest, now: float) -> str | None:
         """Why the request is not to be trusted; None if it is. `now` is in seconds since 1970."""
         claimed = self.claimed(request)
         if not claimed.signatures:
@@ -94,7 +94,7 @@ def _is_recent(timestamp: str | None, now: float, tolerance: int) -> bool:
 def stripe(*secrets: str, tolerance: Duration = TOLERANCE) -> Scheme:
     """`Stripe-Signature: t=…,v1=…`. The event's id is in the body, which differs between retries."""
 
-    def claimed(request: Request) -> Claimed:
+    def claimed(request: InboundRequest) -> Claimed:
         pairs = [part.strip().partition("=") for part in request.header("stripe-signature").split(",")]
         times = [value for name, _, value in pairs if name == "t"]
         if len(times) != 1:
@@ -130,15 +130,15 @@ def github(*secrets: str) -> Scheme:
 def slack(*secrets: str, tolerance: Duration = TOLERANCE) -> Scheme:
     """`X-Slack-Signature: v0=…` over the time and the body. Answers Slack's url_verification by itself."""
 
-    def claimed(request: Request) -> Claimed:
+    def claimed(request: InboundRequest) -> Claimed:
         timestamp = request.header("x-slack-request-timestamp")
         signature = request.header("x-slack-signature")
         known = [signature[3:]] if signature.startswith("v0=") else []
         return Claimed(known, b"v0:" + timestamp.encode("utf-8", "replace") + b":", timestamp)
 
-    def handshake(request: Request) -> Answer | None:
+    def handshake(request: InboundRequest) -> Response | None:
         body = _slack_body(request)
-        return Answer.json({"challenge": body.challenge}) if body.type == "url_verification" else None
+        return Response.json({"challenge": body.challenge}) if body.type == "url_verification" else None
 
     return Scheme(
         name="slack",
@@ -155,7 +155,7 @@ def slack(*secrets: str, tolerance: Duration = TOLERANCE) -> Scheme:
 def shopify(*secrets: str) -> Scheme:
     """`X-Shopify-Hmac-Sha256`, base64. One event may come under several topics: both are its id."""
 
-    def event_id(request: Request) -> tuple[str, str]:
+    def event_id(request: InboundRequest) -> tuple[str, str]:
         id = request.header("x-shopify-event-id") or request.header("x-shopify-webhook-id")
         return (request.header("x-shopify-topic"), id) if id else _nameless("x-shopify-event-id")
 
@@ -173,7 +173,7 @@ def shopify(*secrets: str) -> Scheme:
 def standard(*secrets: str, tolerance: Duration = TOLERANCE, prefix: str = "webhook") -> Scheme:
     """Standard Webhooks: `webhook-id`, `-timestamp` and `-signature: v1,… v1,…`. Older senders write `svix-`."""
 
-    def claimed(request: Request) -> Claimed:
+    def claimed(request: InboundRequest) -> Claimed:
         timestamp = request.header(f"{prefix}-timestamp")
         before = f"{request.header(f'{prefix}-id')}.{timestamp}.".encode("utf-8", "replace")
         versions = [one.partition(",") for one in request.header(f"{prefix}-signature").split()]
@@ -194,7 +194,7 @@ def standard(*secrets: str, tolerance: Duration = TOLERANCE, prefix: str = "webh
 def signed(
     *secrets: str,
     header: str,
-    event_id: str | Callable[[Request], Any],
+    event_id: str | Callable[[InboundRequest], Any],
     event_type: str = "",
     name: str = "",
     prefix: str = "",
@@ -215,7 +215,7 @@ def signed(
     if digest not in hashlib.algorithms_guaranteed or "shake" in digest:
         raise ConfigurationError(f"there is no digest {digest!r}", hint="such as sha256 or sha512")
 
-    def claimed(request: Request) -> Claimed:
+    def claimed(request: InboundRequest) -> Claimed:
         given, at = request.header(header), request.header(timestamp) if timestamp else None
         front = b"" if at is None else before.replace("{timestamp}", at).encode("utf-8", "replace")
         known = given.startswith(prefix) and len(given) > len(prefix)
@@ -271,7 +271,7 @@ for _kind in (_Typed, _Event, _SlackBody):
     msgspec.json.Decoder(_kind)  # now: two first readers at once would crash the process
 
 
-def _slack_body(request: Request) -> _SlackBody:
+def _slack_body(request: InboundRequest) -> _SlackBody:
     """JSON for events; a form for commands, and a form with JSON in it for what people click."""
     if request.media_type() != "application/x-www-form-urlencoded":
         return _json(request, _SlackBody)
@@ -285,7 +285,7 @@ def _slack_body(request: Request) -> _SlackBody:
     return msgspec.convert(known, _SlackBody)
 
 
-def _json(request: Request, kind: type[T]) -> T:
+def _json(request: InboundRequest, kind: type[T]) -> T:
     return _decoded(request.body, kind)
 
 
@@ -296,7 +296,7 @@ def _decoded(body: bytes, kind: type[T]) -> T:
         raise MissingKey("the body is not the JSON of an event") from None
 
 
-def _header_id(name: str) -> Callable[[Request], str]:
+def _header_id(name: str) -> Callable[[InboundRequest], str]:
     return lambda request: request.header(name) or _nameless(name)
 
 

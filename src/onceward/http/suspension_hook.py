@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
 
-class Watched:
+class SuspensionHook:
     """Awaits as the application itself would; `look` is called before each of its waits, and not if it never waits.
 
     So it costs nothing to know whether an application is still at work: no task, no turn of the loop.

@@ -9,9 +9,9 @@ from urllib.parse import parse_qs
 
 from onceward.errors import ConfigurationError
 
-from .messages import Request
+from .messages import InboundRequest
 
-Check = Callable[[Request], Any]
+Check = Callable[[InboundRequest], Any]
 """True: it may pass. False, a ValueError or a PermissionError: it may not. Anything else raised: nobody knows, 503."""
 
 
@@ -19,7 +19,7 @@ def bearer_token(*tokens: str) -> Check:
     """`Authorization: Bearer …` with one of these tokens, compared in constant time."""
     known = _known(tokens)
 
-    def check(request: Request) -> bool:
+    def check(request: InboundRequest) -> bool:
         kind, _, token = request.header("authorization").partition(" ")
         return kind.lower() == "bearer" and _is_one_of(known, token.strip())
 
@@ -30,7 +30,7 @@ def query_token(*tokens: str, parameter: str = "token") -> Check:
     """`?token=…` with one of these, as a push subscription's URL may have it."""
     known = _known(tokens)
 
-    def check(request: Request) -> bool:
+    def check(request: InboundRequest) -> bool:
         given = parse_qs(request.query).get(parameter, [])
         return len(given) == 1 and _is_one_of(known, given[0])
 

@@ -15,7 +15,7 @@ from typing import Any, Unpack
 
 import msgspec
 
-from onceward.client.base import Face
+from onceward.client.base import BaseClient
 from onceward.engine.execute import execute
 from onceward.engine.job import Job
 from onceward.errors import ConfigurationError, InvalidKey
@@ -27,13 +27,13 @@ from onceward.protocol.window import Window
 from .delivery_status import answer_to
 from .delivery_work import Work, refuse_face, tell
 from .endpoint import LIMIT, Answering, AsyncEndpoint, Endpoint
-from .messages import Answer, Request, problem
+from .messages import InboundRequest, Response, problem
 from .signatures import Scheme, github, shopify, signed, slack, standard, stripe
 
 __all__ = [
-    "Answer",
     "AsyncWebhook",
-    "Request",
+    "InboundRequest",
+    "Response",
     "Scheme",
     "Webhook",
     "WebhookEvent",
@@ -51,7 +51,7 @@ class WebhookEvent(msgspec.Struct, frozen=True):
 
     id: Any
     type: str
-    request: Request
+    request: InboundRequest
 
     @property
     def body(self) -> bytes:
@@ -69,12 +69,12 @@ class Verifying(Answering):
 
     def __init__(
         self,
-        once: Face,
+        once: BaseClient,
         scheme: Scheme,
         handler: Callable[[WebhookEvent], Any],
         *,
         name: str | None = None,
-        event_id: Callable[[Request], Any] | None = None,
+        event_id: Callable[[InboundRequest], Any] | None = None,
         limit: int = LIMIT,
         clock: Callable[[], float] = time.time,
         **choices: Unpack[Defaults],
@@ -100,15 +100,15 @@ class Verifying(Answering):
         self._work = Work(once, self.name, handler, defaults, choices)
         _refuse_short(self._work.face.policy.window, scheme.tolerance)
 
-    async def answer(self, request: Request) -> Answer:
+    async def answer(self, request: InboundRequest) -> Response:
         engine = self._work.engine
         read = self._read
         job = read(request) if len(request.body) <= LIGHT_BYTES else await engine.world.think(read, request)
-        if isinstance(job, Answer):
+        if isinstance(job, Response):
             return job
         return answer_to(await execute(engine, job), mismatch_status=422)
 
-    def _read(self, request: Request) -> Job | Answer:
+    def _read(self, request: InboundRequest) -> Job | Response:
         """Everything before the store is asked."""
         objection = self._scheme.objection(request, self._clock())
         if objection is not None:
@@ -124,7 +124,7 @@ class Verifying(Answering):
             tell(self._work.face, "rejected", self.name, reason="no_event_id", error=type(error).__qualname__)
             return problem(400, "no_event_id", "nothing says which event this is")
 
-    def _type(self, request: Request) -> str:
+    def _type(self, request: InboundRequest) -> str:
         try:
             return self._scheme.event_type(request)
         except InvalidKey:  # an id of the user's own, from a body that the scheme cannot read

@@ -26,9 +26,9 @@ from onceward.errors import (
 from onceward.operations.block import ClaimBlock
 
 from .body import MOST_DIGITS, PIECE, Body, BodyTooLarge
-from .config import Contract, ContractChoices
-from .semantics import BODY_CUT_OFF, BODY_TOO_LARGE, HttpAnswer, Request
-from .wsgi_response import App, Environ, StartResponse, WsgiAnswer, say
+from .config import IdempotencyConfig, IdempotencyOptions
+from .semantics import BODY_CUT_OFF, BODY_TOO_LARGE, HttpAnswer, IdempotentRequest
+from .wsgi_response import App, Environ, StartResponse, WsgiResponse, say
 
 
 class IdempotencyMiddleware:
@@ -40,12 +40,12 @@ class IdempotencyMiddleware:
         once: Once,
         *,
         principal: Callable[[Environ], Any],
-        **choices: Unpack[ContractChoices],
+        **choices: Unpack[IdempotencyOptions],
     ) -> None:
         if not isinstance(once, Once):
             raise ConfigurationError(f"{once!r} is no client for WSGI", hint="give a Once")
         self.app = app
-        self.contract = contract = Contract(once, principal, **choices)
+        self.contract = contract = IdempotencyConfig(once, principal, **choices)
         contract.check_routes()
         self._routes = contract.routes
 
@@ -74,7 +74,7 @@ class IdempotencyMiddleware:
             return say(start_response, contract.problem(BODY_TOO_LARGE))
         if body is None:
             return say(start_response, contract.problem(BODY_CUT_OFF))
-        request = Request(
+        request = IdempotentRequest(
             principal,
             environ["REQUEST_METHOD"],
             _bytes(environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")),
@@ -92,7 +92,7 @@ class IdempotencyMiddleware:
         if isinstance(found, HttpAnswer):
             body.close()
             return say(start_response, found)
-        answer = WsgiAnswer(self.contract, found, body, start_response)
+        answer = WsgiResponse(self.contract, found, body, start_response)
         answer.begin(self.app, environ)
         return answer
 

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
 from typing import Any
 
-from onceward.engine.attempt import Held, current
+from onceward.engine.attempt import Attempt, current
 from onceward.operations.block import ClaimBlock
 from onceward.runtime.bridge import run
 
 from .body import Body
-from .config import Contract
+from .config import IdempotencyConfig
 from .http_settlement import NoAnswer, Unsettled, settle
 from .semantics import HttpAnswer
 
@@ -28,12 +28,14 @@ StartResponse = Callable[..., Callable[[bytes], object]]
 App = Callable[[Environ, StartResponse], Iterable[bytes]]
 
 
-class WsgiAnswer:
+class WsgiResponse:
     """What the server iterates over, and closes. The block is entered."""
 
-    _held: Held
+    _held: Attempt
 
-    def __init__(self, contract: Contract, block: ClaimBlock, body: Body, start_response: StartResponse) -> None:
+    def __init__(
+        self, contract: IdempotencyConfig, block: ClaimBlock, body: Body, start_response: StartResponse
+    ) -> None:
         self._contract = contract
         self._block = block
         self._body = body
@@ -76,7 +78,7 @@ class WsgiAnswer:
         self._start_response(self._status, [*self._headers, (name.decode(), value.decode())])
         return first
 
-    def __iter__(self) -> WsgiAnswer:
+    def __iter__(self) -> WsgiResponse:
         return self
 
     def __next__(self) -> bytes:

@@ -15,7 +15,7 @@ from onceward.people.people import People
 from .columns import Columns
 from .open_rows import format_of, open_rows
 from .people import target_of
-from .runner import BATCH, Import, Plan, Tell
+from .runner import BATCH, Import, ImportPlan, Tell
 from .scan import Scan, scan
 from .summary import Summary
 
@@ -52,7 +52,7 @@ def import_file(
     file = Path(path)
     kind = format_of(file, format)
     seen = scan(file, encoding if kind == "csv" else "utf-8")
-    plan = Plan(
+    plan = ImportPlan(
         file=file,
         seen=seen,
         format=kind,

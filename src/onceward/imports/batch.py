@@ -14,7 +14,7 @@ from onceward.people.source import Decision, SourceRecord
 from . import ledger
 from .columns import Fitted
 from .known_rows import Places, fingerprint, record_id
-from .ledger import Entry
+from .ledger import LedgerEntry
 from .rows import Bad, Read, Row
 from .summary import Counts
 from .target import Taking
@@ -47,7 +47,7 @@ class Change(NamedTuple):
     rows: list[Row]
 
 
-class Batch:
+class ImportBatch:
     """The rows of one transaction."""
 
     def __init__(self, fitted: Fitted, columns: Sequence[str], source: str, *, again: bool) -> None:
@@ -56,7 +56,7 @@ class Batch:
         self._source = source
         self._again = again
 
-    def take(self, tx: Taking, entry: Entry, reads: Sequence[Read]) -> Taken:
+    def take(self, tx: Taking, entry: LedgerEntry, reads: Sequence[Read]) -> Taken:
         rejects: list[Reject] = [(read.line, read.reason, read.cells) for read in reads if isinstance(read, Bad)]
         named, refused = self._named([read for read in reads if isinstance(read, Row)])
         changes, touched = self._changes(ledger.known_rows(tx, entry, [one.key for one in named]), named)
@@ -84,7 +84,7 @@ class Batch:
                 changes[key, mark] = Change(key, places.fingerprints.index(mark), fields, [row])
         return list(changes.values()), touched
 
-    def _record(self, entry: Entry, change: Change) -> SourceRecord:
+    def _record(self, entry: LedgerEntry, change: Change) -> SourceRecord:
         return SourceRecord(self._source, change.fields, id=record_id(entry.name, change.key, change.place))
 
     def _named(self, rows: Sequence[Row]) -> tuple[list[Named], list[Reject]]:

@@ -77,25 +77,25 @@ WHERE name = ? AND key IN (SELECT wanted.value FROM {texts})
 """
 
 
-class Transaction(Protocol):
+class ImportTransaction(Protocol):
     """An open transaction on the database of people: the part of it that is used here."""
 
     def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]: ...
     def many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None: ...
 
 
-class Claim(Struct, frozen=True):
+class ImportClaim(Struct, frozen=True):
     """This content, read with these choices of columns, under this name."""
 
     name: str
     content: str
     columns: str
 
-    def holds(self, entry: Entry) -> bool:
+    def holds(self, entry: LedgerEntry) -> bool:
         return (self.content, self.columns) == (entry.content, entry.columns)
 
 
-class Entry(Struct, frozen=True):
+class LedgerEntry(Struct, frozen=True):
     """How far the import of a file has come."""
 
     name: str
@@ -109,40 +109,40 @@ class Entry(Struct, frozen=True):
     rejects_size: int
 
 
-def find(tx: Transaction, name: str) -> Entry | None:
+def find(tx: ImportTransaction, name: str) -> LedgerEntry | None:
     return _entry(tx.rows(FIND, name))
 
 
-def same_content(tx: Transaction, wanted: Claim) -> Entry | None:
+def same_content(tx: ImportTransaction, wanted: ImportClaim) -> LedgerEntry | None:
     """An import of this very content under another name: a renamed file is the same file."""
     return _entry(tx.rows(SAME, wanted.content, wanted.columns))
 
 
-def claim(tx: Transaction, before: Entry | None, wanted: Claim, rejects: str) -> Entry | None:
+def claim(tx: ImportTransaction, before: LedgerEntry | None, wanted: ImportClaim, rejects: str) -> LedgerEntry | None:
     """This content under this name, from its first row on. None: it is not as it was seen `before` any more."""
     cycle = 1 if before is None else before.cycle + 1
     now = _now()
     if not tx.rows(CLAIM, wanted.name, wanted.content, wanted.columns, cycle, rejects, now, now):
         return None
-    return Entry(wanted.name, wanted.content, wanted.columns, PENDING, cycle, 0, Counts(), rejects, 0)
+    return LedgerEntry(wanted.name, wanted.content, wanted.columns, PENDING, cycle, 0, Counts(), rejects, 0)
 
 
-def move_on(tx: Transaction, entry: Entry, done: int) -> bool:
+def move_on(tx: ImportTransaction, entry: LedgerEntry, done: int) -> bool:
     """To be the first statement of a batch. False: somebody else has moved it on."""
     return bool(tx.rows(MOVE_ON, done, _now(), entry.name, entry.cycle, entry.done))
 
 
-def count(tx: Transaction, entry: Entry) -> None:
+def count(tx: ImportTransaction, entry: LedgerEntry) -> None:
     told = entry.counts
     numbers = (told.created, told.updated, told.skipped, told.rejected, told.to_review)
     tx.rows(COUNT, *numbers, entry.rejects, entry.rejects_size, entry.name)
 
 
-def complete(tx: Transaction, entry: Entry) -> bool:
+def complete(tx: ImportTransaction, entry: LedgerEntry) -> bool:
     return bool(tx.rows(COMPLETE, _now(), entry.name, entry.cycle, entry.done))
 
 
-def known_rows(tx: Transaction, entry: Entry, keys: Iterable[str]) -> dict[str, Places]:
+def known_rows(tx: ImportTransaction, entry: LedgerEntry, keys: Iterable[str]) -> dict[str, Places]:
     """The places of these keys; what another import has confirmed is not confirmed yet."""
     found = {}
     for key, fingerprints, cycle, confirmed in tx.rows(KNOWN, sorted(set(keys)), entry.name):
@@ -150,7 +150,7 @@ def known_rows(tx: Transaction, entry: Entry, keys: Iterable[str]) -> dict[str, 
     return found
 
 
-def keep_rows(tx: Transaction, entry: Entry, places: Mapping[str, Places]) -> None:
+def keep_rows(tx: ImportTransaction, entry: LedgerEntry, places: Mapping[str, Places]) -> None:
     """Those that have one row, as it was, are most of them: one statement for all."""
     unchanged = sorted(key for key, one in places.items() if one.is_unchanged)
     if unchanged:
@@ -165,11 +165,11 @@ def keep_rows(tx: Transaction, entry: Entry, places: Mapping[str, Places]) -> No
     )
 
 
-def _entry(rows: Sequence[tuple[Any, ...]]) -> Entry | None:
+def _entry(rows: Sequence[tuple[Any, ...]]) -> LedgerEntry | None:
     if not rows:
         return None
     name, content, columns, state, cycle, done, *counts, rejects, rejects_size = rows[0]
-    return Entry(name, content, columns, state, cycle, done, Counts(*counts), rejects, rejects_size)
+    return LedgerEntry(name, content, columns, state, cycle, done, Counts(*counts), rejects, rejects_size)
 
 
 def _now() -> int:

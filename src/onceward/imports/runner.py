@@ -20,9 +20,9 @@ from msgspec.structs import replace
 from onceward.errors import AlreadyRunning, RetryTransaction, SourceEdited
 
 from . import ledger
-from .batch import Batch
+from .batch import ImportBatch
 from .columns import Columns, Fitted
-from .ledger import COMPLETED, Claim, Entry
+from .ledger import COMPLETED, ImportClaim, LedgerEntry
 from .progress import Progress
 from .reject_file import Rejects
 from .rows import Read, Reader
@@ -45,7 +45,7 @@ NDJSON_COLUMNS: Final = ("row",)
 Tell = Callable[[Progress], None]
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class ImportPlan(Struct, frozen=True, kw_only=True):
     """What is to be imported, and how."""
 
     file: Path
@@ -66,11 +66,11 @@ class Plan(Struct, frozen=True, kw_only=True):
 class Import:
     """One run of it."""
 
-    def __init__(self, plan: Plan, reader: Reader, target: Target) -> None:
+    def __init__(self, plan: ImportPlan, reader: Reader, target: Target) -> None:
         self.plan = plan
         self.reader = reader
         self.target = target
-        self._claim = Claim(plan.name, plan.seen.sha256, self._choices())
+        self._claim = ImportClaim(plan.name, plan.seen.sha256, self._choices())
         self._fitted = Fitted(plan.columns, reader.columns, target.fields)
         self.overlooked = self._fitted.overlooked
 
@@ -89,14 +89,14 @@ class Import:
         done = self._work(entry)
         return replace(_summary(done), resumed_at=entry.done)
 
-    def _claimed(self, tx: Taking) -> Entry:
+    def _claimed(self, tx: Taking) -> LedgerEntry:
         """COMPLETED: it was done before. PENDING: it is ours to do, from the row behind `done` on."""
         entry = None
         while entry is None:  # if another one claims at the same time, what it has claimed is looked at
             entry = self._found_or_claimed(tx, ledger.find(tx, self.plan.name))
         return entry
 
-    def _found_or_claimed(self, tx: Taking, before: Entry | None) -> Entry | None:
+    def _found_or_claimed(self, tx: Taking, before: LedgerEntry | None) -> LedgerEntry | None:
         if before is None:
             same = ledger.same_content(tx, self._claim)
             if same is not None and not self.plan.again:
@@ -107,7 +107,7 @@ class Import:
             raise self._edited(before)
         return ledger.claim(tx, before, self._claim, str(self.plan.rejects))
 
-    def _edited(self, before: Entry) -> SourceEdited:
+    def _edited(self, before: LedgerEntry) -> SourceEdited:
         same = before.content == self._claim.content
         what = "is imported with other choices" if same else "was edited"
         return SourceEdited(
@@ -118,14 +118,14 @@ class Import:
 
     # ── the work ──
 
-    def _work(self, entry: Entry) -> Entry:
+    def _work(self, entry: LedgerEntry) -> LedgerEntry:
         if self.plan.is_trial:  # a reject file of its own, with the rows that it goes through
             entry = replace(entry, rejects=str(self.plan.rejects), rejects_size=0)
         elif not entry.rejects_size:
             entry = replace(entry, rejects=str(self.plan.rejects))  # another place may have been named since
         rejects = Rejects(Path(entry.rejects), self.reader.columns or NDJSON_COLUMNS)
         rejects.check(entry.rejects_size)
-        batch = Batch(self._fitted, self.reader.columns, self.plan.source, again=self.plan.again)
+        batch = ImportBatch(self._fitted, self.reader.columns, self.plan.source, again=self.plan.again)
         reads = iter(self.reader)
         for _ in islice(reads, entry.done):
             pass  # an earlier run has done these
@@ -141,7 +141,7 @@ class Import:
             rejects.close()
         return entry
 
-    def _batch(self, entry: Entry, batch: Batch, rejects: Rejects, reads: list[Read]) -> Entry:
+    def _batch(self, entry: LedgerEntry, batch: ImportBatch, rejects: Rejects, reads: list[Read]) -> LedgerEntry:
         """Repeated if another transaction was in its way: nothing of it is left then, but in the reject file."""
         for attempt in range(1, ATTEMPTS + 1):
             try:
@@ -152,7 +152,9 @@ class Import:
                     raise
         raise AssertionError  # the last attempt has answered or raised
 
-    def _taken(self, tx: Taking, entry: Entry, batch: Batch, rejects: Rejects, reads: list[Read]) -> Entry:
+    def _taken(
+        self, tx: Taking, entry: LedgerEntry, batch: ImportBatch, rejects: Rejects, reads: list[Read]
+    ) -> LedgerEntry:
         done = entry.done + len(reads)
         if not ledger.move_on(tx, entry, done):
             raise AlreadyRunning(
@@ -179,7 +181,7 @@ class Import:
         if batch:
             yield batch
 
-    def _complete(self, entry: Entry) -> None:
+    def _complete(self, entry: LedgerEntry) -> None:
         if self.reader.digest() != self._claim.content:
             raise SourceEdited(
                 f"{self.plan.file.name} was edited while it was imported: {entry.done:,} rows of it are in",
@@ -193,7 +195,7 @@ class Import:
 class Pace:
     """What progress is measured from."""
 
-    def __init__(self, plan: Plan, reader: Reader, resumed_at: int) -> None:
+    def __init__(self, plan: ImportPlan, reader: Reader, resumed_at: int) -> None:
         self._plan = plan
         self._reader = reader
         self._resumed_at = resumed_at
@@ -212,7 +214,7 @@ class Pace:
         )
 
 
-def _summary(entry: Entry, *, replayed: bool = False) -> Summary:
+def _summary(entry: LedgerEntry, *, replayed: bool = False) -> Summary:
     return Summary(
         name=entry.name,
         counts=entry.counts,

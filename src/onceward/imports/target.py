@@ -8,10 +8,10 @@ from typing import Protocol
 
 from onceward.people.source import Decision, SourceRecord
 
-from .ledger import Transaction
+from .ledger import ImportTransaction
 
 
-class Taking(Transaction, Protocol):
+class Taking(ImportTransaction, Protocol):
     """One transaction: rows of the ledger, and people."""
 
     def add(self, records: Sequence[SourceRecord]) -> list[Decision]:

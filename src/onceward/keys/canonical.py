@@ -41,7 +41,7 @@ from onceward.errors import InvalidKey
 from .headers import array, binary, mapping, text
 from .pace import Pause, current_pause, go_on
 from .runs import LIGHT, PLAIN, runs, weigh
-from .tagged import MAX_BYTES, MAX_DEPTH, Refused, tagged
+from .tagged import MAX_BYTES, MAX_DEPTH, CannotEncode, tagged
 
 ENCODER_VERSION: Final = 1
 _FAST: Final = bytes((ENCODER_VERSION, ord("f")))
@@ -213,7 +213,7 @@ def _not_finite_in(piece: bytes, pause: Pause) -> bool:
 def _tagged(value: object, root: str) -> bytes:
     try:
         return tagged(value)
-    except Refused as refused:
+    except CannotEncode as refused:
         place = refused.place(root) or "arguments"
         raise InvalidKey(f"{place}: {refused.reason}", hint=refused.hint or _HINT) from None
     except RecursionError:  # only when the caller's own stack is nearly used up

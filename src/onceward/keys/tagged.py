@@ -28,7 +28,7 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _PLACE_CUT: Final = 120
 
 
-class Refused(Exception):
+class CannotEncode(Exception):
     """A value without a stable meaning; collects the way to it, innermost step first."""
 
     def __init__(self, reason: str, hint: str | None = None) -> None:
@@ -56,7 +56,7 @@ def _block(tag: bytes, body: bytes) -> bytes:
 
 def _large_block(tag: bytes, body: bytes) -> bytes:
     if len(body) > MAX_BYTES:
-        raise Refused(f"larger than {MAX_BYTES >> 20} MiB", "hash the content instead (content_key)")
+        raise CannotEncode(f"larger than {MAX_BYTES >> 20} MiB", "hash the content instead (content_key)")
     return b"".join((tag, len(body).to_bytes(4, "big"), body))
 
 
@@ -80,7 +80,9 @@ class _Encoder:
         if self.items > self._next_look:
             self._look_up()
         if depth > MAX_DEPTH:
-            raise Refused(f"nested more than {MAX_DEPTH} levels deep, or contains itself", "give a key= or flatten it")
+            raise CannotEncode(
+                f"nested more than {MAX_DEPTH} levels deep, or contains itself", "give a key= or flatten it"
+            )
         leaf = _LEAVES.get(type(value))
         if leaf is not None:
             encoded = leaf(value)
@@ -98,7 +100,7 @@ class _Encoder:
 
     def _look_up(self) -> None:
         if self.items > MAX_ITEMS:
-            raise Refused(f"more than {MAX_ITEMS:,} items", "hash the content instead, or give a key=")
+            raise CannotEncode(f"more than {MAX_ITEMS:,} items", "hash the content instead, or give a key=")
         if self._pause is not None:
             self._pause()
             self._next_look = min(self.items + _BETWEEN_PAUSES, MAX_ITEMS)
@@ -106,14 +108,14 @@ class _Encoder:
     def _count(self, encoded: bytes) -> None:
         self.bytes += len(encoded)
         if self.bytes > MAX_BYTES:
-            raise Refused(f"larger than {MAX_BYTES >> 20} MiB", "hash the content instead (content_key)")
+            raise CannotEncode(f"larger than {MAX_BYTES >> 20} MiB", "hash the content instead (content_key)")
 
     def _sequence(self, tag: bytes, values: Iterable[object], depth: int) -> bytes:
         encoded = []
         for index, value in enumerate(values):
             try:
                 encoded.append(self.encode(value, depth + 1))
-            except Refused as refused:
+            except CannotEncode as refused:
                 refused.steps.append(f"[{index}]")
                 raise
         return _block(tag, b"".join(encoded))
@@ -121,7 +123,7 @@ class _Encoder:
     def _set(self, values: Iterable[object], depth: int) -> bytes:
         try:
             return _block(b"s", b"".join(sorted(self.encode(value, depth + 1) for value in values)))
-        except Refused as refused:
+        except CannotEncode as refused:
             refused.steps.append("{member}")
             raise
 
@@ -130,7 +132,7 @@ class _Encoder:
         for key, value in entries.items():
             try:
                 encoded.append((self.encode(key, depth + 1), self.encode(value, depth + 1)))
-            except Refused as refused:
+            except CannotEncode as refused:
                 refused.steps.append(_step(key))
                 raise
         encoded.sort()
@@ -140,26 +142,28 @@ class _Encoder:
         try:
             instance = instance_of(value)
         except FieldMissing as missing:
-            raise Refused(f"{class_name(type(value))} has no value for its field {missing}") from None
+            raise CannotEncode(f"{class_name(type(value))} has no value for its field {missing}") from None
         if instance is not None:
             return _block(b"o", _str(instance.of) + self.encode(instance.content, depth))
         for base, leaf in _LEAVES.items():
             if isinstance(value, base):  # a subclass of a date, a UUID, a Decimal ...
                 return _block(b"o", _str(class_name(type(value))) + leaf(value))
-        raise Refused(
+        raise CannotEncode(
             f"{class_name(type(value))} has no declared content, so nothing says when two of them are the same"
         )
 
 
 def _int(value: int) -> bytes:
     if value.bit_length() > MAX_INT_BITS:
-        raise Refused(f"an integer of {value.bit_length():,} bits; the limit is {MAX_INT_BITS:,}", "pass it as bytes")
+        raise CannotEncode(
+            f"an integer of {value.bit_length():,} bits; the limit is {MAX_INT_BITS:,}", "pass it as bytes"
+        )
     return _block(b"i", value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True))
 
 
 def _float(value: float) -> bytes:
     if not math.isfinite(value):
-        raise Refused(f"{value} is not equal to itself or not a number", "replace it by None or leave it out")
+        raise CannotEncode(f"{value} is not equal to itself or not a number", "replace it by None or leave it out")
     return _block(b"f", struct.pack(">d", value))
 
 
@@ -167,31 +171,35 @@ def _str(value: str) -> bytes:
     try:
         return _block(b"t", value.encode())
     except UnicodeEncodeError:
-        raise Refused("a string with a lone surrogate, which is no text", "decode it rightly, or pass bytes") from None
+        raise CannotEncode(
+            "a string with a lone surrogate, which is no text", "decode it rightly, or pass bytes"
+        ) from None
 
 
 def _bytes(value: bytes | bytearray | memoryview) -> bytes:
     if isinstance(value, memoryview) and not value.c_contiguous:
-        raise Refused("a memoryview that is not contiguous", "pass bytes(view)")
+        raise CannotEncode("a memoryview that is not contiguous", "pass bytes(view)")
     return _block(b"b", bytes(value))
 
 
 def _decimal(value: decimal.Decimal) -> bytes:
     sign, digits, exponent = value.as_tuple()  # not str(): its letter case follows the current decimal context
     if not isinstance(exponent, int):
-        raise Refused(f"{value} is not equal to itself or not a number", "replace it by None or leave it out")
+        raise CannotEncode(f"{value} is not equal to itself or not a number", "replace it by None or leave it out")
     return _block(b"d", f"{sign}:{exponent}:".encode() + bytes(digits))
 
 
 def _refuse_nanoseconds(value: object) -> None:
     """Subclasses that are finer than microseconds would be cut silently."""
     if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):
-        raise Refused("a time finer than microseconds", "pass its integer of nanoseconds")
+        raise CannotEncode("a time finer than microseconds", "pass its integer of nanoseconds")
 
 
 def _datetime(value: dt.datetime) -> bytes:
     if value.utcoffset() is None:
-        raise Refused("a datetime without a time zone names no instant", "use an aware one, such as datetime.now(UTC)")
+        raise CannotEncode(
+            "a datetime without a time zone names no instant", "use an aware one, such as datetime.now(UTC)"
+        )
     _refuse_nanoseconds(value)
     return _block(b"D", _span(dt.datetime.__sub__(value, _EPOCH)))
 
@@ -212,7 +220,7 @@ def _date(value: dt.date) -> bytes:
 def _time(value: dt.time) -> bytes:
     offset = value.utcoffset()
     if value.tzinfo is not None and offset is None:
-        raise Refused("a time whose zone has no offset without a date", "use an aware datetime or a naive time")
+        raise CannotEncode("a time whose zone has no offset without a date", "use an aware datetime or a naive time")
     clock = struct.pack(">BBBI", value.hour, value.minute, value.second, value.microsecond)
     return _block(b"h", clock + (b"" if offset is None else _span(offset)))
 

@@ -6,7 +6,7 @@ deliveries to outcomes) and `api.py` (`once.state(…)`).
 
 from onceward.protocol.ordering import Ordering
 
-from .api import AsyncState, State
+from .api import AsyncLatestState, LatestState
 from .event import Current, Known, StateEvent, deleted
 
-__all__ = ["AsyncState", "Current", "Known", "Ordering", "State", "StateEvent", "deleted"]
+__all__ = ["AsyncLatestState", "Current", "Known", "LatestState", "Ordering", "StateEvent", "deleted"]

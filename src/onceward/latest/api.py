@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from onceward.errors import ConfigurationError
 from onceward.keys.key import Scope
 from onceward.protocol.duration import Duration, microseconds, readable
-from onceward.protocol.latest import Keep
+from onceward.protocol.latest import Retention
 from onceward.protocol.ordering import AnyOrdering
 from onceward.protocol.outcome import Outcome
 from onceward.runtime.bridge import run
@@ -16,10 +16,10 @@ from onceward.runtime.bridge import run
 from . import flow as flows
 from . import listing as shown
 from .event import Current, Gone, Known, StateEvent, deleted
-from .flow import Newest
+from .flow import LatestFlow
 
 if TYPE_CHECKING:
-    from onceward.client.base import Face
+    from onceward.client.base import BaseClient
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ class Kept(Generic[T]):
 
     def __init__(
         self,
-        face: Face,
+        face: BaseClient,
         name: str,
         holds: Any = Any,
         *,
@@ -44,7 +44,7 @@ class Kept(Generic[T]):
         keep_deleted: Duration = KEEP_DELETED,
         ahead: Duration | None = AHEAD,
     ) -> None:
-        keep = Keep(microseconds(window, "window"), microseconds(keep_deleted, "keep_deleted"))
+        keep = Retention(microseconds(window, "window"), microseconds(keep_deleted, "keep_deleted"))
         if keep.deleted < keep.marks:
             raise ConfigurationError(
                 f"keep_deleted ({readable(keep.deleted)}) is shorter than window ({readable(keep.marks)}):"
@@ -54,7 +54,7 @@ class Kept(Generic[T]):
         self.name = name
         self.client = face
         self.engine = face.engine
-        self.newest = Newest(
+        self.newest = LatestFlow(
             face.state_scope(name),
             face.codec(holds),
             keep,
@@ -71,7 +71,7 @@ class Kept(Generic[T]):
         return f"<{type(self).__name__} {self.scope.text} on {self.engine.store.name}>"
 
 
-class State(Kept[T]):
+class LatestState(Kept[T]):
     """The newest value of each entity, whatever the order in which events arrive, and however often."""
 
     def apply(
@@ -128,7 +128,7 @@ class State(Kept[T]):
         return run(shown.known(self.engine, self.newest, entity, message_id, event_id))
 
 
-class AsyncState(Kept[T]):
+class AsyncLatestState(Kept[T]):
     """The newest value of each entity, whatever the order in which events arrive, and however often."""
 
     async def apply(

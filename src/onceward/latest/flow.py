@@ -19,9 +19,19 @@ from onceward.errors import ConfigurationError, MissingKey, OutcomeParked, Resul
 from onceward.keys.canonical import ENCODER_VERSION, canonical, canonical_all
 from onceward.keys.key import Key, Scope, is_empty, make_key
 from onceward.keys.weight import is_light
-from onceward.protocol.capabilities import AppliesNewest, JoinsNewest, KeepsNewest
+from onceward.protocol.capabilities import AppliesLatest, JoinsLatest, KeepsLatest
 from onceward.protocol.duration import readable
-from onceward.protocol.latest import APPLIED, NO_MARK, STALE, Delivery, Keep, Ruled, Ruling, Standing, mark_of
+from onceward.protocol.latest import (
+    APPLIED,
+    NO_MARK,
+    STALE,
+    EntityState,
+    EventDelivery,
+    LatestDecision,
+    LatestResult,
+    Retention,
+    mark_of,
+)
 from onceward.protocol.ordering import CONTENT, ordering_of, place_of
 from onceward.protocol.outcome import Executed, Failed, Mismatch, Outcome, Parked, Replayed, Stale
 from onceward.protocol.signals import came_by_signal
@@ -48,10 +58,10 @@ _sha256 = hashlib.sha256
 AnyEvent = StateEvent[Any] | tuple[Any, ...]
 
 
-class Newest:
+class LatestFlow:
     """What is declared about one state: whose it is, how values are stored, what is kept for how long."""
 
-    def __init__(self, scope: Scope, codec: Codec, keep: Keep, ahead: int | None, timeout: float) -> None:
+    def __init__(self, scope: Scope, codec: Codec, keep: Retention, ahead: int | None, timeout: float) -> None:
         self.scope = scope
         self._scope_text = scope.text
         self.codec = codec
@@ -103,9 +113,9 @@ class Newest:
 
     def _made(
         self, events: list[StateEvent[Any]], keys: list[Key], said: list[bytes], data: list[bytes]
-    ) -> list[Delivery]:
+    ) -> list[EventDelivery]:
         """All in one loop: to call something for each of them would cost as much as it does."""
-        made: list[Delivery] = []
+        made: list[EventDelivery] = []
         scope, ahead = self._scope_text, self.ahead
         for event, key, says, value in zip(events, keys, said, data, strict=True):
             id, event_id = key.id, event.event_id
@@ -115,11 +125,11 @@ class Newest:
             content = _sha256(head if gone else head + says).digest()[:_HASH]  # the same for all consumers
             order = _joined((head, place.tail, _VERSION, content))
             if message is None and event_id is None and ahead is None:
-                made.append(Delivery(id, scope, key.text, order, None if gone else value))
+                made.append(EventDelivery(id, scope, key.text, order, None if gone else value))
                 continue
             time = place.time
             made.append(
-                Delivery(
+                EventDelivery(
                     id,
                     scope,
                     key.text,
@@ -137,7 +147,7 @@ class Newest:
 class Made(NamedTuple):
     """What some events became: deliveries, their values, of how many bytes, and by its position each that cannot be."""
 
-    deliveries: list[Delivery]
+    deliveries: list[EventDelivery]
     values: list[Any]
     size: int
     troubles: Mapping[int, Exception] = MappingProxyType({})
@@ -162,7 +172,7 @@ def _event_mark(id: bytes, event_id: Any) -> bytes:
 # ── the flows ──
 
 
-async def apply(engine: Engine, newest: Newest, event: StateEvent[Any], connection: Any = None) -> Outcome[Any]:
+async def apply(engine: Engine, newest: LatestFlow, event: StateEvent[Any], connection: Any = None) -> Outcome[Any]:
     """One event. What cannot even be asked is raised."""
     [outcome] = await apply_all(engine, newest, [event], connection)
     if isinstance(outcome, Failed):
@@ -171,7 +181,7 @@ async def apply(engine: Engine, newest: Newest, event: StateEvent[Any], connecti
 
 
 async def apply_all(
-    engine: Engine, newest: Newest, events: Iterable[AnyEvent], connection: Any = None
+    engine: Engine, newest: LatestFlow, events: Iterable[AnyEvent], connection: Any = None
 ) -> list[Outcome[Any]]:
     """An outcome an event, in the order of the events. With a connection: in that transaction, and nothing commits."""
     try:
@@ -181,33 +191,35 @@ async def apply_all(
         raise
 
 
-async def _apply_all(engine: Engine, newest: Newest, events: Iterable[AnyEvent], connection: Any) -> list[Outcome[Any]]:
+async def _apply_all(
+    engine: Engine, newest: LatestFlow, events: Iterable[AnyEvent], connection: Any
+) -> list[Outcome[Any]]:
     if connection is None:
         await engine.ready()
         return await _apply(engine, newest, _keeper(engine), events)
     transaction = await join(engine, connection)
-    if not isinstance(transaction.store, JoinsNewest):
+    if not isinstance(transaction.store, JoinsLatest):
         raise _unable(engine)
     outcomes = await _apply(engine, newest, transaction.store, events)
     await part(engine, transaction)
     return outcomes
 
 
-async def read(engine: Engine, newest: Newest, entity: Any) -> Current[Any] | None:
+async def read(engine: Engine, newest: LatestFlow, entity: Any) -> Current[Any] | None:
     """The state of an entity, deleted ones included; None if there is none."""
     await engine.ready()
     [standing] = await _keeper(engine).newest([newest.key(entity).id], timeout=newest.timeout)
     return None if standing is None else await current(engine, newest, standing)
 
 
-async def current(engine: Engine, newest: Newest, one: Standing) -> Current[Any]:
+async def current(engine: Engine, newest: LatestFlow, one: EntityState) -> Current[Any]:
     """A state as its user sees it."""
     value = None if one.value is None else await engine.decode(newest.codec, one.value, one.id)
     return Current(one.entity, value, ordering_of(one.order), time_of(one.updated_at), one.value is None)
 
 
-def _keeper(engine: Engine) -> KeepsNewest:
-    if not isinstance(engine.store, KeepsNewest):
+def _keeper(engine: Engine) -> KeepsLatest:
+    if not isinstance(engine.store, KeepsLatest):
         raise _unable(engine)
     return engine.store
 
@@ -220,7 +232,7 @@ def _unable(engine: Engine) -> ConfigurationError:
 
 
 async def _apply(
-    engine: Engine, newest: Newest, store: AppliesNewest, events: Iterable[AnyEvent]
+    engine: Engine, newest: LatestFlow, store: AppliesLatest, events: Iterable[AnyEvent]
 ) -> list[Outcome[Any]]:
     outcomes: list[Outcome[Any]] = []
     left = iter(events)
@@ -228,28 +240,28 @@ async def _apply(
         if outcomes:
             await engine.world.sleep(0)  # others pass in between
         made = await _prepared(engine, newest, chunk)
-        answers: list[Ruled] = []
+        answers: list[LatestResult] = []
         for batch in _batches(made):
             answers += await store.keep_newest(batch, newest.keep, timeout=newest.timeout)
         outcomes += _told(engine, newest, made, answers)
     return outcomes
 
 
-async def _prepared(engine: Engine, newest: Newest, events: Sequence[AnyEvent]) -> Made:
+async def _prepared(engine: Engine, newest: LatestFlow, events: Sequence[AnyEvent]) -> Made:
     """Many or large ones are no reason to block whoever shares our thread."""
     if len(events) <= AT_A_TIME and all(is_light(_fields(event)) for event in events):
         return _made(newest, events)
     return await engine.world.think(_made, newest, events)
 
 
-def _made(newest: Newest, events: Sequence[AnyEvent]) -> Made:
+def _made(newest: LatestFlow, events: Sequence[AnyEvent]) -> Made:
     """All together, and one by one if there is any trouble: it is only the trouble of those that have it."""
     try:
         return newest.deliveries(events)
     except Exception as error:
         if came_by_signal(error):
             raise
-    deliveries: list[Delivery] = []
+    deliveries: list[EventDelivery] = []
     values: list[Any] = []
     troubles: dict[int, Exception] = {}
     for position, event in enumerate(events):
@@ -279,12 +291,12 @@ def _fields(event: AnyEvent) -> Any:
     return (event.entity, event.value, event.event_id, event.payload) if isinstance(event, StateEvent) else event
 
 
-def _batches(made: Made) -> Iterator[list[Delivery]]:
+def _batches(made: Made) -> Iterator[list[EventDelivery]]:
     if made.size <= BATCH_BYTES:
         if made.deliveries:
             yield made.deliveries
         return
-    batch: list[Delivery] = []
+    batch: list[EventDelivery] = []
     size = 0
     for one in made.deliveries:
         size += len(one.value or b"")
@@ -298,7 +310,7 @@ def _batches(made: Made) -> Iterator[list[Delivery]]:
 # ── what is told ──
 
 
-def _told(engine: Engine, newest: Newest, made: Made, answers: Sequence[Ruled]) -> list[Outcome[Any]]:
+def _told(engine: Engine, newest: LatestFlow, made: Made, answers: Sequence[LatestResult]) -> list[Outcome[Any]]:
     outcomes: list[Outcome[Any]] = [
         Executed(key=one.entity, value=value, reason="applied")
         if ruled is APPLIED  # what nearly all are: this or the next
@@ -314,7 +326,10 @@ def _told(engine: Engine, newest: Newest, made: Made, answers: Sequence[Ruled]) 
 
 
 def _emit(
-    engine: Engine, deliveries: Sequence[Delivery], answers: Sequence[Ruled], outcomes: Sequence[Outcome[Any]]
+    engine: Engine,
+    deliveries: Sequence[EventDelivery],
+    answers: Sequence[LatestResult],
+    outcomes: Sequence[Outcome[Any]],
 ) -> None:
     tally = Counter([ruled.ruling for ruled in answers])
     if engine.bus.totals is not None:
@@ -330,28 +345,28 @@ def _emit(
 
 
 EVENTS: Final = {
-    Ruling.APPLIED: "applied",
-    Ruling.DUPLICATE_MESSAGE: "skipped",
-    Ruling.DUPLICATE_EVENT: "skipped",
-    Ruling.STALE: "stale",
-    Ruling.MISMATCH: "mismatch",
-    Ruling.PARKED: "parked",
-    Ruling.SKEW: "failed",
+    LatestDecision.APPLIED: "applied",
+    LatestDecision.DUPLICATE_MESSAGE: "skipped",
+    LatestDecision.DUPLICATE_EVENT: "skipped",
+    LatestDecision.STALE: "stale",
+    LatestDecision.MISMATCH: "mismatch",
+    LatestDecision.PARKED: "parked",
+    LatestDecision.SKEW: "failed",
 }
 
 
-def _outcome(newest: Newest, one: Delivery, value: Any, ruled: Ruled) -> Outcome[Any]:
+def _outcome(newest: LatestFlow, one: EventDelivery, value: Any, ruled: LatestResult) -> Outcome[Any]:
     ruling = ruled.ruling
-    if ruling is Ruling.APPLIED:
+    if ruling is LatestDecision.APPLIED:
         return Executed(key=one.entity, value=value, reason="applied", conflict=ruled.conflict)
-    if ruling is Ruling.STALE:
+    if ruling is LatestDecision.STALE:
         return Stale(key=one.entity, reason="stale_event_ignored", conflict=ruled.conflict)
-    if ruling is Ruling.DUPLICATE_MESSAGE or ruling is Ruling.DUPLICATE_EVENT:
+    if ruling is LatestDecision.DUPLICATE_MESSAGE or ruling is LatestDecision.DUPLICATE_EVENT:
         reason = f"{ruling.value}_{'newer' if ruled.applied else 'noop'}"
         return Replayed(key=one.entity, value=value, reason=reason, applied=ruled.applied, conflict=ruled.conflict)
-    if ruling is Ruling.MISMATCH:
+    if ruling is LatestDecision.MISMATCH:
         return Mismatch(key=one.entity)
-    if ruling is Ruling.PARKED:
+    if ruling is LatestDecision.PARKED:
         return _parked(newest, one)
     skew = VersionSkew(
         "the entity was written by a newer Onceward; left alone", key=one.entity, hint="upgrade this process"
@@ -359,7 +374,7 @@ def _outcome(newest: Newest, one: Delivery, value: Any, ruled: Ruled) -> Outcome
     return _failed(one.entity, skew)
 
 
-def _parked(newest: Newest, one: Delivery) -> Outcome[Any]:
+def _parked(newest: LatestFlow, one: EventDelivery) -> Outcome[Any]:
     said = f"its time is more than {readable(newest.ahead or 0)} ahead of the store's"
     error = OutcomeParked(
         f"the event was put aside: {said}",

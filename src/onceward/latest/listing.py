@@ -7,16 +7,16 @@ from typing import Any, Final
 from onceward.engine.engine import Engine
 from onceward.engine.entry import time_of
 from onceward.errors import ConfigurationError
-from onceward.protocol.capabilities import ShowsNewest
+from onceward.protocol.capabilities import ListsLatest
 
 from .event import Current, Known
-from .flow import Newest, current
+from .flow import LatestFlow, current
 
 PAGE: Final = 500
 """Entities in one call to the store, so that others pass in between."""
 
 
-async def entities(engine: Engine, newest: Newest, limit: int) -> list[Current[Any]]:
+async def entities(engine: Engine, newest: LatestFlow, limit: int) -> list[Current[Any]]:
     """Those that have a value, at most `limit`, in the order of their names."""
     if limit < 1:
         raise ConfigurationError(f"limit is {limit}: there is nothing to show", hint="give a positive number")
@@ -33,7 +33,7 @@ async def entities(engine: Engine, newest: Newest, limit: int) -> list[Current[A
         await engine.world.sleep(0)
 
 
-async def known(engine: Engine, newest: Newest, entity: Any, message_id: str | None, event_id: Any) -> Known | None:
+async def known(engine: Engine, newest: LatestFlow, entity: Any, message_id: str | None, event_id: Any) -> Known | None:
     """What is remembered of this message, or of this event, of the entity."""
     mark = newest.mark(entity, message_id, event_id)
     await engine.ready()
@@ -43,8 +43,8 @@ async def known(engine: Engine, newest: Newest, entity: Any, message_id: str | N
     return Known(found.trace, time_of(found.created_at), time_of(found.expires_at))
 
 
-def _shower(engine: Engine) -> ShowsNewest:
-    if not isinstance(engine.store, ShowsNewest):
+def _shower(engine: Engine) -> ListsLatest:
+    if not isinstance(engine.store, ListsLatest):
         raise ConfigurationError(
             f"{engine.store.name} cannot list entities and messages",
             hint="ask for one entity by its name: state.read(entity)",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from onceward.engine.attempt import Held
+from onceward.engine.attempt import Attempt
 from onceward.engine.engine import Engine
 from onceward.engine.job import Job
 from onceward.engine.lock_record import MARK
 from onceward.errors import AlreadyRunning, ClaimError, ConfigurationError
-from onceward.operations.abandoned import Watch, unwatch, watch
+from onceward.operations.abandoned import DropWatcher, unwatch, watch
 from onceward.protocol.duration import Duration, microseconds
 from onceward.protocol.operation_names import LOCK
 from onceward.protocol.policy import OnLost
@@ -20,12 +20,12 @@ from onceward.runtime.bridge import run
 from .flow import held_here, is_over, leave, left, refused, take, untaken
 
 if TYPE_CHECKING:
-    from onceward.client.base import Face
+    from onceward.client.base import BaseClient
 
 Owned = TypeVar("Owned", bound="Owning")
 
 
-def lock_job(face: Face, name: Any, lease: Duration | None, wait: Duration | None, on_lost: OnLost) -> Job:
+def lock_job(face: BaseClient, name: Any, lease: Duration | None, wait: Duration | None, on_lost: OnLost) -> Job:
     """How a lock is claimed. A lapsed one is always taken over: nobody can be asked whether a block has happened."""
     settings: dict[str, Any] = {"after_crash": "rerun", "max_attempts": None, "retry_span": None, "on_lost": on_lost}
     if lease is not None:
@@ -41,9 +41,9 @@ class Owning:
 
     __slots__ = ("_held", "_watch")
 
-    def __init__(self, held: Held) -> None:
+    def __init__(self, held: Attempt) -> None:
         self._held = held
-        self._watch: Watch | None = None  # of the block that it was entered by
+        self._watch: DropWatcher | None = None  # of the block that it was entered by
 
     @property
     def name(self) -> str:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from onceward.engine import switch
 from onceward.engine.acquire import acquire
-from onceward.engine.attempt import Held
+from onceward.engine.attempt import Attempt
 from onceward.engine.block import refusal
 from onceward.engine.engine import Engine
 from onceward.engine.interrupted import recover
@@ -32,13 +32,13 @@ from onceward.protocol.policy import SECOND
 from onceward.protocol.record import RecordState
 from onceward.protocol.requests import Answer, AnySettlement, Seen, Verdict
 
-_held_here: ContextVar[tuple[Held, ...]] = ContextVar("onceward_locks", default=())
+_held_here: ContextVar[tuple[Attempt, ...]] = ContextVar("onceward_locks", default=())
 
 held_here = _held_here.get
 """The locks of this call chain. Apart from `current()`: what work completes or annotates is never a lock."""
 
 
-class LockedKey(Held):
+class LockedKey(Attempt):
     """One ownership of a lock. Never `begun`: whatever interrupts its making finds only a key to give back."""
 
     unanswered = False  # the store did not reply to a release, which may have been applied all the same
@@ -53,12 +53,12 @@ class LockedKey(Held):
             return await super().settle_again(settlement, error, since)
 
 
-def untaken(engine: Engine, job: Job) -> Held:
+def untaken(engine: Engine, job: Job) -> Attempt:
     """The lock before it is asked for: whatever interrupts the asking, it can be given back."""
     return Unclaimed(engine, job) if switch.off else LockedKey(engine, job)
 
 
-async def take(lock: Held) -> None:
+async def take(lock: Attempt) -> None:
     """Own the lock, or raise what stands in the way."""
     if not isinstance(lock, LockedKey):
         _entered(lock)
@@ -66,30 +66,30 @@ async def take(lock: Held) -> None:
     refuse_reentry(lock.engine, lock.job)
     await lock.engine.ready()
     found = await granted(lock)
-    if not isinstance(found, Held):
+    if not isinstance(found, Attempt):
         raise _refusal(found)
     if lock.job.policy.on_lost == "cancel":
         lock.cancel_if_lost()
     _entered(lock)
 
 
-async def refused(lock: Held, error: BaseException) -> None:
+async def refused(lock: Attempt, error: BaseException) -> None:
     """`take` raised, or what followed it: nobody has it."""
     _held_here.set(tuple(one for one in held_here() if one is not lock))
     if isinstance(lock, LockedKey):
         await recover(lock.engine, [lock], error)
 
 
-def _entered(lock: Held) -> None:
+def _entered(lock: Attempt) -> None:
     _held_here.set((*(one for one in held_here() if not is_over(one)), lock))
 
 
-def is_over(lock: Held) -> bool:
+def is_over(lock: Attempt) -> bool:
     """Whether it was released, or left to lapse."""
     return lock.over or lock.settled is not None
 
 
-async def granted(lock: LockedKey) -> Held | Outcome[object]:
+async def granted(lock: LockedKey) -> Attempt | Outcome[object]:
     """The grant, or who has it.
 
     A lock that was given up still seems to answer for its key if the store's clock was set back since. It answers for
@@ -131,7 +131,7 @@ def _no_lock(key: str) -> PayloadMismatch:
     return PayloadMismatch("this key is no lock: other work was claimed under it", key=key)
 
 
-async def give_up(lock: Held) -> None:
+async def give_up(lock: Attempt) -> None:
     """Free it for everybody. Only its owner can: a replaced one changes nothing and is told."""
     if is_over(lock):
         return
@@ -156,13 +156,13 @@ async def give_up(lock: Held) -> None:
     )
 
 
-def _released_before(lock: Held, answer: Answer) -> bool:
+def _released_before(lock: Attempt, answer: Answer) -> bool:
     """Our release was applied, its reply lost, and the lock has had another life since: not a take-over of ours."""
     record = answer.record
     return getattr(lock, "unanswered", False) and (record is None or record.cycle != lock.record.cycle)
 
 
-async def leave(lock: Held, error: BaseException | None) -> None:
+async def leave(lock: Attempt, error: BaseException | None) -> None:
     """The end of a block. What was raised inside goes on; that the lock was lost then stands in its notes."""
     if lock.end(error):
         error = None  # its work was cancelled because the lock is lost, and that is what has to be told
@@ -174,7 +174,7 @@ async def leave(lock: Held, error: BaseException | None) -> None:
         error.add_note(f"and its lock: {trouble}")
 
 
-async def left(lock: Held, interrupt: BaseException) -> None:
+async def left(lock: Attempt, interrupt: BaseException) -> None:
     """`leave` raised. Unless that was its own last word, an interrupt kept it from having one: have it now."""
     if not (lock.over or isinstance(interrupt, OncewardError) or _closing(lock, interrupt)):
         lock.hurry()
@@ -183,6 +183,6 @@ async def left(lock: Held, interrupt: BaseException) -> None:
     lock.let_lapse()
 
 
-def _closing(lock: Held, interrupt: BaseException) -> bool:
+def _closing(lock: Attempt, interrupt: BaseException) -> bool:
     """A coroutine that is being closed cannot wait for a store any more."""
     return lock.engine.world.cancels and isinstance(interrupt, GeneratorExit)

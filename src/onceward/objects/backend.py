@@ -51,7 +51,7 @@ class There:
             self._file.close()
 
 
-class Place(Protocol):
+class ObjectBackend(Protocol):
     """Where the objects are. Names have been checked."""
 
     name: str

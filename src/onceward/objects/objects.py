@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, get_args
 from onceward.errors import ConfigurationError, PayloadMismatch, StoreUnavailable
 from onceward.protocol.duration import Duration, microseconds
 
-from .backend import Deleted, IfOther, Place, Put, Status, There
+from .backend import Deleted, IfOther, ObjectBackend, Put, Status, There
 from .names import checked_name, marked_name
 from .sources import Hashed, Source, pieces_of
 
@@ -25,7 +25,7 @@ ABANDONED: Final = "24h"
 class Objects:
     """The objects below a prefix. May be used by several threads and processes at once."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: ObjectBackend) -> None:
         self._place = place
 
     @property

@@ -7,7 +7,7 @@ from collections import Counter
 from onceward.engine.engine import Engine
 from onceward.engine.lock_record import is_lock
 from onceward.errors import ConfigurationError
-from onceward.protocol.capabilities import KeepsCounts
+from onceward.protocol.capabilities import KeepsCounters
 from onceward.protocol.counters import HOUR, Tally, oldest_kept, operation_of, tally_of
 from onceward.protocol.operation_names import ALERT, LOCK
 from onceward.protocol.ports import Filter, Store
@@ -32,7 +32,7 @@ async def broken_rules(engine: Engine, thresholds: Thresholds) -> list[Broken]:
 
 async def tally(store: Store, span: int | None = None) -> Tally:
     """Of the last so many µs; None: of all that is kept."""
-    if not isinstance(store, KeepsCounts):
+    if not isinstance(store, KeepsCounters):
         raise ConfigurationError(f"{store.name} keeps no counters", hint="use sqlite:///…, postgresql://… or redis://…")
     since = 0
     if span is not None:

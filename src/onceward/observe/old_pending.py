@@ -9,7 +9,7 @@ from onceward.engine.events import Listener
 from onceward.errors import OncewardError
 from onceward.protocol.ports import Store
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 
 from .figures import old_pending
 from .rules import thresholds_of
@@ -37,7 +37,7 @@ def asker(once: Client, rules: dict[str, Any]) -> Ask:
         store = once.store
         twin = store.twin()
         try:
-            run(twin.open(Threads()))
+            run(twin.open(ThreadRuntime()))
             try:
                 return run(old_pending(twin, age, TIMEOUT))
             finally:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-class Watch(weakref.ref[Any]):
+class DropWatcher(weakref.ref[Any]):
     """Of one claim. Two watches of the same block are two."""
 
     __slots__ = ("abandon",)
@@ -21,21 +21,21 @@ class Watch(weakref.ref[Any]):
     abandon: Callable[[], None]
 
 
-_watches: set[Watch] = set()  # known from here: the collector tells nobody who is garbage too
+_watches: set[DropWatcher] = set()  # known from here: the collector tells nobody who is garbage too
 
 unwatch = _watches.discard
 """Its owner ends it. Nothing of ours is called when the block goes."""
 
 
-def watch(block: object, abandon: Callable[[], None]) -> Watch:
+def watch(block: object, abandon: Callable[[], None]) -> DropWatcher:
     """Call `abandon` when the block is gone. It may be called again, and must not know the block."""
-    one = Watch(block, lapse)
+    one = DropWatcher(block, lapse)
     one.abandon = abandon
     _watches.add(one)
     return one
 
 
-def lapse(one: Watch) -> None:
+def lapse(one: DropWatcher) -> None:
     """Python lets nothing out of here, and calls it once: what a signal raises must not stop it half-way."""
     try:
         one.abandon()

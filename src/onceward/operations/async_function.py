@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, Protocol, overload
 
 from onceward.engine import records
-from onceward.engine.attempt import Held
+from onceward.engine.attempt import Attempt
 from onceward.engine.entry import Entry
 from onceward.engine.execute import at_once, execute, onward, torn
 from onceward.engine.lookup import done_before
@@ -38,7 +38,7 @@ class AsyncFunction(Guarded[P, T]):
         if seen is not None:
             replayed: T = value_before(job, *seen)
             return replayed
-        held = Held(engine, job)
+        held = Attempt(engine, job)
         try:  # as `unseen`, without a coroutine more on every call's way
             done = None if engine.answer is None else at_once(held)
             found = await onward(held) if done is None else done
@@ -49,7 +49,7 @@ class AsyncFunction(Guarded[P, T]):
             found = unclaimed
             del unclaimed
         try:
-            value: T = found.result if isinstance(found, Held) else answer_of(found, job.policy)
+            value: T = found.result if isinstance(found, Attempt) else answer_of(found, job.policy)
             return value
         finally:
             del found  # what failed has a traceback that leads here: from here none may lead back to it

@@ -6,14 +6,14 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-from onceward.engine.attempt import Held
+from onceward.engine.attempt import Attempt
 from onceward.engine.block import abandon, enter, leave, left, refused, unentered
 from onceward.engine.engine import Engine
 from onceward.engine.job import Job
 from onceward.errors import ConfigurationError, Reentrant
 from onceward.runtime.bridge import run
 
-from .abandoned import Watch, unwatch, watch
+from .abandoned import DropWatcher, unwatch, watch
 from .claim import AsyncClaim, Claim
 
 
@@ -24,8 +24,8 @@ class OneUse:
     any more, because the end itself was interrupted, lapses with the block, which lives as long as its claim is known.
     """
 
-    held: Held | None = None
-    _watch: Watch | None = None
+    held: Attempt | None = None
+    _watch: DropWatcher | None = None
 
     def __init__(self) -> None:
         self._busy = threading.Lock()
@@ -34,11 +34,11 @@ class OneUse:
         if not self._busy.acquire(blocking=False):
             raise Reentrant("this block is entered already", hint="call once.claim(key) for each `with`")
 
-    def begin(self, engine: Engine, job: Job) -> Held:
+    def begin(self, engine: Engine, job: Job) -> Attempt:
         self.occupy()
         return self.hold(unentered(engine, job))
 
-    def hold(self, held: Held) -> Held:
+    def hold(self, held: Attempt) -> Attempt:
         self._unwatch()
         self._watch = watch(self, partial(abandon, held))
         self.held = held
@@ -55,7 +55,7 @@ class OneUse:
         if self._busy.locked():
             self._busy.release()
 
-    def refuse(self) -> Held:
+    def refuse(self) -> Attempt:
         raise ConfigurationError("this block was not entered", hint="with once.claim(key) as claim: …")
 
 

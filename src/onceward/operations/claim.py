@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from onceward.engine.attempt import Held, current
-from onceward.errors import ClaimError, WrongWorld
+from onceward.engine.attempt import Attempt, current
+from onceward.errors import ClaimError, WrongRuntime
 from onceward.protocol.note import checked_note, own_words
 from onceward.protocol.record import RecordState
 from onceward.runtime.bridge import run
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 
 
-class HeldClaim:
+class BaseClaim:
     """What needs no store: the same in both colours."""
 
     __slots__ = ("_block", "_held")
 
-    def __init__(self, held: Held, block: object = None) -> None:
+    def __init__(self, held: Attempt, block: object = None) -> None:
         self._held = held
         self._block = block  # kept: a block that nobody knows any more lets its claim lapse
 
@@ -61,7 +61,7 @@ class HeldClaim:
         return f"<{type(self).__name__} {self.key}: attempt {self.attempt}, token {self.token}, {self.state}>"
 
 
-class Claim(HeldClaim):
+class Claim(BaseClaim):
     """A claim of `Once`."""
 
     __slots__ = ()
@@ -79,7 +79,7 @@ class Claim(HeldClaim):
         run(self._held.annotate(self._checked(note)))
 
 
-class AsyncClaim(HeldClaim):
+class AsyncClaim(BaseClaim):
     """A claim of `AsyncOnce`."""
 
     __slots__ = ()
@@ -100,20 +100,20 @@ class AsyncClaim(HeldClaim):
 def current_claim() -> Claim:
     """The claim whose work this code is part of (blocking face; in coroutines `current_async_claim`)."""
     held = _held_here()
-    if not isinstance(held.engine.world, Threads):
-        raise WrongWorld("this claim belongs to AsyncOnce", hint="use current_async_claim()")
+    if not isinstance(held.engine.world, ThreadRuntime):
+        raise WrongRuntime("this claim belongs to AsyncOnce", hint="use current_async_claim()")
     return Claim(held)
 
 
 def current_async_claim() -> AsyncClaim:
     """The claim whose work this coroutine is part of."""
     held = _held_here()
-    if isinstance(held.engine.world, Threads):
-        raise WrongWorld("this claim belongs to Once", hint="use current_claim()")
+    if isinstance(held.engine.world, ThreadRuntime):
+        raise WrongRuntime("this claim belongs to Once", hint="use current_claim()")
     return AsyncClaim(held)
 
 
-def _held_here() -> Held:
+def _held_here() -> Attempt:
     held = current()
     if held is None:
         raise ClaimError("no claim is held here", hint="call this inside a decorated function or a with-claim block")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Concatenate, Protocol, overload
 
 from onceward.engine import records
-from onceward.engine.attempt import Held
+from onceward.engine.attempt import Attempt
 from onceward.engine.engine import Engine
 from onceward.engine.entry import Entry
 from onceward.engine.execute import as_outcome, at_once, onward, torn
@@ -36,7 +36,7 @@ def answer(engine: Engine, job: Job) -> Any:
     if seen is not None:
         return value_before(job, *seen)
     found = done_now(engine, job)
-    if isinstance(found, Held):
+    if isinstance(found, Attempt):
         return found.result
     try:
         return answer_of(found, job.policy)
@@ -44,9 +44,9 @@ def answer(engine: Engine, job: Job) -> Any:
         del found  # what it raises has a traceback that leads here: from here none may lead back
 
 
-def done_now(engine: Engine, job: Job) -> Held | Outcome[Any]:
+def done_now(engine: Engine, job: Job) -> Attempt | Outcome[Any]:
     """`unseen`, driven in the same way."""
-    held = Held(engine, job)
+    held = Attempt(engine, job)
     try:
         done = at_once(held)
         return run(onward(held)) if done is None else done

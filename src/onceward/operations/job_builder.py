@@ -10,13 +10,13 @@ from onceward.engine.engine import AT_A_TIME
 from onceward.engine.job import Job
 from onceward.keys.key import Key
 from onceward.keys.weight import are_light, is_light
-from onceward.protocol.runtime import World
+from onceward.protocol.runtime import Runtime
 
 from .decorator import Guarded
 from .operation import Operation
 
 if TYPE_CHECKING:
-    from onceward.client.base import Face
+    from onceward.client.base import BaseClient
 
 
 async def job_of(fn: Guarded[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Job:
@@ -33,7 +33,7 @@ async def key_of(fn: Guarded[..., Any], args: tuple[Any, ...], kwargs: dict[str,
     return await fn.engine.world.think(functools.partial(fn.key, *args, **kwargs))
 
 
-async def job_under(face: Face, key: Any, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Job:
+async def job_under(face: BaseClient, key: Any, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Job:
     """The job of a call under a given key."""
     if is_quick_call(key, fn, args, kwargs):
         return face.job(key, fn, args, kwargs)
@@ -47,7 +47,7 @@ def is_quick_call(key: Any, fn: Any, args: tuple[Any, ...], kwargs: dict[str, An
     return is_quick(key) and are_light(args, kwargs)
 
 
-async def given_key(face: Face, key: Any, name: str | None) -> Key:
+async def given_key(face: BaseClient, key: Any, name: str | None) -> Key:
     """The key object for a key that was given."""
     if is_quick(key):
         return face.key(key, name=name)
@@ -55,7 +55,7 @@ async def given_key(face: Face, key: Any, name: str | None) -> Key:
 
 
 async def jobs_of(
-    world: World, items: Iterable[Any], operation: Operation, make: Callable[..., Job | Exception]
+    world: Runtime, items: Iterable[Any], operation: Operation, make: Callable[..., Job | Exception]
 ) -> list[Job | Exception]:
     """One job an item, or the error that it has none. Many small ones leave gaps for others, too."""
     jobs: list[Job | Exception] = []

@@ -31,7 +31,7 @@ from .operation import KeySource, Operation, TenantSource, versioned
 from .settings_file import OPERATIONS, operations_in, table_in
 
 if TYPE_CHECKING:
-    from onceward.client.base import Face
+    from onceward.client.base import BaseClient
 
 WindowFrom = Literal["completion", "attempt"]
 OF_OPERATIONS = ("key", "version", "tenant", "window_from")
@@ -142,7 +142,9 @@ OperationsSource = Operations | Mapping[str, Declaring] | str | Path
 """What a client may be given."""
 
 
-def declared(face: Face, fn: Callable[..., Any], name: str, choices: Mapping[str, Any], **parts: Any) -> Operation:
+def declared(
+    face: BaseClient, fn: Callable[..., Any], name: str, choices: Mapping[str, Any], **parts: Any
+) -> Operation:
     """The operation of a function that is done under a declared name. Several may share it: they mean the same work."""
     declaration = face.operations[name]
     settings = declaration.adding(choices)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from .fields import PERSON, Field
-from .kinds import Kind, Level
+from .kinds import FieldKind, MatchLevel
 from .people import People, Within
 from .person import Contribution, Person
 from .policy import FIRST, LONGEST, NEWEST, UNION, MergePolicy, prefer
@@ -23,8 +23,8 @@ __all__ = [
     "Decision",
     "Evidence",
     "Field",
-    "Kind",
-    "Level",
+    "FieldKind",
+    "MatchLevel",
     "MergePolicy",
     "People",
     "Person",

@@ -22,7 +22,7 @@ from .blocking import closest
 from .fields import Preset
 from .known import Known, Near, Stored
 from .prepare import Form, Prepared
-from .similarity import Likeness
+from .similarity import Similarity
 from .source import Decision, Evidence
 
 SPLIT: Final = "split"
@@ -66,7 +66,7 @@ class Match(Struct, frozen=True):
 class Decider:
     """Decides record by record; the rest is what is to be written."""
 
-    def __init__(self, preset: Preset, likeness: Likeness, known: Known) -> None:
+    def __init__(self, preset: Preset, likeness: Similarity, known: Known) -> None:
         self.preset = preset
         self._likeness = likeness
         self.known = known

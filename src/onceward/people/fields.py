@@ -12,7 +12,7 @@ from msgspec import Struct
 from onceward.errors import ConfigurationError
 
 from . import kinds, normalise
-from .kinds import Kind
+from .kinds import FieldKind
 from .policy import NEWEST, MergePolicy
 
 ACCEPTED: Final = 0.9
@@ -26,7 +26,7 @@ class Field(Struct, frozen=True):
     the address has its hash as well, so that somebody who is known by the hash alone is found.
     """
 
-    kind: Kind
+    kind: FieldKind
     strong: bool = False
     policy: MergePolicy = NEWEST
     implies: Mapping[str, Callable[[str], str]] = {}
@@ -56,7 +56,7 @@ class Slot(Struct, frozen=True):
     """One place in the form of a record: what it holds, and which fields fill it."""
 
     name: str
-    kind: Kind
+    kind: FieldKind
     strong: bool = False
 
 

@@ -14,9 +14,9 @@ from .blocking import blocks_of
 from .decide import Decider, Taken, unchanged
 from .fields import Preset
 from .known import Known
-from .merge import Merged, Part, merged
+from .merge import MergedPerson, Part, merged
 from .prepare import Invalid, Prepared, Sketch, prepared, sketched
-from .similarity import Likeness
+from .similarity import Similarity
 from .source import Decision, SourceRecord
 from .tables import Row, Tables
 
@@ -24,7 +24,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def take_in(
-    tables: Tables, preset: Preset, likeness: Likeness, records: Iterable[SourceRecord], now: int
+    tables: Tables, preset: Preset, likeness: Similarity, records: Iterable[SourceRecord], now: int
 ) -> list[Decision]:
     """A decision each, in input order. The caller's transaction makes it all or nothing."""
     decisions: dict[int, Decision] = {}
@@ -207,6 +207,6 @@ def refresh(tables: Tables, preset: Preset, people: list[str], now: int) -> None
         if not parts[person]:  # its records are of somebody else now: it stays as it was last known
             continue
         new = merged(preset, parts[person])
-        if new != Merged(fields, sources, first_seen, last_seen):
+        if new != MergedPerson(fields, sources, first_seen, last_seen):
             changes.append((new.fields, new.sources, new.first_seen, new.last_seen, now, person))
     tables.many(sql.CHANGE_PERSON, changes)

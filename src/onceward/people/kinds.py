@@ -20,7 +20,7 @@ from . import normalise
 Role = Literal["name", "person", "place", "key"]
 
 
-class Level(NamedTuple):
+class MatchLevel(NamedTuple):
     """A degree of agreement: its chances as told above."""
 
     name: str
@@ -35,12 +35,12 @@ class Level(NamedTuple):
         return self.strangers if self.colleagues is None else self.colleagues
 
 
-class Kind(Struct, frozen=True):
+class FieldKind(Struct, frozen=True):
     """How a field is normalised and compared. `compare` tells the level of two keys that differ; equal ones have 0."""
 
     name: str
     normalise: Callable[..., str]
-    levels: tuple[Level, ...] = ()
+    levels: tuple[MatchLevel, ...] = ()
     compare: Callable[[str, str], int] = closeness.nothing_else
     role: Role = "person"
     shows_key: bool = False
@@ -57,146 +57,146 @@ class Kind(Struct, frozen=True):
     """Levels that show that both records are of one organisation, so that they may be colleagues'."""
 
 
-EMAIL: Final = Kind(
+EMAIL: Final = FieldKind(
     "email",
     normalise.email,
     (
-        Level("equal", 0.70, 0.10, 0.000001, 0.001),
+        MatchLevel("equal", 0.70, 0.10, 0.000001, 0.001),
         # Addresses are made of names: anna.s@ and hanna.s@ are as close as Anna and Hanna. So these are the chances
         # among those whose names are alike, and another address never speaks for one person.
-        Level("close", 0.02, 0.03, 0.03, 0.09),
+        MatchLevel("close", 0.02, 0.03, 0.03, 0.09),
         # Providers share out few domains, and organisations give one mailbox to each ...
-        Level("same domain", 0.05, 0.12, 0.12, 0.50),
+        MatchLevel("same domain", 0.05, 0.12, 0.12, 0.50),
         # ... with a number where the name is taken already.
-        Level("numbered", 0.002, 0.004, 0.004, 0.109),
-        Level("different", 0.228, 0.746, 0.845999, 0.30),
+        MatchLevel("numbered", 0.002, 0.004, 0.004, 0.109),
+        MatchLevel("different", 0.228, 0.746, 0.845999, 0.30),
     ),
     closeness.address,
     shows_key=True,
     telling_apart=True,
     organised=frozenset({1, 2, 3}),
 )
-EXTERNAL_ID: Final = Kind("external id", normalise.external_id, role="key")
-FULL_NAME: Final = Kind("full name", normalise.name, role="name")
-GIVEN_NAME: Final = Kind(
+EXTERNAL_ID: Final = FieldKind("external id", normalise.external_id, role="key")
+FULL_NAME: Final = FieldKind("full name", normalise.name, role="name")
+GIVEN_NAME: Final = FieldKind(
     "given name",
     normalise.name,
     (
-        Level("equal", 0.85, 0.012, 0.006),
-        Level("close", 0.07, 0.01, 0.006),
-        Level("shortened", 0.04, 0.02, 0.013),
-        Level("different", 0.04, 0.958, 0.975),
+        MatchLevel("equal", 0.85, 0.012, 0.006),
+        MatchLevel("close", 0.07, 0.01, 0.006),
+        MatchLevel("shortened", 0.04, 0.02, 0.013),
+        MatchLevel("different", 0.04, 0.958, 0.975),
     ),
     closeness.given_name,
     role="name",
 )
-SURNAME: Final = Kind(
+SURNAME: Final = FieldKind(
     "surname",
     normalise.name,
     (
-        Level("equal", 0.86, 0.75, 0.0015),
-        Level("close", 0.08, 0.04, 0.0025),
-        Level("in part", 0.02, 0.02, 0.001),
-        Level("different", 0.04, 0.19, 0.995),
+        MatchLevel("equal", 0.86, 0.75, 0.0015),
+        MatchLevel("close", 0.08, 0.04, 0.0025),
+        MatchLevel("in part", 0.02, 0.02, 0.001),
+        MatchLevel("different", 0.04, 0.19, 0.995),
     ),
     closeness.surname,
     role="name",
 )
-SWAPPED: Final = Level("swapped", 0.02, 0.0005, 0.00001)
+SWAPPED: Final = MatchLevel("swapped", 0.02, 0.0005, 0.00001)
 """Given name and surname in each other's place."""
 
-BIRTH_DATE: Final = Kind(
+BIRTH_DATE: Final = FieldKind(
     "birth date",
     normalise.birth_date,
     (
-        Level("equal", 0.91, 0.003, 0.00005),  # twins; one of 60 years' days
-        Level("close", 0.06, 0.004, 0.002),  # some 40 days are a slip away
-        Level("in part", 0.01, 0.02, 0.008),
-        Level("different", 0.02, 0.973, 0.98995),
+        MatchLevel("equal", 0.91, 0.003, 0.00005),  # twins; one of 60 years' days
+        MatchLevel("close", 0.06, 0.004, 0.002),  # some 40 days are a slip away
+        MatchLevel("in part", 0.01, 0.02, 0.008),
+        MatchLevel("different", 0.02, 0.973, 0.98995),
     ),
     closeness.birth_date,
 )
-NUMBER: Final = Kind(
+NUMBER: Final = FieldKind(
     "number",
     normalise.number,
     (
-        Level("equal", 0.92, 0.0005, 0.000002),
-        Level("close", 0.06, 0.0003, 0.00001),  # numbers given out one after the other; some 80 of 10^7 and more
-        Level("different", 0.02, 0.9992, 0.999988),
+        MatchLevel("equal", 0.92, 0.0005, 0.000002),
+        MatchLevel("close", 0.06, 0.0003, 0.00001),  # numbers given out one after the other; some 80 of 10^7 and more
+        MatchLevel("different", 0.02, 0.9992, 0.999988),
     ),
     closeness.number,
 )
-PHONE: Final = Kind(
+PHONE: Final = FieldKind(
     "phone",
     normalise.phone,
     (
-        Level("equal", 0.60, 0.40, 0.00005, 0.30),  # a switchboard
-        Level("close", 0.03, 0.02, 0.0005, 0.20),  # extensions
-        Level("different", 0.37, 0.58, 0.99945, 0.50),
+        MatchLevel("equal", 0.60, 0.40, 0.00005, 0.30),  # a switchboard
+        MatchLevel("close", 0.03, 0.02, 0.0005, 0.20),  # extensions
+        MatchLevel("different", 0.37, 0.58, 0.99945, 0.50),
     ),
     closeness.number,
     shows_key=True,
     by_country=True,
 )
-COMPANY: Final = Kind(
+COMPANY: Final = FieldKind(
     "company",
     normalise.company,
     (
-        Level("equal", 0.60, 0.08, 0.001, 0.85),
-        Level("close", 0.10, 0.02, 0.003, 0.14),
-        Level("different", 0.30, 0.90, 0.996, 0.01),
+        MatchLevel("equal", 0.60, 0.08, 0.001, 0.85),
+        MatchLevel("close", 0.10, 0.02, 0.003, 0.14),
+        MatchLevel("different", 0.30, 0.90, 0.996, 0.01),
     ),
     closeness.words,
     organised=frozenset({0, 1}),
 )
-STREET: Final = Kind(
+STREET: Final = FieldKind(
     "street",
     normalise.street,
     (
-        Level("equal", 0.82, 0.002, 0.0003),
-        Level("close", 0.12, 0.008, 0.003),
-        Level("different", 0.06, 0.99, 0.9967),
+        MatchLevel("equal", 0.82, 0.002, 0.0003),
+        MatchLevel("close", 0.12, 0.008, 0.003),
+        MatchLevel("different", 0.06, 0.99, 0.9967),
     ),
     closeness.words,
     role="place",
 )
-POSTCODE: Final = Kind(
+POSTCODE: Final = FieldKind(
     "postcode",
     normalise.postcode,
     (
-        Level("equal", 0.92, 0.20, 0.0005),
-        Level("close", 0.06, 0.15, 0.01),
-        Level("different", 0.02, 0.65, 0.9895),
+        MatchLevel("equal", 0.92, 0.20, 0.0005),
+        MatchLevel("close", 0.06, 0.15, 0.01),
+        MatchLevel("different", 0.02, 0.65, 0.9895),
     ),
     closeness.code,
     role="place",
 )
-CITY: Final = Kind(
+CITY: Final = FieldKind(
     "city",
     normalise.city,
     (
-        Level("equal", 0.90, 0.90, 0.005),
-        Level("close", 0.06, 0.06, 0.005),
-        Level("different", 0.04, 0.04, 0.99),
+        MatchLevel("equal", 0.90, 0.90, 0.005),
+        MatchLevel("close", 0.06, 0.06, 0.005),
+        MatchLevel("different", 0.04, 0.04, 0.99),
     ),
     closeness.place,
     role="place",
 )
-REGION: Final = Kind(
+REGION: Final = FieldKind(
     "region",
     normalise.fold,
     (
-        Level("equal", 0.95, 0.95, 0.15),
-        Level("close", 0.03, 0.03, 0.05),
-        Level("different", 0.02, 0.02, 0.80),
+        MatchLevel("equal", 0.95, 0.95, 0.15),
+        MatchLevel("close", 0.03, 0.03, 0.05),
+        MatchLevel("different", 0.02, 0.02, 0.80),
     ),
     closeness.code,
     role="place",
 )
-COUNTRY: Final = Kind(
+COUNTRY: Final = FieldKind(
     "country",
     normalise.country,
-    (Level("equal", 0.99, 0.99, 0.40), Level("different", 0.01, 0.01, 0.60)),
+    (MatchLevel("equal", 0.99, 0.99, 0.40), MatchLevel("different", 0.01, 0.01, 0.60)),
     role="place",
     shows_key=True,
 )

@@ -25,7 +25,7 @@ class Part(Struct, frozen=True):
     at: int
 
 
-class Merged(Struct, frozen=True):
+class MergedPerson(Struct, frozen=True):
     """The columns of a person that follow from the contributions, as they are written."""
 
     fields: str
@@ -34,10 +34,10 @@ class Merged(Struct, frozen=True):
     last_seen: int
 
 
-def merged(preset: Preset, parts: Sequence[Part]) -> Merged:
+def merged(preset: Preset, parts: Sequence[Part]) -> MergedPerson:
     """The same parts in any order give the same columns."""
     if not parts:
-        return Merged("{}", "[]", 0, 0)
+        return MergedPerson("{}", "[]", 0, 0)
     if len(parts) == 1:
         return _alone(preset, parts[0])
     ordered = sorted(parts, key=lambda part: (part.at, part.number))
@@ -49,10 +49,10 @@ def merged(preset: Preset, parts: Sequence[Part]) -> Merged:
                 said.setdefault(name, []).append(Said(shown, part.source, (part.at, part.number)))
     fields = {name: chosen(preset.policies.get(name, preset.default_policy), told) for name, told in said.items()}
     sources = list(dict.fromkeys(part.source for part in sorted(parts, key=lambda part: part.number)))
-    return Merged(_encode(fields).decode(), _encode(sources).decode(), ordered[0].at, ordered[-1].at)
+    return MergedPerson(_encode(fields).decode(), _encode(sources).decode(), ordered[0].at, ordered[-1].at)
 
 
-def _alone(preset: Preset, part: Part) -> Merged:
+def _alone(preset: Preset, part: Part) -> MergedPerson:
     """As above, for one: most people are known from one record, and imports are made of these."""
     fields = {}
     for name, value in _fields(part.fields).items():
@@ -61,7 +61,7 @@ def _alone(preset: Preset, part: Part) -> Merged:
             policy = preset.policies.get(name, preset.default_policy)
             is_union = policy.choose == "union"
             fields[name] = chosen(policy, [Said(shown, part.source, (part.at, part.number))]) if is_union else shown
-    return Merged(_encode(fields).decode(), _encode([part.source]).decode(), part.at, part.at)
+    return MergedPerson(_encode(fields).decode(), _encode([part.source]).decode(), part.at, part.at)
 
 
 def _shown(preset: Preset, name: str, value: Any) -> Any:

@@ -19,9 +19,9 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from onceward.errors import ConfigurationError, RetryTransaction, StoreBroken, StoreUnavailable
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.caller_connection import driver_connection
-from onceward.stores.postgres.errors import RETRIED, Refused, explain
+from onceward.stores.postgres.errors import RETRIED, PostgresRefused, explain
 from onceward.stores.postgres.url import parse
 
 from . import schema
@@ -167,7 +167,7 @@ class PostgresDatabase:
         """In the caller's transaction: if it fails, nothing of it stays there; nothing is committed here."""
         with self._lock, self._explained():
             _ = self.connection  # makes or checks the tables: not in their transaction
-        theirs = driver_connection(connection, Threads())
+        theirs = driver_connection(connection, ThreadRuntime())
         if not isinstance(theirs, psycopg.Connection):
             raise ConfigurationError(
                 f"cannot join a {type(theirs).__module__}.{type(theirs).__qualname__}",
@@ -220,7 +220,7 @@ class PostgresDatabase:
                 raise StoreUnavailable(
                     f"{self.name}: {str(error).strip()}", hint="is the server running, and is the URL right?"
                 ) from error
-            raise explain(Refused(code, str(error).strip()), self.name) from error
+            raise explain(PostgresRefused(code, str(error).strip()), self.name) from error
 
     def _connect(self) -> Connection:
         connection = psycopg.connect(

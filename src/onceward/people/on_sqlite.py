@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from onceward.errors import RetryTransaction, StoreBroken, StoreUnavailable
-from onceward.runtime.threads import Threads
+from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.caller_connection import driver_connection
 from onceward.stores.sqlite import errors as faults
 from onceward.stores.sqlite.connection import MEMORY
@@ -161,7 +161,7 @@ class SQLiteDatabase:
         """In the caller's transaction: if it fails, nothing of it stays there; nothing is committed here."""
         with self._lock:
             _ = self.connection  # makes the tables: not in their transaction
-        theirs = driver_connection(connection, Threads())
+        theirs = driver_connection(connection, ThreadRuntime())
         check_connection(theirs, self._file, self.name)
         text_factory, theirs.text_factory = theirs.text_factory, str
         cursor = sqlite3.Cursor(theirs)

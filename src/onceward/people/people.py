@@ -20,7 +20,7 @@ from .person import Person
 from .policy import NEWEST, MergePolicy
 from .reindex import reindex
 from .review import Review
-from .similarity import Likeness
+from .similarity import Similarity
 from .source import Decision, SourceRecord
 from .tables import Row, Tables
 
@@ -72,7 +72,7 @@ class People:
         self.preset = preset(
             fields, policies=policies, default_policy=default_policy, accept=accept, ask=ask, likeness=likeness
         )
-        self._likeness = Likeness(self.preset)
+        self._likeness = Similarity(self.preset)
         self._database = open_database(url or DEFAULT)
         self._clock = clock or WallClock()
         self._is_checked = False

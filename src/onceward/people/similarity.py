@@ -20,7 +20,7 @@ from typing import Final
 
 from .distance import slips
 from .fields import GIVEN, SURNAME, Preset
-from .kinds import PLACES, SWAPPED, Kind, Level
+from .kinds import PLACES, SWAPPED, FieldKind, MatchLevel
 from .prepare import Form
 from .source import Evidence
 
@@ -41,7 +41,7 @@ class Compared:
 
     __slots__ = ("_worst_first", "chances", "compare", "is_place", "levels", "organised", "slot")
 
-    def __init__(self, slot: int, kind: Kind, chances: list[tuple[float, float, float, float]]) -> None:
+    def __init__(self, slot: int, kind: FieldKind, chances: list[tuple[float, float, float, float]]) -> None:
         self.slot = slot
         self.levels = kind.levels
         self.chances = chances
@@ -70,7 +70,7 @@ class Compared:
         return self.chances[level][0] / self.rival(level)
 
 
-class Likeness:
+class Similarity:
     """Compares forms of one preset."""
 
     def __init__(self, preset: Preset) -> None:
@@ -124,13 +124,13 @@ class Likeness:
             strangers += colleagues * (j * dwelling + k * town + m * elsewhere) * COLLEAGUES
         return same / (same + household + strangers)
 
-    def _names(self, here: Form, there: Sequence[Form]) -> list[Level]:
+    def _names(self, here: Form, there: Sequence[Form]) -> list[MatchLevel]:
         """Of the record there whose name fits best: parts of two names are no name."""
         if len(there) == 1:
             return self._name(here, there[0])
         return max((self._name(here, form) for form in there), key=_worth)
 
-    def _name(self, here: Form, there: Form) -> list[Level]:
+    def _name(self, here: Form, there: Form) -> list[MatchLevel]:
         given, surname, their_given, their_surname = here[GIVEN], here[SURNAME], there[GIVEN], there[SURNAME]
         if given == their_given and surname == their_surname and given and surname:
             return [self._given.levels[0], self._surname.levels[0]]
@@ -166,18 +166,18 @@ class Likeness:
                 told.append(self._told(n, level, odds, here[n], value))
         return tuple(told)
 
-    def _told(self, n: int, level: Level, odds: float, here: str, there: str) -> Evidence:
+    def _told(self, n: int, level: MatchLevel, odds: float, here: str, there: str) -> Evidence:
         return Evidence(self._slots[n].name, level.name, here, there, round(log2(odds), 1))
 
 
-def _worth(levels: Sequence[Level]) -> float:
+def _worth(levels: Sequence[MatchLevel]) -> float:
     worth = 1.0
     for level in levels:
         worth *= level.same / level.strangers
     return worth
 
 
-def _of_place(level: Level) -> float:
+def _of_place(level: MatchLevel) -> float:
     same, _, strangers, _ = (a * level.same + b * level.household + c * level.strangers for a, b, c in PLACES)
     return same / strangers
 

@@ -12,10 +12,10 @@ from . import kinds
 from . import tables as sql
 from .databases import open_database
 from .fields import Declaration, Field
-from .kinds import Kind
+from .kinds import FieldKind
 from .people import People
 
-_KINDS = {kind.name: kind for kind in vars(kinds).values() if isinstance(kind, Kind)}
+_KINDS = {kind.name: kind for kind in vars(kinds).values() if isinstance(kind, FieldKind)}
 
 
 def noted_people(url: str) -> People:

@@ -10,15 +10,15 @@ from msgspec import Struct
 from .ports import Filter, Order, Page
 from .record import Done
 from .requests import Answer, AnyRequest, AnySettlement, ClaimRequest, Renewal
-from .runtime import World
+from .runtime import Runtime
 
 if TYPE_CHECKING:
     from .counters import Counted, Sheet
-    from .latest import Delivery, Keep, Mark, Ruled, Standing
+    from .latest import DedupMark, EntityState, EventDelivery, LatestResult, Retention
 
 
 @runtime_checkable
-class Glances(Protocol):
+class SupportsLookup(Protocol):
     """A store that can show what is done without being asked for a claim: no write, and no waiting for one."""
 
     def glance(self, id: bytes, fingerprint: bytes) -> Done | None:
@@ -87,11 +87,11 @@ class Schema(Struct, frozen=True):
 class Migrates(Protocol):
     """A store with tables that grow from version to version. Both work before `open`."""
 
-    async def schema(self, world: World, *, timeout: float) -> Schema:
+    async def schema(self, world: Runtime, *, timeout: float) -> Schema:
         """Only looks: makes no file and changes nothing."""
         ...
 
-    async def migrate(self, world: World) -> None:
+    async def migrate(self, world: Runtime) -> None:
         """Bring it up to date; does nothing if it is."""
         ...
 
@@ -100,7 +100,7 @@ class Migrates(Protocol):
 class JoinsTransaction(Protocol):
     """A store that can work inside the caller's own transaction."""
 
-    def join(self, connection: Any, world: World) -> JoinedStore: ...
+    def join(self, connection: Any, world: Runtime) -> JoinedStore: ...
 
 
 @runtime_checkable
@@ -151,10 +151,12 @@ class JoinedStore(Protocol):
         ...
 
 
-class AppliesNewest(Protocol):
+class AppliesLatest(Protocol):
     """Where deliveries of events become the state of their entities, by the rule of `protocol.latest`."""
 
-    async def keep_newest(self, deliveries: Sequence[Delivery], keep: Keep, *, timeout: float) -> list[Ruled]:
+    async def keep_newest(
+        self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
+    ) -> list[LatestResult]:
         """One answer a delivery, in their order, as if they had come one after the other.
 
         All deliveries of one entity in the batch, with their marks, are one atomic step; across entities nothing is
@@ -163,13 +165,13 @@ class AppliesNewest(Protocol):
         """
         ...
 
-    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[Standing | None]:
+    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
         """The state of each entity; None if there is none, or only what is left of a deleted one and has expired."""
         ...
 
 
 @runtime_checkable
-class KeepsNewest(AppliesNewest, Protocol):
+class KeepsLatest(AppliesLatest, Protocol):
     """A store that keeps the newest state of entities."""
 
     async def expire_newest(self, limit: int, *, timeout: float) -> int:
@@ -178,30 +180,30 @@ class KeepsNewest(AppliesNewest, Protocol):
 
 
 @runtime_checkable
-class ShowsNewest(Protocol):
+class ListsLatest(Protocol):
     """A store that can show which entities there are, and what it knows of a message or an event. For people."""
 
     async def entities(
         self, scope: str, *, cursor: bytes | None, limit: int, timeout: float
-    ) -> tuple[list[Standing], bytes | None]:
+    ) -> tuple[list[EntityState], bytes | None]:
         """Those of this scope that have a value, at most so many, and the cursor of the others; None: there are none.
 
         In the store's own order; a page may be short. May look at every entity of the store.
         """
         ...
 
-    async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[Mark | None]:
+    async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[DedupMark | None]:
         """What is known under each mark; None if nothing is, or not any more."""
         ...
 
 
 @runtime_checkable
-class JoinsNewest(AppliesNewest, Protocol):
+class JoinsLatest(AppliesLatest, Protocol):
     """A `JoinedStore` that does so inside the caller's transaction."""
 
 
 @runtime_checkable
-class KeepsCounts(Protocol):
+class KeepsCounters(Protocol):
     """A store that keeps what processes have counted, by hour, for KEEP_COUNTS."""
 
     async def keep_counts(self, sheets: Sequence[Sheet], *, timeout: float) -> int:
@@ -244,6 +246,6 @@ class Examines(Protocol):
 class RefusesUnsafe(Protocol):
     """A store that `open` refuses where what it holds may vanish."""
 
-    async def open_to_look(self, world: World) -> None:
+    async def open_to_look(self, world: Runtime) -> None:
         """Open it all the same, for those who only look: `examine` tells what is unsafe."""
         ...

@@ -40,7 +40,7 @@ _PLACE: Final = slice(None, -CONTENT)  # all of an order but the content
 _sha256 = hashlib.sha256
 
 
-class StateChoices(TypedDict, total=False):
+class LatestStateOptions(TypedDict, total=False):
     """What may be declared about a state."""
 
     window: Duration
@@ -53,7 +53,7 @@ class StateChoices(TypedDict, total=False):
     """How far the time of an event may be ahead of the store's; None: as far as it likes."""
 
 
-class Delivery(Struct, frozen=True, gc=False):
+class EventDelivery(Struct, frozen=True, gc=False):
     """One event on its way to the store. `value` None deletes; until `not_before` (store time, µs) it is parked.
 
     `id` is the entity's, 32 bytes; `message` and `event` are the marks, up to 40 bytes; `trace` is the message id for
@@ -71,14 +71,14 @@ class Delivery(Struct, frozen=True, gc=False):
     not_before: int = 0
 
 
-class Keep(Struct, frozen=True):
+class Retention(Struct, frozen=True):
     """For how long, in µs: `marks` the ids of messages and events, `deleted` what is left of a deleted entity."""
 
     marks: int
     deleted: int
 
 
-class Standing(Struct, frozen=True, gc=False):
+class EntityState(Struct, frozen=True, gc=False):
     """The state of an entity. `value` None: deleted, and forgotten at `expires_at`."""
 
     id: bytes
@@ -90,12 +90,12 @@ class Standing(Struct, frozen=True, gc=False):
     expires_at: int | None = None
 
 
-def paged(found: list[Standing], limit: int) -> tuple[list[Standing], bytes | None]:
+def paged(found: list[EntityState], limit: int) -> tuple[list[EntityState], bytes | None]:
     """A page of entities in the order of their ids, and where the next one begins."""
     return found, found[-1].id if len(found) == limit else None
 
 
-class Mark(Struct, frozen=True, gc=False):
+class DedupMark(Struct, frozen=True, gc=False):
     """A message or an event that is known until it expires. `trace` is the message that brought it."""
 
     id: bytes
@@ -114,7 +114,7 @@ def mark_of(entity: bytes, tier: bytes, name: bytes, text: str) -> bytes:
     return text.encode()[:_NEAR] + _sha256(entity + tier + name).digest()[:_HASH]
 
 
-class Ruling(StrEnum):
+class LatestDecision(StrEnum):
     """What an event is called."""
 
     APPLIED = "applied"
@@ -126,58 +126,58 @@ class Ruling(StrEnum):
     SKEW = "skew"
 
 
-class Ruled(Struct, frozen=True, gc=False):
+class LatestResult(Struct, frozen=True, gc=False):
     """The store's answer to one delivery. `applied`: the value of the state is this one's now, and was not before.
 
     `conflict`: in everything but the content it ties with the state that it met.
     """
 
-    ruling: Ruling
+    ruling: LatestDecision
     applied: bool = False
     conflict: bool = False
 
 
-APPLIED: Final = Ruled(Ruling.APPLIED, applied=True)
-DUPLICATE_MESSAGE: Final = Ruled(Ruling.DUPLICATE_MESSAGE)
-DUPLICATE_EVENT: Final = Ruled(Ruling.DUPLICATE_EVENT)
-STALE: Final = Ruled(Ruling.STALE)
-MISMATCH: Final = Ruled(Ruling.MISMATCH)
-PARKED: Final = Ruled(Ruling.PARKED)
-SKEW: Final = Ruled(Ruling.SKEW)
+APPLIED: Final = LatestResult(LatestDecision.APPLIED, applied=True)
+DUPLICATE_MESSAGE: Final = LatestResult(LatestDecision.DUPLICATE_MESSAGE)
+DUPLICATE_EVENT: Final = LatestResult(LatestDecision.DUPLICATE_EVENT)
+STALE: Final = LatestResult(LatestDecision.STALE)
+MISMATCH: Final = LatestResult(LatestDecision.MISMATCH)
+PARKED: Final = LatestResult(LatestDecision.PARKED)
+SKEW: Final = LatestResult(LatestDecision.SKEW)
 
 
-class Rulings(NamedTuple):
+class LatestDecisions(NamedTuple):
     """The answers in the order of the deliveries, and what has to be written for them."""
 
-    answers: list[Ruled]
-    newest: dict[bytes, Delivery]
+    answers: list[LatestResult]
+    newest: dict[bytes, EventDelivery]
     """By entity: the delivery whose value and order are the state now."""
 
-    marks: dict[bytes, Delivery]
+    marks: dict[bytes, EventDelivery]
     """By mark: the delivery that claimed it."""
 
 
 def rule(
-    deliveries: Sequence[Delivery],
+    deliveries: Sequence[EventDelivery],
     orders: Mapping[bytes, bytes],
     marks: dict[bytes, bytes],
     now: int,
     closed: Collection[bytes] = (),
-) -> Rulings:
+) -> LatestDecisions:
     """Judge the deliveries one after the other, as if each had come alone.
 
     `orders` has the order of each entity's state and `marks` the content under each mark, as far as they are there and
     not expired; marks are added as they are claimed. `closed` entities were written by a newer version.
     """
-    answers: list[Ruled] = []
-    newest: dict[bytes, Delivery] = {}
-    claimed: dict[bytes, Delivery] = {}
+    answers: list[LatestResult] = []
+    newest: dict[bytes, EventDelivery] = {}
+    claimed: dict[bytes, EventDelivery] = {}
     for one in deliveries:
         id, order = one.id, one.order
         if closed and id in closed:
             answers.append(SKEW)
             continue
-        name: Ruled | None = None
+        name: LatestResult | None = None
         if one.message or one.event or now < one.not_before:
             name = _recognised(one, marks, claimed, now)
             if name is not None and (name is MISMATCH or name is PARKED):
@@ -191,10 +191,12 @@ def rule(
                 answers.append(APPLIED)
                 continue
         answers.append(_named(name, order, before))
-    return Rulings(answers, newest, claimed)
+    return LatestDecisions(answers, newest, claimed)
 
 
-def _recognised(one: Delivery, marks: dict[bytes, bytes], claimed: dict[bytes, Delivery], now: int) -> Ruled | None:
+def _recognised(
+    one: EventDelivery, marks: dict[bytes, bytes], claimed: dict[bytes, EventDelivery], now: int
+) -> LatestResult | None:
     """What its marks and its time say about a delivery; claims those of them that are new."""
     message, event, content = one.message, one.event, one.order[-CONTENT:]
     seen = marks.get(message) if message else None
@@ -203,7 +205,7 @@ def _recognised(one: Delivery, marks: dict[bytes, bytes], claimed: dict[bytes, D
         return DUPLICATE_MESSAGE if same else MISMATCH
     if now < one.not_before:
         return PARKED
-    name: Ruled | None = None
+    name: LatestResult | None = None
     if event:
         if event in marks:
             name = DUPLICATE_EVENT
@@ -216,17 +218,17 @@ def _recognised(one: Delivery, marks: dict[bytes, bytes], claimed: dict[bytes, D
     return name
 
 
-def _named(name: Ruled | None, order: bytes, before: bytes | None) -> Ruled:
+def _named(name: LatestResult | None, order: bytes, before: bytes | None) -> LatestResult:
     """What the delivery is called, given the order that it met."""
     if before is None:
-        return APPLIED if name is None else Ruled(name.ruling, applied=True)
+        return APPLIED if name is None else LatestResult(name.ruling, applied=True)
     conflict = order != before and order[_PLACE] == before[_PLACE]
     if order > before:
         if name is None:
-            return Ruled(Ruling.APPLIED, applied=True, conflict=True) if conflict else APPLIED
+            return LatestResult(LatestDecision.APPLIED, applied=True, conflict=True) if conflict else APPLIED
         if order[-CONTENT:] == before[-CONTENT:]:  # published again: later, but nothing new
             return name
-        return Ruled(name.ruling, applied=True, conflict=conflict)
+        return LatestResult(name.ruling, applied=True, conflict=conflict)
     if name is None:
         name = DUPLICATE_MESSAGE if order == before else STALE
-    return Ruled(name.ruling, conflict=True) if conflict else name
+    return LatestResult(name.ruling, conflict=True) if conflict else name

@@ -78,7 +78,7 @@ AnyOrdering = Ordering | tuple[Any, ...] | Time
 """An ordering, its parts as a tuple, or the event time alone."""
 
 
-class Place(Struct, frozen=True, gc=False):
+class EventPosition(Struct, frozen=True, gc=False):
     """An ordering, understood and encoded: what comes before the content hash in an order, in two halves.
 
     `time` is when it happened, as far as the ordering says (event time, else publish time), in µs since 1970.
@@ -98,7 +98,7 @@ class Place(Struct, frozen=True, gc=False):
         return self.head + self.tail + content
 
 
-def place_of(given: AnyOrdering) -> Place:
+def place_of(given: AnyOrdering) -> EventPosition:
     """The place of an ordering. At least one part must be there: else nothing says which event is newer."""
     one = given if type(given) is Ordering else _ordering(given)
     time, sequence, published, message = one.event_time, one.sequence, one.publish_time, one.message_id
@@ -111,9 +111,9 @@ def place_of(given: AnyOrdering) -> Place:
         else:
             head = _packed(1, at + _OFFSET, 0) + (_MISSING if sequence is None else _integer(sequence))
         if message is None:
-            return Place(head, _NO_TAIL, at, None)
+            return EventPosition(head, _NO_TAIL, at, None)
         _check_message(message)
-        return Place(head, _MISSING + _text(message), at, message)
+        return EventPosition(head, _MISSING + _text(message), at, message)
     if time is None and sequence is None and published is None and message is None:
         raise MissingKey(
             "the ordering is empty: nothing says which event is the newer", hint="give at least an event time"
@@ -130,14 +130,14 @@ def place_of(given: AnyOrdering) -> Place:
 
 def encoded(
     event_time: Instant | None, sequence: int | None, publish_time: Instant | None, message_id: str | None
-) -> Place:
+) -> EventPosition:
     """The bytes of the parts."""
     head = _MISSING if event_time is None else _packed(1, event_time[0] + _OFFSET, event_time[1])
     head += _MISSING if sequence is None else _integer(sequence)
     tail = _MISSING if publish_time is None else _packed(1, publish_time[0] + _OFFSET, publish_time[1])
     tail += _MISSING if message_id is None else _text(message_id)
     happened = publish_time if event_time is None else event_time
-    return Place(head, tail, None if happened is None else happened[0], message_id)
+    return EventPosition(head, tail, None if happened is None else happened[0], message_id)
 
 
 def content_of(order: bytes) -> bytes:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from .audit import AuditEntry, AuditFilter, Signature
 from .record import Record, RecordState
 from .requests import Answer, AnySettlement, ClaimRequest, Renewal, Seen
-from .runtime import Answers, World
+from .runtime import Answers, Runtime
 
 
 class Clock(Protocol):
@@ -73,7 +73,7 @@ class Store(Protocol):
     inline: bool
     """True if calls never wait for anything but a short lock (memory)."""
 
-    async def open(self, world: World) -> None:
+    async def open(self, world: Runtime) -> None:
         """Connect. May be called again, also by two callers at once; the last world holds."""
 
     async def close(self) -> None: ...

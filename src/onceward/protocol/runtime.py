@@ -35,7 +35,7 @@ class Canceller(Protocol):
         ...
 
 
-class Lane(Protocol):
+class Batcher(Protocol):
     """Group commit: what arrives while a call is under way goes to the store together, in the next one."""
 
     def ask(self, request: AnyRequest, timeout: float) -> Awaitable[list[Answer]]:
@@ -43,7 +43,7 @@ class Lane(Protocol):
         ...
 
 
-class Steady(Protocol):
+class ShieldedRequest(Protocol):
     """A request under way, whose answer a flow may await as it is: no cancellation reaches the request."""
 
     @property
@@ -56,14 +56,14 @@ class Steady(Protocol):
         ...
 
 
-class World(Protocol):
+class Runtime(Protocol):
     """What differs between threads and an event loop."""
 
     cancels: bool
     """Whether calls are tasks, which can be cancelled while they wait. Elsewhere only a signal interrupts a call."""
 
     @property
-    def steady(self) -> type[Steady] | None:
+    def steady(self) -> type[ShieldedRequest] | None:
         """What lanes of this world answer with, if it is that: then `finish` is one coroutine more than is needed."""
 
     def check(self) -> None:
@@ -80,7 +80,7 @@ class World(Protocol):
         ...
 
     def gate(self) -> Gate: ...
-    def lane(self, send: Send, *, flights: int = 1, crowd: int = 1) -> Lane:
+    def lane(self, send: Send, *, flights: int = 1, crowd: int = 1) -> Batcher:
         """Group commit for a store that takes requests of any kind in one call.
 
         `flights`: how many calls may be under way at once, where calls do not block each other. `crowd`: so many must
@@ -112,7 +112,7 @@ class World(Protocol):
         ...
 
 
-class Crew(Protocol):
+class WorkerPool(Protocol):
     """Who does the runs, beside the one who looks."""
 
     def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:

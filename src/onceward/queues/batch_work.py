@@ -10,14 +10,14 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from onceward.client.base import Face
+from onceward.client.base import BaseClient
 from onceward.engine.deliver import park_apart
 from onceward.errors import ConfigurationError
 from onceward.protocol.outcome import Executed, Outcome
 
 from .dead_letter import parked_job
 from .driver import Driver
-from .in_flight import Hand
+from .in_flight import InFlight
 from .message import Delivery, Message
 from .result_batch import Settle
 from .settlement_rule import Unreadable
@@ -38,7 +38,7 @@ class Batch:
     """
 
     def __init__(
-        self, once: Face, fn: Callable[[Sequence[Any]], Sequence[Told]], *, name: str, largest: int = LARGEST
+        self, once: BaseClient, fn: Callable[[Sequence[Any]], Sequence[Told]], *, name: str, largest: int = LARGEST
     ) -> None:
         if largest < 1:
             raise ConfigurationError(f"a batch of {largest} events is none", hint=f"largest={LARGEST} is the default")
@@ -68,7 +68,7 @@ class BatchWork:
         self._calls = Driver(1)  # one thread: batches go one after the other, and the loop stays free
         self._records = Driver(0 if self.engine.world.cancels else 1)
 
-    async def do(self, deliveries: Sequence[Delivery], hand: Hand, settle: Settle) -> None:  # noqa: ARG002 (there is no claim to be kept)
+    async def do(self, deliveries: Sequence[Delivery], hand: InFlight, settle: Settle) -> None:  # noqa: ARG002 (there is no claim to be kept)
         outcomes = await self._calls(_colourless(self._told, [delivery.message for delivery in deliveries]))
         for delivery, outcome in zip(deliveries, outcomes, strict=True):
             await settle(delivery, outcome)

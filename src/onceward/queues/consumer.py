@@ -28,11 +28,11 @@ from onceward.protocol.policy import SECOND
 from .batch_work import Batch, BatchWork
 from .broker import Broker
 from .function_work import Decode, FunctionWork
-from .in_flight import Hand
+from .in_flight import InFlight
 from .latest_work import StateWork
 from .message import Delivery
 from .port import Queue
-from .settlement_rule import Ack, Aside, Later, Pace, Result, rule
+from .settlement_rule import Ack, DeadLetter, Pace, Result, Retry, rule
 
 AT_ONCE = 10
 GATHERING = 0.02  # seconds to let more of a batch finish, so that the next one is not a single message
@@ -104,7 +104,7 @@ class Consumer:
     async def consume(self) -> None:
         """Work until `stop()`, then finish what is in hand. A cancellation leaves it to the next consumer."""
         await self._open()
-        hand = Hand(self._broker, self.queue.ack_deadline, self._trouble)
+        hand = InFlight(self._broker, self.queue.ack_deadline, self._trouble)
         batches: set[asyncio.Task[None]] = set()
         try:
             while not self.stopping:
@@ -139,7 +139,7 @@ class Consumer:
                 await self.queue.close()
             raise
 
-    async def _receive(self, hand: Hand) -> list[Delivery]:
+    async def _receive(self, hand: InFlight) -> list[Delivery]:
         """The next batch; none if there are no messages, or if it is better to wait."""
         if self._away or self._down:
             await self._rest(self.pace.after(max(self._away, self._down)))
@@ -165,7 +165,7 @@ class Consumer:
             if not self.stopping:
                 await asyncio.sleep(min(seconds, self.glance))
 
-    async def _handle(self, hand: Hand, deliveries: Sequence[Delivery]) -> None:
+    async def _handle(self, hand: InFlight, deliveries: Sequence[Delivery]) -> None:
         """One batch. The store's trouble counts once, however many deliveries met it."""
         down = False
         told: object = None
@@ -186,15 +186,15 @@ class Consumer:
             for delivery in deliveries:
                 hand.drop(delivery)
 
-    async def _settle(self, hand: Hand, delivery: Delivery, outcome: Result) -> None:
+    async def _settle(self, hand: InFlight, delivery: Delivery, outcome: Result) -> None:
         """Do what the rule says. What cannot be said to the broker now is said at the next delivery."""
         ruled = rule(outcome, delivery.message.deliveries, self.pace)
-        ruling = await self._set_aside(delivery, ruled) if isinstance(ruled, Aside) else ruled
+        ruling = await self._set_aside(delivery, ruled) if isinstance(ruled, DeadLetter) else ruled
         if isinstance(ruling, Ack):
             hand.done(delivery)
             return
         hand.drop(delivery)
-        if isinstance(ruling, Later):
+        if isinstance(ruling, Retry):
             self._tell("delivered_later", delivery, f"{ruling.reason}: in {ruling.seconds:.1f} s")
             try:
                 await self._broker.later(delivery, ruling.seconds)
@@ -202,7 +202,7 @@ class Consumer:
                 self._away = max(self._away, 1)  # it may come at once, and over and over: rest before the next
                 self._trouble("later", error)
 
-    async def _set_aside(self, delivery: Delivery, why: Aside) -> Ack | Later | None:
+    async def _set_aside(self, delivery: Delivery, why: DeadLetter) -> Ack | Retry | None:
         """Dead letter, or parked; only then acknowledged. None: the dead letter has settled it."""
         reason = f"{why.kind}: {why.reason}"
         try:
@@ -214,7 +214,7 @@ class Consumer:
                 return Ack()
         except Exception as error:  # noqa: BLE001 (neither broker nor store would keep it: it has to come again)
             self._trouble("set aside", error)
-        return Later(self.pace.after(delivery.message.deliveries), f"not set aside yet: {why.kind}")
+        return Retry(self.pace.after(delivery.message.deliveries), f"not set aside yet: {why.kind}")
 
     def _tell(self, name: str, delivery: Delivery, reason: str) -> None:
         bus = self._engine.bus

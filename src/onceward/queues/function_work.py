@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from onceward.engine.attempt import Held
+from onceward.engine.attempt import Attempt
 from onceward.engine.deliver import Found, carry_out, claim_together, may_go_together, needs_no_claim, park_apart
 from onceward.engine.job import Job
 from onceward.errors import ConfigurationError, MissingKey, StoreError
@@ -23,7 +23,7 @@ from onceward.protocol.outcome import Outcome
 from .broker import is_cancelled
 from .dead_letter import noted, parked_job
 from .driver import Driver
-from .in_flight import Hand
+from .in_flight import InFlight
 from .message import Delivery, Message
 from .message_note import MESSAGE
 from .result_batch import CANCELLED_ITSELF, Results, Settle
@@ -60,7 +60,7 @@ class FunctionWork:
         self._by_transport = isinstance(source, Payload) and not (source.arguments or source.exclude)
         self._drive = Driver(0 if self.operation.awaits else at_once + 1)  # one more, to claim the next batch meanwhile
 
-    async def do(self, deliveries: Sequence[Delivery], hand: Hand, settle: Settle) -> None:
+    async def do(self, deliveries: Sequence[Delivery], hand: InFlight, settle: Settle) -> None:
         """A batch: claimed in one call, or a few. A key that comes twice in it is done, then told to have been done."""
         results = Results(self.engine, settle, hand.done)
         try:
@@ -71,7 +71,7 @@ class FunctionWork:
             raise
 
     async def _begin(
-        self, deliveries: Sequence[Delivery], hand: Hand, settle: Settle, results: Results, group: asyncio.TaskGroup
+        self, deliveries: Sequence[Delivery], hand: InFlight, settle: Settle, results: Results, group: asyncio.TaskGroup
     ) -> None:
         chains: dict[bytes, Chain] = {}
         for delivery in deliveries:
@@ -86,19 +86,19 @@ class FunctionWork:
             group.create_task(self._run(some, hand, settle, results, group))
 
     async def _run(
-        self, chains: list[Chain], hand: Hand, settle: Settle, results: Results, group: asyncio.TaskGroup
+        self, chains: list[Chain], hand: InFlight, settle: Settle, results: Results, group: asyncio.TaskGroup
     ) -> None:
         """One claim for all of these. The results of all parts of a batch are recorded together."""
         found = await self._claim([chain[0] for chain in chains], hand)
         for one, chain in zip(found, chains, strict=True):
-            if isinstance(one, Held):
+            if isinstance(one, Attempt):
                 results.waits(one)
-            if self.operation.awaits and len(chain) == 1 and isinstance(one, Held) and may_go_together(one):
+            if self.operation.awaits and len(chain) == 1 and isinstance(one, Attempt) and may_go_together(one):
                 group.create_task(results.of(chain[0][0], one, group))
             else:
                 group.create_task(self._do_chain(chain, one, hand, settle, results))
 
-    async def _claim(self, some: Sequence[tuple[Delivery, Job]], hand: Hand) -> Sequence[Found]:
+    async def _claim(self, some: Sequence[tuple[Delivery, Job]], hand: InFlight) -> Sequence[Found]:
         if not some:
             return ()
         try:
@@ -106,12 +106,12 @@ class FunctionWork:
         except Exception as error:  # noqa: BLE001 (nothing was begun: all of it can come again)
             return [error for _ in some]
         for (delivery, _), one in zip(some, found, strict=True):
-            if isinstance(one, Held):
+            if isinstance(one, Attempt):
                 hand.under(delivery, one)
         return found
 
-    async def _do_chain(self, chain: Chain, found: Found, hand: Hand, settle: Settle, results: Results) -> None:
-        if isinstance(found, Held):
+    async def _do_chain(self, chain: Chain, found: Found, hand: InFlight, settle: Settle, results: Results) -> None:
+        if isinstance(found, Attempt):
             results.begins(found)
         for place, (delivery, job) in enumerate(chain):
             if place:
@@ -120,7 +120,7 @@ class FunctionWork:
 
     async def _do(self, delivery: Delivery, job: Job, found: Found | None, settle: Settle) -> None:
         outcome: Outcome[Any] | Exception
-        if found is None or isinstance(found, Held | StoreError):
+        if found is None or isinstance(found, Attempt | StoreError):
             try:
                 outcome = await self._drive(carry_out(self.engine, job, found))
             except Exception as error:  # noqa: BLE001 (of the store, or of ours; what the handler raises is an outcome)

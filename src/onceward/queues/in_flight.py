@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from onceward.engine.attempt import Held
+from onceward.engine.attempt import Attempt
 
 from .broker import Broker
 from .message import Delivery
@@ -17,14 +17,14 @@ Trouble = Callable[[str, Exception], None]
 """Told what was tried, and what it raised."""
 
 
-class Hand:
+class InFlight:
     """Knows what is in hand, and says so to the broker, as the keeper says it to the store."""
 
     def __init__(self, broker: Broker, ack_deadline: float | None, trouble: Trouble) -> None:
         self._broker = broker
         self._deadline = ack_deadline
         self._trouble = trouble
-        self._held: dict[Delivery, Held | None] = {}
+        self._held: dict[Delivery, Attempt | None] = {}
         self._done: list[Delivery] = []
         self._acking: asyncio.Task[None] | None = None
         self._extending: asyncio.Task[None] | None = None
@@ -38,7 +38,7 @@ class Hand:
         if self._extending is None and self._deadline is not None:
             self._extending = asyncio.create_task(self._keep_extending(self._deadline / EXTENSIONS))
 
-    def under(self, delivery: Delivery, held: Held) -> None:
+    def under(self, delivery: Delivery, held: Attempt) -> None:
         """It is worked on under this claim: once that is lost, the delivery is not held on to either."""
         self._held[delivery] = held
 

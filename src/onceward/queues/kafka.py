@@ -33,7 +33,7 @@ KEY = "kafka-key"
 Partition = tuple[str, int]
 
 
-class Place(Struct, frozen=True, eq=False):
+class PartitionOffset(Struct, frozen=True, eq=False):
     """Where a delivery is from. `offsets` is of this assignment: another one starts anew."""
 
     partition: Partition
@@ -98,7 +98,7 @@ class KafkaQueue:
         touched: dict[Partition, Offsets] = {}
         with self._lock:
             for delivery in deliveries:
-                place: Place = delivery.handle
+                place: PartitionOffset = delivery.handle
                 place.offsets.done(place.offset)
                 if self._partitions.get(place.partition) is place.offsets:
                     touched[place.partition] = place.offsets
@@ -150,7 +150,7 @@ class KafkaQueue:
             heapq.heapify(self._again)
 
     def _is_ours(self, delivery: Delivery) -> bool:
-        place: Place = delivery.handle
+        place: PartitionOffset = delivery.handle
         return self._partitions.get(place.partition) is place.offsets
 
     def _take_due(self, most: int) -> tuple[list[Delivery], float]:
@@ -207,7 +207,7 @@ class KafkaQueue:
         if found.key() is not None:
             headers[KEY] = found.key().decode(errors="replace")
         message = Message(found.value() or b"", f"{where[0]}-{where[1]}-{offset}", headers)
-        deliveries.append(Delivery(message, Place(where, offset, offsets)))
+        deliveries.append(Delivery(message, PartitionOffset(where, offset, offsets)))
 
     def _pause(self, wanted: set[Partition]) -> None:
         """Exactly these are paused from now on."""

@@ -13,7 +13,7 @@ from onceward.protocol.outcome import Outcome
 from .dead_letter import parked_job
 from .driver import Driver
 from .function_work import LARGEST_BATCH, Decode
-from .in_flight import Hand
+from .in_flight import InFlight
 from .message import Delivery, Message
 from .result_batch import Settle
 from .settlement_rule import Unreadable
@@ -33,7 +33,7 @@ class StateWork:
         self._queue = queue
         self._drive = Driver(0 if self.engine.world.cancels else 2)
 
-    async def do(self, deliveries: Sequence[Delivery], hand: Hand, settle: Settle) -> None:  # noqa: ARG002 (there is no claim to be kept)
+    async def do(self, deliveries: Sequence[Delivery], hand: InFlight, settle: Settle) -> None:  # noqa: ARG002 (there is no claim to be kept)
         events, readable = [], []
         for delivery in deliveries:
             try:

@@ -15,9 +15,9 @@ from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import ResponseError
 
 from onceward.errors import StoreError
-from onceward.stores.redis.async_connection import Line
+from onceward.stores.redis.async_connection import RedisChannel
 from onceward.stores.redis.errors import Cut
-from onceward.stores.redis.resp import Refusal, command
+from onceward.stores.redis.resp import RedisError, command
 
 OURS: Final = {"protocol": 2}
 """It never pushes anything that nobody has asked for."""
@@ -27,7 +27,7 @@ OF_A_POOL: Final = frozenset({"max_connections", "timeout", "maint_notifications
 _parse_url: Callable[[str], Mapping[str, Any]] = parse_url
 
 
-class QueueLine:
+class StreamChannel:
     """Connects with the first call, and anew with the next one after it was lost."""
 
     def __init__(self, url: str, options: Mapping[str, Any], name: str, seconds: float) -> None:
@@ -37,7 +37,7 @@ class QueueLine:
         self._settings = {name: value for name, value in settings.items() if name not in OF_A_POOL}
         self._name = name
         self._seconds = seconds
-        self._line: Line | None = None
+        self._line: RedisChannel | None = None
         self._dialling = asyncio.Lock()
         self._closed = False
 
@@ -56,7 +56,7 @@ class QueueLine:
                 reply = await self._exchange(payload)
             except Cut as again:
                 raise Disconnected(f"{self._name}: {again}") from again
-        if isinstance(reply, Refusal):
+        if isinstance(reply, RedisError):
             raise ResponseError(reply.text)
         return reply
 
@@ -71,21 +71,21 @@ class QueueLine:
         except StoreError as error:  # it is late; that it is no store is known to us only
             raise Disconnected(f"{self._name}: no answer within {self._seconds:.3g} s") from error
 
-    async def _dialled(self) -> Line:
+    async def _dialled(self) -> RedisChannel:
         """Dead letters are acknowledged side by side: one of them connects, for all."""
         async with self._dialling:
             if self._line is None or not self._line.is_open:
                 self._line = await self._dial()
             return self._line
 
-    async def _dial(self) -> Line:
+    async def _dial(self) -> RedisChannel:
         connection = self._make(**self._settings)
         try:
             await connection.connect()
         except BaseException:
             await connection.disconnect(nowait=True)
             raise
-        line = Line(self._name, connection)
+        line = RedisChannel(self._name, connection)
         if self._closed:  # meanwhile
             line.close("the queue was closed")
         return line

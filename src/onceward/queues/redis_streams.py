@@ -19,7 +19,7 @@ from onceward.errors import ConfigurationError, MissingExtra
 from .message import Delivery, Message
 
 if TYPE_CHECKING:
-    from .redis_channel import QueueLine
+    from .redis_channel import StreamChannel
 
 BEGIN = b"0-0"
 BODY, ID, REASON = "body", "id", "reason"
@@ -68,8 +68,8 @@ class RedisStreamQueue:
         self._dead_letter = dead_letter
         self._options = options
         self._client: Any = None
-        self._reading: QueueLine | None = None
-        self._acking: QueueLine | None = None  # apart: who waits for messages keeps a connection busy
+        self._reading: StreamChannel | None = None
+        self._acking: StreamChannel | None = None  # apart: who waits for messages keeps a connection busy
         self._named = stream.encode(), group.encode(), self._consumer.encode()
         self._cursor = BEGIN
         self._look_at = 0.0
@@ -80,7 +80,7 @@ class RedisStreamQueue:
             import redis.asyncio as client
         except ImportError as error:
             raise MissingExtra("Redis needs redis-py", hint='pip install "onceward[redis]"') from error
-        from .redis_channel import QueueLine
+        from .redis_channel import StreamChannel
 
         options = {
             "decode_responses": False,
@@ -91,7 +91,7 @@ class RedisStreamQueue:
         }
         self._client = client.Redis.from_pool(client.BlockingConnectionPool.from_url(self._url, **options))
         seconds = options["socket_timeout"] or ANSWER
-        self._reading, self._acking = (QueueLine(self._url, options, self.name, seconds) for _ in range(2))
+        self._reading, self._acking = (StreamChannel(self._url, options, self.name, seconds) for _ in range(2))
         await self._make_group()
 
     async def _make_group(self) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from onceward.engine.attempt import Held
+from onceward.engine.attempt import Attempt
 from onceward.engine.deliver import Unrecorded, begin_apart, plain_result, record_together
 from onceward.engine.ending import after_error, after_value
 from onceward.engine.engine import Engine
@@ -34,18 +34,18 @@ class Results:
         self._settle = settle
         self._acknowledge = acknowledge
         self._ready: list[tuple[Delivery, Unrecorded]] = []
-        self._done: list[Held] = []  # all whose work has returned
-        self._waiting: set[Held] = set()  # claimed, and given to a task that has not begun
+        self._done: list[Attempt] = []  # all whose work has returned
+        self._waiting: set[Attempt] = set()  # claimed, and given to a task that has not begun
         self._recording = False
 
-    def waits(self, held: Held) -> None:
+    def waits(self, held: Attempt) -> None:
         """Its task is to begin soon. If it never does, nobody else knows of the claim."""
         self._waiting.add(held)
 
-    def begins(self, held: Held) -> None:
+    def begins(self, held: Attempt) -> None:
         self._waiting.discard(held)
 
-    async def of(self, delivery: Delivery, held: Held, group: asyncio.TaskGroup) -> None:
+    async def of(self, delivery: Delivery, held: Attempt, group: asyncio.TaskGroup) -> None:
         """Run it, and see that its result is recorded.
 
         The handler's coroutine is awaited right here: with a hundred under way, one more around each is felt.

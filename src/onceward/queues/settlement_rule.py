@@ -45,14 +45,14 @@ class Ack(Struct, frozen=True):
     """It is done: never again."""
 
 
-class Later(Struct, frozen=True):
+class Retry(Struct, frozen=True):
     """Again, not before that many seconds."""
 
     seconds: float
     reason: str
 
 
-class Aside(Struct, frozen=True):
+class DeadLetter(Struct, frozen=True):
     """Never again, but a person has to see it: `kind` and `reason` say why. `parked`: its record says so already."""
 
     kind: str
@@ -60,7 +60,7 @@ class Aside(Struct, frozen=True):
     parked: bool = False
 
 
-Ruling = Ack | Later | Aside
+Ruling = Ack | Retry | DeadLetter
 
 
 class Unreadable(Struct, frozen=True):
@@ -85,35 +85,35 @@ def rule(outcome: Result, deliveries: int, pace: Pace) -> Ruling:
     match outcome:
         case Running():
             left = pace.longest if outcome.retry_after is None else outcome.retry_after
-            return Later(max(AT_LEAST, min(left, pace.after(deliveries))), outcome.reason)
+            return Retry(max(AT_LEAST, min(left, pace.after(deliveries))), outcome.reason)
         case Failed(final=True):
-            return Aside(outcome.error_type or "Failed", f"attempt {outcome.attempt}: {outcome.error}")
+            return DeadLetter(outcome.error_type or "Failed", f"attempt {outcome.attempt}: {outcome.error}")
         case Failed():
-            return Later(outcome.retry_after or pace.after(outcome.attempt or deliveries), outcome.reason)
+            return Retry(outcome.retry_after or pace.after(outcome.attempt or deliveries), outcome.reason)
         case Mismatch():
             which = f" (differs in: {', '.join(outcome.arguments)})" if outcome.arguments else ""
-            return Aside("PayloadMismatch", f"{outcome.key} came before with another payload{which}")
+            return DeadLetter("PayloadMismatch", f"{outcome.key} came before with another payload{which}")
         case Parked():
             has_record = outcome.token > 0  # an event of the future has none
             why = f"attempt {outcome.attempt}: {outcome.error}" if has_record else outcome.error
-            return Aside(outcome.error_type or "Parked", why, parked=has_record)
+            return DeadLetter(outcome.error_type or "Parked", why, parked=has_record)
         case Unreadable(error=OSError()):  # a registry of schemas is away, say: the message may be all right
-            return Later(pace.after(deliveries), type(outcome.error).__qualname__)
+            return Retry(pace.after(deliveries), type(outcome.error).__qualname__)
         case Unreadable():
-            return Aside(type(outcome.error).__qualname__, message_of(outcome.error))
+            return DeadLetter(type(outcome.error).__qualname__, message_of(outcome.error))
         case Common():  # unknown
-            return Later(pace.after(deliveries), outcome.reason)
+            return Retry(pace.after(deliveries), outcome.reason)
         case _:
             return _after_trouble(outcome, deliveries, pace)
 
 
 def _after_trouble(error: Exception, deliveries: int, pace: Pace) -> Ruling:
     if isinstance(error, Stopping):
-        return Later(0.0, "stopping")
+        return Retry(0.0, "stopping")
     if isinstance(error, VersionSkew):  # nothing will change before this process is upgraded
-        return Later(pace.longest, "version skew")
+        return Retry(pace.longest, "version skew")
     if isinstance(error, StoreError):
-        return Later(pace.after(deliveries), "store down")
+        return Retry(pace.after(deliveries), "store down")
     if isinstance(error, ResultError):  # it was done; that its result cannot be read concerns whoever wants it
         return Ack()
-    return Later(pace.after(deliveries), type(error).__qualname__)
+    return Retry(pace.after(deliveries), type(error).__qualname__)

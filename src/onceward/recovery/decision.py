@@ -29,7 +29,7 @@ MOST_LISTED: Final = 100
 """Of those that need a redelivery. All are counted."""
 
 
-class Standing(StrEnum):
+class RecoveryStatus(StrEnum):
     """What is to be done about a record."""
 
     DUE = "due"
@@ -39,19 +39,19 @@ class Standing(StrEnum):
     OVER = "over"  # settled, given up, or not work at all
 
 
-def standing_of(record: Record, now: int) -> Standing:
+def standing_of(record: Record, now: int) -> RecoveryStatus:
     row = row_of(record, now)
     if is_lock(record):
-        return Standing.OVER
+        return RecoveryStatus.OVER
     if row is Row.LIVE:
-        return Standing.RUNNING
+        return RecoveryStatus.RUNNING
     if row in (Row.LAPSED, Row.HANDED_BACK):
-        return Standing.DUE
+        return RecoveryStatus.DUE
     if row is Row.PARKED:
-        return Standing.PARKED
+        return RecoveryStatus.PARKED
     if row is not Row.FAILED or used_up(record.attempt, record.max_attempts):
-        return Standing.OVER
-    return Standing.DUE if now >= next_attempt_at(record) else Standing.WAITING
+        return RecoveryStatus.OVER
+    return RecoveryStatus.DUE if now >= next_attempt_at(record) else RecoveryStatus.WAITING
 
 
 def next_attempt_at(record: Record) -> int:

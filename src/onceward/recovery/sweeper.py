@@ -16,10 +16,10 @@ from onceward.errors import ConfigurationError, OncewardError, Stopping, StoreEr
 from onceward.protocol.outcome import Failed, Outcome
 from onceward.protocol.ports import Filter, Page
 from onceward.protocol.record import Record
-from onceward.protocol.runtime import Crew
+from onceward.protocol.runtime import WorkerPool
 from onceward.schedules.runner import AFTER_TROUBLE
 
-from .decision import UNFINISHED, Recovered, Recovery, Standing, belongs_to, standing_of
+from .decision import UNFINISHED, Recovered, Recovery, RecoveryStatus, belongs_to, standing_of
 
 PAGE = 100
 SCAN = 30.0  # seconds for a page: it may come from a table without end
@@ -66,7 +66,7 @@ class Sweeper:
                 break
         return total
 
-    async def until_stopped(self, crew: Crew, every: float) -> Recovery:
+    async def until_stopped(self, crew: WorkerPool, every: float) -> Recovery:
         """Passes with a rest between them, until the engine stops. A store that is down is asked again.
 
         Where a pass takes long, the rest is as long: half of the time at most is spent looking.
@@ -97,15 +97,15 @@ class Sweeper:
             if not belongs_to(self.app, record):
                 continue
             match standing_of(record, page.now):
-                case Standing.DUE:
+                case RecoveryStatus.DUE:
                     await self._due(record, found)  # what is wrong with one record is told, and stops no other
-                case Standing.RUNNING:
+                case RecoveryStatus.RUNNING:
                     found.running += 1
-                case Standing.WAITING:
+                case RecoveryStatus.WAITING:
                     found.waiting += 1
-                case Standing.PARKED:
+                case RecoveryStatus.PARKED:
                     found.waiting_for_a_person += 1
-                case Standing.OVER:
+                case RecoveryStatus.OVER:
                     pass
 
     def _delivery(self, record: Record) -> Coroutine[Any, Any, Outcome[Any]] | None:

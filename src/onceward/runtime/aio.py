@@ -18,16 +18,16 @@ from onceward.keys.pace import share
 from onceward.protocol.requests import Answer
 from onceward.protocol.runtime import Send
 
-from .async_batcher import LoopLane, here
+from .async_batcher import AsyncBatcher, here
 from .nonce import nonce
-from .pending_request import Passenger
-from .shielded import Finishing
+from .pending_request import PendingRequest
+from .shielded import ShieldedCall
 from .threads import GLANCE
 
 T = TypeVar("T")
 
 
-class LoopGate:
+class AsyncGate:
     """Ends a task's wait early, from any thread."""
 
     def __init__(self) -> None:
@@ -76,11 +76,11 @@ class TaskCanceller:
         return self._task.uncancel() <= self._others and isinstance(error, asyncio.CancelledError)
 
 
-class EventLoop:
+class AsyncioRuntime:
     """The World of `AsyncOnce`. Blocking calls of one store go to one thread of its own, in order."""
 
     cancels = True
-    steady = Passenger
+    steady = PendingRequest
 
     def __init__(self) -> None:
         self._thread: ThreadPoolExecutor | None = None
@@ -105,11 +105,11 @@ class EventLoop:
     def canceller(self) -> TaskCanceller:
         return TaskCanceller()
 
-    def gate(self) -> LoopGate:
-        return LoopGate()
+    def gate(self) -> AsyncGate:
+        return AsyncGate()
 
-    def lane(self, send: Send, *, flights: int = 1, crowd: int = 1) -> LoopLane:
-        return LoopLane(send, flights, crowd)
+    def lane(self, send: Send, *, flights: int = 1, crowd: int = 1) -> AsyncBatcher:
+        return AsyncBatcher(send, flights, crowd)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -145,12 +145,12 @@ class EventLoop:
         self, work: Awaitable[T], hurry: Callable[[], None] | None = None
     ) -> Awaitable[tuple[T, BaseException | None]]:
         asked: Any = work
-        if type(asked) is Passenger:
+        if type(asked) is PendingRequest:
             return self._stay(asked, hurry)  # type: ignore[return-value]  # what it gives is what it is awaited for
-        return Finishing(work, hurry) if type(work) is CoroutineType else self._finish(work, hurry)
+        return ShieldedCall(work, hurry) if type(work) is CoroutineType else self._finish(work, hurry)
 
     async def _stay(
-        self, passenger: Passenger, hurry: Callable[[], None] | None
+        self, passenger: PendingRequest, hurry: Callable[[], None] | None
     ) -> tuple[list[Answer], BaseException | None]:
         try:
             return [await passenger.future], None
@@ -210,7 +210,7 @@ def _tell(told: asyncio.Future[bool], sockets: int) -> None:
         told.set_result(sockets > 0)
 
 
-class LoopCrew:
+class AsyncWorkerPool:
     """Runs of schedules, each in a task of its own."""
 
     def __init__(self) -> None:
@@ -238,7 +238,7 @@ class LoopCrew:
             await asyncio.wait(self._tasks)
 
 
-class Breath:
+class YieldPoint:
     """A pause, if the last is long enough ago: others, such as the loop's thread, then get the interpreter."""
 
     __slots__ = ("_due",)
@@ -258,14 +258,14 @@ _PAUSE = 0.000_05  # not 0: who waits has to wake up before we want it back
 
 def _caught(call: Callable[..., T], *arguments: Any) -> tuple[T, None] | tuple[Any, Exception]:
     """What it raised as a value: a future refuses StopIteration, and would never be done."""
-    share(Breath())  # in the context of this call only, which `to_thread` made for it
+    share(YieldPoint())  # in the context of this call only, which `to_thread` made for it
     try:
         return call(*arguments), None
     except Exception as error:  # noqa: BLE001 (raised again by whoever waits)
         return None, error
 
 
-_worlds: weakref.WeakSet[EventLoop] = weakref.WeakSet()
+_worlds: weakref.WeakSet[AsyncioRuntime] = weakref.WeakSet()
 
 
 def _forget_threads() -> None:

@@ -22,13 +22,13 @@ from threading import get_ident
 from time import monotonic
 from typing import Any
 
-from onceward.errors import StoreBroken, WrongWorld
+from onceward.errors import StoreBroken, WrongRuntime
 from onceward.protocol.requests import AnyRequest, Complete
 from onceward.protocol.runtime import Send
 
 from .batch_queue import MOST, MOST_BYTES, OVERHEAD, remaining, size_of
-from .callback_steps import Count, Steps
-from .pending_request import Passenger, hand_over
+from .callback_steps import CallbackTask, Count
+from .pending_request import PendingRequest, hand_over
 
 SEATS = 32  # at least, of a flight that has to be paid for: enough to share the cost of a call
 FEW = 8  # the same of one that only follows the others on the wire
@@ -41,12 +41,12 @@ def here() -> AbstractEventLoop:
     try:
         return get_running_loop()
     except RuntimeError:
-        raise WrongWorld(
+        raise WrongRuntime(
             "AsyncOnce was used outside of an event loop", hint="await it in a coroutine, or use Once"
         ) from None
 
 
-class LoopLane:
+class AsyncBatcher:
     """A client may be used by several loops, one after the other or each in its thread: each has a runway."""
 
     def __init__(self, send: Send, flights: int = 1, crowd: int = 1) -> None:
@@ -58,10 +58,10 @@ class LoopLane:
 
     def reset(self) -> None:
         """In the child of a fork no loop of its parent runs."""
-        self._runways: weakref.WeakKeyDictionary[AbstractEventLoop, Runway] = weakref.WeakKeyDictionary()
-        self._latest: tuple[Callable[[], Any], Runway] | None = None
+        self._runways: weakref.WeakKeyDictionary[AbstractEventLoop, LoopQueue] = weakref.WeakKeyDictionary()
+        self._latest: tuple[Callable[[], Any], LoopQueue] | None = None
 
-    def ask(self, request: AnyRequest, timeout: float) -> Passenger:
+    def ask(self, request: AnyRequest, timeout: float) -> PendingRequest:
         latest = self._latest
         loop: Any = None if latest is None else latest[0]()
         if loop is None or loop._thread_id != get_ident():  # noqa: SLF001 (see `_of`)
@@ -69,7 +69,7 @@ class LoopLane:
             runway = self._of(loop)
         else:
             runway = latest[1]  # type: ignore[index]  # it is the one of that loop
-        one = Passenger(request, monotonic() + timeout, Future(loop=loop))
+        one = PendingRequest(request, monotonic() + timeout, Future(loop=loop))
         try:
             runway.waiting.append(one)
             if len(runway.aboard) < runway.most and not runway.boarding:
@@ -82,19 +82,19 @@ class LoopLane:
             one.future.cancel()
             raise
 
-    def _of(self, loop: AbstractEventLoop) -> Runway:
+    def _of(self, loop: AbstractEventLoop) -> LoopQueue:
         """Before Python 3.12, asyncio asks the kernel for our process whenever it is asked for the loop that runs.
 
         A loop of its own knows in which thread it runs, as long as it does.
         """
         runway = self._runways.get(loop)
         if runway is None:
-            runway = self._runways[loop] = Runway(self._send, self._flights, self._crowd)
+            runway = self._runways[loop] = LoopQueue(self._send, self._flights, self._crowd)
         self._latest = (weakref.ref(loop), runway) if hasattr(loop, "_thread_id") else None
         return runway
 
 
-_lanes: weakref.WeakSet[LoopLane] = weakref.WeakSet()
+_lanes: weakref.WeakSet[AsyncBatcher] = weakref.WeakSet()
 
 
 def _reset() -> None:
@@ -106,7 +106,7 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(after_in_child=_reset)
 
 
-class Runway:
+class LoopQueue:
     """One flight at a time, or a few."""
 
     def __init__(self, send: Send, most: int = 1, crowd: int = 1) -> None:
@@ -114,14 +114,14 @@ class Runway:
         self.most = most
         self._crowd = crowd
         self._is_lonely = most > crowd == 1  # whoever finds nobody in the air has nobody to wait for
-        self.waiting: list[Passenger] = []
-        self.aboard: list[list[Passenger]] = []
-        self._grounded: set[Passenger] = set()  # their flight failed, and each waits for one of its own
+        self.waiting: list[PendingRequest] = []
+        self.aboard: list[list[PendingRequest]] = []
+        self._grounded: set[PendingRequest] = set()  # their flight failed, and each waits for one of its own
         self.boarding = False  # a flight was called, and has not begun yet
         self._alarm: TimerHandle | None = None
         self.rings_for = math.inf  # the deadline; nobody's, if there is no alarm
 
-    def call(self, one: Passenger) -> None:
+    def call(self, one: PendingRequest) -> None:
         """Somebody has come, and there may be one more flight."""
         if self._is_lonely and not self.aboard:
             self._depart()
@@ -144,14 +144,14 @@ class Runway:
     def _depart(self) -> None:
         self.boarding = False
         try:
-            Steps(self._fly).step()
+            CallbackTask(self._fly).step()
         except BaseException:
             if self.waiting and not self.aboard and not self.boarding:  # a signal struck before it had begun
                 self._take_off()
             raise
 
     async def _fly(self, steps: Count) -> None:
-        aboard: list[Passenger] = []
+        aboard: list[PendingRequest] = []
         try:
             self.aboard.append(aboard)
             while self.waiting:
@@ -175,7 +175,7 @@ class Runway:
             self._crash(aboard)
             raise
 
-    def _crash(self, aboard: list[Passenger]) -> None:
+    def _crash(self, aboard: list[PendingRequest]) -> None:
         """Those aboard go again, unless they have an answer."""
         self._grounded.difference_update(aboard)
         self.waiting[:0] = [one for one in aboard if not (one.is_done() or one in self.waiting)]
@@ -183,14 +183,14 @@ class Runway:
         if self.waiting and not self.boarding:
             self._take_off()
 
-    def _land(self, aboard: list[Passenger]) -> None:
+    def _land(self, aboard: list[PendingRequest]) -> None:
         self.aboard = [others for others in self.aboard if others is not aboard]
         if not (self.aboard or self.waiting):
             self._silence()
 
     # ── who goes aboard ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def _fill(self, aboard: list[Passenger]) -> float:
+    def _fill(self, aboard: list[PendingRequest]) -> float:
         """Who flies next takes the seats of those who have landed; until when the call may take.
 
         Nobody leaves the queue before being aboard: whatever a signal interrupts, nobody is lost.
@@ -215,7 +215,7 @@ class Runway:
         self.waiting = [one for one in self.waiting if not (one.is_done() or one in chosen)]
         return min([one.deadline for one in chosen], default=until)
 
-    def _seats(self, landed: list[Passenger]) -> tuple[int, AbstractSet[bytes]]:
+    def _seats(self, landed: list[PendingRequest]) -> tuple[int, AbstractSet[bytes]]:
         """How many may fly with the plane that has brought these; and the keys in the air, which are to wait."""
         if self.most == 1:
             return MOST, NOTHING
@@ -228,9 +228,9 @@ class Runway:
         crowd = len(self.waiting) + len(others) + len(landed)  # those who have landed will soon be back
         return min(MOST, max(SEATS, -(-crowd // self.most))), {one.request.id for one in others}
 
-    def _chosen(self, seats: int, flying: AbstractSet[bytes]) -> list[Passenger]:
+    def _chosen(self, seats: int, flying: AbstractSet[bytes]) -> list[PendingRequest]:
         """One of a key, not too many bytes, and nobody who is late. First come, first served."""
-        chosen: list[Passenger] = []
+        chosen: list[PendingRequest] = []
         ids, size, now = set(flying), 0, monotonic()
         for one in self.waiting:
             if one.deadline <= now:
@@ -246,7 +246,7 @@ class Runway:
 
     # ── one call ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _carry_each(self, batch: list[Passenger], steps: Count) -> None:
+    async def _carry_each(self, batch: list[PendingRequest], steps: Count) -> None:
         """Their flight has failed: each gets one of its own."""
         self._grounded.update(batch)
         self.mind(min(batch, key=lambda one: one.deadline))
@@ -255,7 +255,7 @@ class Runway:
             if not one.is_done():
                 await self._carry([one], one.deadline, steps)
 
-    async def _carry(self, batch: list[Passenger], until: float, steps: Count) -> bool:
+    async def _carry(self, batch: list[PendingRequest], until: float, steps: Count) -> bool:
         """One call; False if it failed for several, and has to be repeated for each."""
         before = steps.steps
         try:
@@ -273,7 +273,7 @@ class Runway:
 
     # ── one alarm for all who wait: most have the same patience, so the first of them sets it ───────────────────
 
-    def mind(self, one: Passenger) -> None:
+    def mind(self, one: PendingRequest) -> None:
         if one.deadline < self.rings_for:
             self._silence()
             self.rings_for = one.deadline

@@ -51,7 +51,7 @@ def remaining(one: Timed) -> float:
 W = TypeVar("W", bound=Waiting)
 
 
-class Queue(Generic[W]):
+class BatchQueue(Generic[W]):
     """Requests in the order of their arrival. Anybody may add. One at a time should take; two get each a part of it."""
 
     def __init__(self) -> None:

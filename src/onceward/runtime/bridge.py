@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from onceward.errors import WrongWorld
+from onceward.errors import WrongRuntime
 
 T = TypeVar("T")
 
@@ -17,4 +17,4 @@ def run(call: Coroutine[Any, Any, T]) -> T:
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]  # not named: it may have failed, and its traceback lead here
     call.close()
-    raise WrongWorld("a blocking call tried to wait on an event loop", hint="this store was made for AsyncOnce")
+    raise WrongRuntime("a blocking call tried to wait on an event loop", hint="this store was made for AsyncOnce")

@@ -20,7 +20,7 @@ class Count:
         self.steps = 0
 
 
-class Steps:
+class CallbackTask:
     """The steps of one coroutine, from one wait to the next. It is given their count, and does not know us.
 
     If a signal strikes in a step, the coroutine is closed: there it learns that it will not go on. If it strikes where

@@ -15,13 +15,13 @@ from contextlib import suppress
 from onceward.engine.events import Bus, Event
 from onceward.engine.totals import Book, Totals
 from onceward.errors import ConfigurationError, OncewardError
-from onceward.protocol.capabilities import KeepsCounts
+from onceward.protocol.capabilities import KeepsCounters
 from onceward.protocol.counters import HOUR
 from onceward.protocol.ports import Store
 
 from .bridge import run
 from .nonce import nonce
-from .threads import Threads
+from .threads import ThreadRuntime
 
 EVERY = 60.0
 """Seconds between two writes: what a kill may cost."""
@@ -34,7 +34,7 @@ class Counters:
     """Counts for one client, and writes it down. Starts its thread with the first event and joins it on close."""
 
     def __init__(self, store: Store, bus: Bus) -> None:
-        if not isinstance(store, KeepsCounts):
+        if not isinstance(store, KeepsCounters):
             raise ConfigurationError(
                 f"{store.name} cannot keep counters",
                 hint="use memory://, sqlite:///…, postgresql://…, redis://… or firestore://…, or leave counters= out",
@@ -85,9 +85,9 @@ class Counters:
         if not self._book.lacks(counts):
             return
         twin = self._store.twin()
-        await twin.open(Threads())
+        await twin.open(ThreadRuntime())
         try:
-            if isinstance(twin, KeepsCounts):  # as its original is
+            if isinstance(twin, KeepsCounters):  # as its original is
                 hour = await twin.keep_counts([], timeout=TIMEOUT) // HOUR
                 sheets = self._book.enter(counts, hour)
                 await twin.keep_counts(sheets, timeout=TIMEOUT)

@@ -26,8 +26,8 @@ from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import AnySettlement, Renewal, Verdict
 
 from .bridge import run
-from .orphans import Seeker
-from .threads import Threads
+from .orphans import OrphanReconciler
+from .threads import ThreadRuntime
 
 BATCH = 256
 IDLE = 60.0  # seconds between looks while nothing is held
@@ -61,7 +61,7 @@ class Ending:
         self.try_at = now + SOON
 
 
-class Keeper:
+class Heartbeat:
     """Renews what is held. Starts its thread with the first hold and joins it on close."""
 
     def __init__(self, store: Store, bus: Bus, *, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -74,7 +74,7 @@ class Keeper:
     def _reset(self) -> None:
         self._holds: dict[bytes, Lease] = {}
         self._endings: dict[bytes, Ending] = {}
-        self._seeker = Seeker(self._monotonic)
+        self._seeker = OrphanReconciler(self._monotonic)
         self._twin: Store | None = None
         self._thread: threading.Thread | None = None
         self._running = False
@@ -290,7 +290,7 @@ class Keeper:
     def _connected(self) -> Store:
         if self._twin is None:
             twin = self._store.twin()
-            run(twin.open(Threads()))
+            run(twin.open(ThreadRuntime()))
             self._twin = twin
         return self._twin
 
@@ -331,7 +331,7 @@ def _completed_by(hold: Lease, record: Record | None) -> bool:
     )
 
 
-_keepers: weakref.WeakSet[Keeper] = weakref.WeakSet()
+_keepers: weakref.WeakSet[Heartbeat] = weakref.WeakSet()
 _inherited: list[object] = []  # kept, so that the garbage collector closes nothing that belongs to the parent
 
 

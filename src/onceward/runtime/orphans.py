@@ -23,7 +23,7 @@ LOOK = 0.5  # seconds that one call may take: the renewals of others wait behind
 BATCH, MOST = 256, 4096
 
 
-class Sought:
+class OrphanedClaim:
     """One claim that may have been granted."""
 
     __slots__ = ("id", "nonce", "pause", "try_at", "until")
@@ -36,17 +36,17 @@ class Sought:
         self.until = until
 
 
-class Seeker:
+class OrphanReconciler:
     """Asks by way of the keeper's thread and connection: a batch at a time, because the renewals of others wait."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._sought: dict[bytes, Sought] = {}
+        self._sought: dict[bytes, OrphanedClaim] = {}
 
     def add(self, id: bytes, nonce: bytes, seconds: float) -> None:
         """For as long as the lease would last."""
         now = self._monotonic()
-        self._sought[nonce] = Sought(id, nonce, now, now + seconds)
+        self._sought[nonce] = OrphanedClaim(id, nonce, now, now + seconds)
         while len(self._sought) > MOST:  # a store that is down for long makes many: the oldest lapse by themselves
             self._sought.pop(next(iter(tuple(self._sought))), None)
 
@@ -69,7 +69,7 @@ class Seeker:
                 self._sought.pop(one.nonce, None)
         return given_back
 
-    def _given_back(self, store: Store, due: list[Sought]) -> list[Record]:
+    def _given_back(self, store: Store, due: list[OrphanedClaim]) -> list[Record]:
         answers = run(store.read([one.id for one in due], timeout=LOOK))
         ours = []
         for one, answer in zip(due, answers, strict=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 
-class Ourselves:
+class ProcessOwner:
     """Host and process, made anew after a fork."""
 
     def __init__(self) -> None:
@@ -19,4 +19,4 @@ class Ourselves:
         self.name = f"{host}:{os.getpid()}"
 
 
-OURSELVES = Ourselves()
+THIS_PROCESS = ProcessOwner()

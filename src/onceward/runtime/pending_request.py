@@ -21,7 +21,7 @@ from onceward.protocol.requests import Answer, AnyRequest
 NOBODY: list[tuple[Any, Context]] = [(None, Context())]
 
 
-class Passenger(Struct, eq=False):
+class PendingRequest(Struct, eq=False):
     """Whoever is cancelled while it waits for the future `stays`: the cancellation comes with the answer.
 
     Who waits in no such way, but by a plain `await`, has left.
@@ -82,14 +82,14 @@ class Passenger(Struct, eq=False):
         return [answer]
 
 
-def hand_over(passengers: Sequence[Passenger], answers: Sequence[Answer], *, now: bool = True) -> None:
+def hand_over(passengers: Sequence[PendingRequest], answers: Sequence[Answer], *, now: bool = True) -> None:
     """Each gets its answer. Whoever waits for it goes on: a task `now`, unless we are in one ourselves; others soon.
 
     Of what a task raises, Ctrl-C and SystemExit come out here. They are for the loop: whoever brought the answers has
     nothing to do with them, and others that it brought are still to be handed over.
     """
     left = iter(zip(passengers, answers, strict=True))
-    one: Passenger | None = None
+    one: PendingRequest | None = None
     answer: Any = None
     waker: Any = None
     context: Context | None = None
@@ -119,7 +119,7 @@ def hand_over(passengers: Sequence[Passenger], answers: Sequence[Answer], *, now
             one.bring(answer)
 
 
-def _wake_surely(one: Passenger, answer: Answer, waker: Any, context: Context | None) -> None:
+def _wake_surely(one: PendingRequest, answer: Answer, waker: Any, context: Context | None) -> None:
     """After a signal, which may have struck just before its task was woken, or just after."""
     future = one.future
     is_waiting = getattr(getattr(waker, "__self__", None), "_fut_waiter", None) is future

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 
-class Finishing(Generic[T]):
+class ShieldedCall(Generic[T]):
     """Awaited, it gives the value and the cancellation that came in between, which is the caller's to raise.
 
     As a task of its own behind `asyncio.shield`, without that task: whatever the coroutine waits for is waited for in

@@ -25,7 +25,7 @@ from onceward.errors import OncewardError, StoreBroken, StoreUnavailable
 from onceward.protocol.requests import Answer, AnyRequest
 from onceward.protocol.runtime import Send
 
-from .batch_queue import Queue, Waiting, remaining
+from .batch_queue import BatchQueue, Waiting, remaining
 
 NAP = 0.05  # seconds after which a sleeper looks whether anybody is sending at all
 LONGEST_NAP = 1.0  # and then less and less often
@@ -33,7 +33,7 @@ CROWD = 16  # of those who wait for one call: enough for two
 LONGEST_ROUND = 0.003  # seconds for which those who have their answers may wake one after the other
 
 
-class Sleeper:
+class Waiter:
     """A thread that waits for its answer, or for its turn to send."""
 
     __slots__ = (
@@ -49,7 +49,7 @@ class Sleeper:
         self.ident = ident
         self.answer: Answer | None = None
         self.leads = False  # it is to send the next call, or to say who does
-        self.after: Sleeper | None = None  # who is to wake after it
+        self.after: Waiter | None = None  # who is to wake after it
         self.alone = False  # the call that it was part of failed: it is to send itself
         self._nap = NAP
         self._bell = threading.Lock()
@@ -74,7 +74,7 @@ class Sleeper:
             self._nap = min(2 * self._nap, LONGEST_NAP)  # a crowd that looks too often keeps the one that sends from it
 
 
-class ThreadLane:
+class ThreadBatcher:
     """One call to the store at a time; the rest waits and goes together."""
 
     def __init__(self, send: Send) -> None:
@@ -84,7 +84,7 @@ class ThreadLane:
 
     def reset(self) -> None:
         """Also in the child of a fork, where none of the waiting threads exists."""
-        self._queue: Queue[Sleeper] = Queue()
+        self._queue: BatchQueue[Waiter] = BatchQueue()
         self._baton = threading.Lock()  # held by whoever sends, in the name of `_holder`
         self._holder = 0
         self._told_at = 0.0  # when the last answers came
@@ -99,7 +99,7 @@ class ThreadLane:
             if leads:
                 self._holder = ident
                 return await self._send([request], timeout)
-            me = Sleeper(request, time.monotonic() + timeout, ident)
+            me = Waiter(request, time.monotonic() + timeout, ident)
             self._line_up(me)
             return [await self._answered(me)]
         finally:
@@ -111,11 +111,11 @@ class ThreadLane:
             if me is not None and me.after is not None:
                 self._wake(me.after)
 
-    def _line_up(self, me: Sleeper) -> None:
+    def _line_up(self, me: Waiter) -> None:
         self._queue.add(me)
         me.leads = self._baton.acquire(blocking=False)  # its holder may have left without having seen us
 
-    async def _answered(self, me: Sleeper) -> Answer:
+    async def _answered(self, me: Waiter) -> Answer:
         while True:
             if me.answer is None and not me.leads:
                 me.nap()
@@ -130,10 +130,10 @@ class ThreadLane:
             elif not me.remaining():
                 raise StoreUnavailable("other calls of this process kept the store busy for too long")
 
-    async def _lead(self, me: Sleeper) -> None:
+    async def _lead(self, me: Waiter) -> None:
         """Send all that wait, most often this one among them."""
         me.leads, self._holder = True, me.ident
-        batch: list[Sleeper] = []
+        batch: list[Waiter] = []
         try:
             batch = self._queue.take(taker=me)
             requests = [one.request for one in batch]
@@ -149,7 +149,7 @@ class ThreadLane:
                 raise
             return
 
-    def _tell(self, me: Sleeper, batch: list[Sleeper], answers: list[Answer]) -> None:
+    def _tell(self, me: Waiter, batch: list[Waiter], answers: list[Answer]) -> None:
         """Each wakes the next one: all at once would fight for the interpreter.
 
         The last one hands the baton on, so that those who are back by then go together. Of a crowd it is the one in the
@@ -173,7 +173,7 @@ class ThreadLane:
         if others:
             self._wake(others[0])
 
-    def _wake(self, one: Sleeper | None) -> None:
+    def _wake(self, one: Waiter | None) -> None:
         """Whose turn it is; and all after it, if that takes long: others have work of their own to do."""
         late = time.monotonic() - self._told_at > LONGEST_ROUND
         while one is not None:
@@ -183,7 +183,7 @@ class ThreadLane:
             one.wake()
             one = one.after if late else None
 
-    def _leave(self, me: Sleeper) -> None:
+    def _leave(self, me: Waiter) -> None:
         """Not to be sent any more. If it is under way, wait for that: whoever cleans up has to see what came of it."""
         me.left = True
         while me.taken and me.answer is None and not (me.alone or self._is_abandoned(me)) and me.remaining():
@@ -205,11 +205,11 @@ class ThreadLane:
             if self._queue.first() is None or not self._baton.acquire(blocking=False):
                 return  # else somebody came between the look and the release
 
-    def _is_abandoned(self, me: Sleeper) -> bool:
+    def _is_abandoned(self, me: Waiter) -> bool:
         """Whether a signal struck whoever took it, before it was sent, and nobody will tell."""
         return me.taken and me.taker is not None and me.taker.left and me.answer is None
 
-    def _is_lost(self, me: Sleeper) -> bool:
+    def _is_lost(self, me: Waiter) -> bool:
         """Whether nobody will hand the baton on: its holder has left, or is this very thread, one call further out.
 
         The first of the queue looks for all, and who has waited for long: to look at every thread takes time where
@@ -229,8 +229,8 @@ class ThreadLane:
         return False
 
 
-_OURS = frozenset({ThreadLane.ask.__code__})
-_lanes: weakref.WeakSet[ThreadLane] = weakref.WeakSet()
+_OURS = frozenset({ThreadBatcher.ask.__code__})
+_lanes: weakref.WeakSet[ThreadBatcher] = weakref.WeakSet()
 
 
 def _reset_all() -> None:

@@ -8,12 +8,12 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from onceward.errors import WrongWorld
+from onceward.errors import WrongRuntime
 from onceward.protocol.runtime import Send
 
 from .bridge import run
 from .nonce import nonce
-from .thread_batcher import ThreadLane
+from .thread_batcher import ThreadBatcher
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ class ThreadGate:
         self._event.clear()
 
 
-class Threads:
+class ThreadRuntime:
     """The World of `Once`."""
 
     cancels = False
@@ -51,7 +51,7 @@ class Threads:
                 return
             running = self._running = events._get_running_loop  # noqa: SLF001 (the public form raises, which costs ten times as much)
         if running() is not None:
-            raise WrongWorld(
+            raise WrongRuntime(
                 "Once was called on the thread of a running event loop, which it would block",
                 hint="use AsyncOnce there, or once.aio of this client",
             )
@@ -71,8 +71,8 @@ class Threads:
     def gate(self) -> ThreadGate:
         return ThreadGate()
 
-    def lane(self, send: Send, *, flights: int = 1, crowd: int = 1) -> ThreadLane:  # noqa: ARG002 (threads would only wait for each other)
-        return ThreadLane(send)
+    def lane(self, send: Send, *, flights: int = 1, crowd: int = 1) -> ThreadBatcher:  # noqa: ARG002 (threads would only wait for each other)
+        return ThreadBatcher(send)
 
     async def sleep(self, seconds: float) -> None:
         time.sleep(seconds)  # noqa: ASYNC251 (there is no loop here to block)
@@ -100,7 +100,7 @@ class Threads:
         return await work, None
 
 
-class ThreadCrew:
+class ThreadWorkerPool:
     """Runs of schedules, each in a thread of its own."""
 
     def __init__(self) -> None:

@@ -6,19 +6,19 @@ end, `api.py` is what applications call, `admin.py` what operators do.
 
 from .api import AsyncSaga, Saga, SagaChoices
 from .definition import Step
-from .journal import Direction, Journal, Line, Progress
+from .journal import Direction, Journal, JournalEntry, Progress
 from .records import SagaEntry
-from .step_context import StepRun
+from .step_context import StepContext
 
 __all__ = [
     "AsyncSaga",
     "Direction",
     "Journal",
-    "Line",
+    "JournalEntry",
     "Progress",
     "Saga",
     "SagaChoices",
     "SagaEntry",
     "Step",
-    "StepRun",
+    "StepContext",
 ]

@@ -17,7 +17,7 @@ from onceward.protocol.requests import FOREVER, ClaimRequest, Resolution, Resolv
 from onceward.protocol.transitions import Row, row_of
 from onceward.results.codec import Codec
 
-from .decisions import HANDED_ON, Ruling, answered, refused, retried, standing_effects
+from .decisions import HANDED_ON, SagaDecision, answered, refused, retried, standing_effects
 from .journal import Journal, journal_in, noted
 from .step_context import part_of
 
@@ -49,7 +49,7 @@ async def resolution_of_saga(
     return request_of(record, answered(journal, resolution, result))
 
 
-def request_of(record: Record, ruling: Ruling, validity: Validity = FOREVER) -> Resolve:
+def request_of(record: Record, ruling: SagaDecision, validity: Validity = FOREVER) -> Resolve:
     """The saga goes on from there, or is over."""
     note = {SAGA: ""} if ruling.journal is None else noted(ruling.journal)
     over = Resolution.ABANDON if ruling.over else Resolution.NOT_APPLIED

@@ -26,7 +26,7 @@ from . import admin, records
 from .definition import Plan, Step, plan_of
 from .flow import SagaJob, run_saga
 from .records import SagaEntry
-from .step_context import StepRun
+from .step_context import StepContext
 
 LARGEST_JOURNAL = 192 * 1024
 """Bytes for the results of all steps together. In base64, and with the largest input, that is 350 KB on one record: an
@@ -250,4 +250,4 @@ def register(face: Any, saga: DeclaredSaga) -> None:
         face.recoverable.append(saga)
 
 
-__all__ = ["AsyncSaga", "DeclaredSaga", "Saga", "SagaChoices", "Step", "StepRun"]
+__all__ = ["AsyncSaga", "DeclaredSaga", "Saga", "SagaChoices", "Step", "StepContext"]

@@ -5,24 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from onceward.engine.acquire import ask, take
-from onceward.engine.attempt import Held
+from onceward.engine.attempt import Attempt
 from onceward.engine.ending import after_value
 from onceward.engine.unclaimed import Unclaimed
 from onceward.errors import LeaseLost, StoreFull, StoreUnavailable
 from onceward.protocol.outcome import Executed, Failed, Outcome, Parked, Unknown
 from onceward.protocol.policy import SECOND
 from onceward.protocol.record import RecordState
-from onceward.protocol.requests import Answer, Fail, Renewal, Verdict
-from onceward.protocol.requests import Park as Parking
+from onceward.protocol.requests import Answer, Fail, Park, Renewal, Verdict
 from onceward.results.stored_input import DROPPED
 
-from .journal import Journal, Park, journal_in, noted, without_results
+from .journal import Journal, ParkSaga, journal_in, noted, without_results
 
 
 class SagaClaim:
     """`journal` is what the next write will say; `raised` what a step raised last, here."""
 
-    def __init__(self, held: Held) -> None:
+    def __init__(self, held: Attempt) -> None:
         self.held = held
         self.journal = journal_in(held.record.note) or Journal(cycle=held.record.token)
         self.raised: BaseException | None = None
@@ -127,12 +126,12 @@ class SagaClaim:
             exception=self.raised,
         )
 
-    async def park(self, move: Park) -> Outcome[Any]:
+    async def park(self, move: ParkSaga) -> Outcome[Any]:
         """A person has to say how a step ended, or to help it."""
         held, record = self.held, self.held.record
         held.end(None)
         note = noted(self.journal)  # what the last attempt raised is not written yet
-        parking = Parking(held.key.id, record.token, record.nonce, move.error_type, move.why, note)
+        parking = Park(held.key.id, record.token, record.nonce, move.error_type, move.why, note)
         answer = await held.settle(parking, RecordState.PARKED)
         if answer.verdict is not Verdict.OK:
             return self.lost()

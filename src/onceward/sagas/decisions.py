@@ -16,8 +16,8 @@ from onceward.protocol.note import SAGA
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Resolution
 
-from .definition import Kind
-from .journal import Direction, Journal, Line, Progress, done, not_done, turned, undone, with_line
+from .definition import StepKind
+from .journal import Direction, Journal, JournalEntry, Progress, done, not_done, turned, undone, with_line
 
 GAVE_UP: Final = "a person gave it up"
 
@@ -26,14 +26,14 @@ HANDED_ON: Final = 0
 for ever: a failure that may be repeated is given up after 30 days, and what a saga has done would be forgotten."""
 
 
-class Ruling(Struct, frozen=True):
+class SagaDecision(Struct, frozen=True):
     """The journal afterwards; None: the saga begins anew. `over`: nothing more is done about it."""
 
     journal: Journal | None
     over: bool = False
 
 
-def answered(journal: Journal, resolution: Resolution, result: bytes | None = None) -> Ruling:
+def answered(journal: Journal, resolution: Resolution, result: bytes | None = None) -> SagaDecision:
     """Somebody has found out how the open step ended.
 
     applied       it is done (or, while compensating, undone)
@@ -45,34 +45,34 @@ def answered(journal: Journal, resolution: Resolution, result: bytes | None = No
     """
     line = journal.open_step
     if line is None:
-        return _given_up(journal) if resolution is Resolution.ABANDON else Ruling(journal)
+        return _given_up(journal) if resolution is Resolution.ABANDON else SagaDecision(journal)
     undo = line.progress is Progress.UNDOING
     if resolution is Resolution.APPLIED:
         if undo:
-            return Ruling(undone(journal, line.name))
-        return Ruling(done(journal, line.name, result))
+            return SagaDecision(undone(journal, line.name))
+        return SagaDecision(done(journal, line.name, result))
     if resolution is Resolution.ABANDON:
-        if journal.direction is Direction.COMPENSATING or line.kind is Kind.RETRIABLE:
-            return Ruling(journal, over=True)
-        if line.kind is Kind.PIVOT and line.progress is Progress.BEGUN:
+        if journal.direction is Direction.COMPENSATING or line.kind is StepKind.RETRIABLE:
+            return SagaDecision(journal, over=True)
+        if line.kind is StepKind.PIVOT and line.progress is Progress.BEGUN:
             raise NotAcquired(
                 f"step {line.name} is the pivot: if it was done, there is no way back, and nobody knows",
                 hint="find out, and say applied or not applied; or that it was not, and give up (--not-applied --undo)",
             )
         settled_first = with_line(journal, replace(line, attempts=0))
-        return Ruling(turned(settled_first, line.error_type or "Abandoned", line.error or GAVE_UP))
-    return Ruling(with_line(journal, _afresh(line)))
+        return SagaDecision(turned(settled_first, line.error_type or "Abandoned", line.error or GAVE_UP))
+    return SagaDecision(with_line(journal, _afresh(line)))
 
 
-def _given_up(journal: Journal) -> Ruling:
+def _given_up(journal: Journal) -> SagaDecision:
     if journal.direction is Direction.COMPENSATING:
-        return Ruling(journal)
-    if not journal.lines or any(line.kind is not Kind.COMPENSATABLE for line in journal.lines):
-        return Ruling(journal, over=True)
-    return Ruling(turned(journal, "Abandoned", GAVE_UP))
+        return SagaDecision(journal)
+    if not journal.lines or any(line.kind is not StepKind.COMPENSATABLE for line in journal.lines):
+        return SagaDecision(journal, over=True)
+    return SagaDecision(turned(journal, "Abandoned", GAVE_UP))
 
 
-def refused(journal: Journal) -> Ruling:
+def refused(journal: Journal) -> SagaDecision:
     """Somebody has found out that the open step was not done, and does not want it: the others are undone."""
     line = journal.open_step
     if line is None:
@@ -81,24 +81,24 @@ def refused(journal: Journal) -> Ruling:
         raise NotAcquired(
             f"it is being undone already, and step {line.name} is in the way", hint="retry, or resolve it"
         )
-    if line.kind is Kind.RETRIABLE:
+    if line.kind is StepKind.RETRIABLE:
         raise NotAcquired(
             f"step {line.name} is retriable: what came before it cannot be undone any more",
             hint="retry, or abandon: then it ends as it stands",
         )
     error = line.error_type or "Abandoned", line.error or GAVE_UP
     without = not_done(journal, line.name, *error, final=True)
-    return Ruling(without if journal.direction is Direction.COMPENSATING else turned(without, *error))
+    return SagaDecision(without if journal.direction is Direction.COMPENSATING else turned(without, *error))
 
 
-def retried(journal: Journal) -> Ruling:
+def retried(journal: Journal) -> SagaDecision:
     """Try again: the open step gets all of its attempts again. What was undone begins anew, in another cycle."""
     if journal.undone:
-        return Ruling(None)
+        return SagaDecision(None)
     line = journal.open_step
     if line is None:
-        return Ruling(journal)
-    return Ruling(with_line(journal, replace(line, attempts=0, undo_attempts=0, final=False)))
+        return SagaDecision(journal)
+    return SagaDecision(with_line(journal, replace(line, attempts=0, undo_attempts=0, final=False)))
 
 
 def is_handed_on(record: Record) -> bool:
@@ -113,7 +113,7 @@ def standing_effects(journal: Journal) -> list[str]:
     return [line.name for line in journal.lines if line.progress not in (Progress.NOT_DONE, Progress.UNDONE)]
 
 
-def _afresh(line: Line) -> Line:
+def _afresh(line: JournalEntry) -> JournalEntry:
     """Certainly not done (or not undone): as before its first attempt."""
     if line.progress is Progress.UNDOING:
         return replace(line, progress=Progress.DONE, undo_attempts=0)

@@ -37,7 +37,7 @@ LONGEST_NAME: Final = 64
 KindName = Literal["compensatable", "pivot", "retriable"]
 
 
-class Kind(StrEnum):
+class StepKind(StrEnum):
     """What may be done about a step."""
 
     COMPENSATABLE = "compensatable"
@@ -45,7 +45,7 @@ class Kind(StrEnum):
     RETRIABLE = "retriable"
 
 
-ORDER: Final = (Kind.COMPENSATABLE, Kind.PIVOT, Kind.RETRIABLE)
+ORDER: Final = (StepKind.COMPENSATABLE, StepKind.PIVOT, StepKind.RETRIABLE)
 
 
 class _Named(Struct, frozen=True):
@@ -73,7 +73,7 @@ class PlannedStep(Struct, frozen=True):
     """One step, checked."""
 
     name: str
-    kind: Kind
+    kind: StepKind
     do: Callable[..., Any]
     undo: Callable[..., Any] | None
     policy: Policy
@@ -110,7 +110,7 @@ def plan_of(saga: str, steps: Sequence[Step]) -> Plan:
                 f"{saga}: {step.name} is {step.kind} and comes after {before.name}, which is {before.kind}",
                 hint="first what can be undone, then at most one pivot, then what can only be delayed",
             )
-        if before is not None and before.kind is step.kind is Kind.PIVOT:
+        if before is not None and before.kind is step.kind is StepKind.PIVOT:
             raise ConfigurationError(
                 f"{saga}: {before.name} and {step.name} are both the pivot",
                 hint="if the second were refused, the first could not be undone",
@@ -144,27 +144,27 @@ def _planned(saga: str, step: Step) -> PlannedStep:
         Policy().with_settings({"max_attempts": step.undo_attempts})
     except ConfigurationError as error:
         raise ConfigurationError(f"{saga}: {name}: {error}") from None
-    usual = PATIENT_ATTEMPTS if kind is Kind.RETRIABLE else ATTEMPTS
+    usual = PATIENT_ATTEMPTS if kind is StepKind.RETRIABLE else ATTEMPTS
     return PlannedStep(name, kind, step.do, step.undo, policy, policy.max_attempts or usual, step.undo_attempts)
 
 
-def _kind(saga: str, step: Step) -> Kind:
+def _kind(saga: str, step: Step) -> StepKind:
     if step.kind is not None and step.kind not in ORDER:
         raise ConfigurationError(
             f"{saga}: {step.name} cannot be {step.kind!r}", hint=f"choose one of: {', '.join(ORDER)}"
         )
-    kind = Kind(step.kind) if step.kind is not None else None
+    kind = StepKind(step.kind) if step.kind is not None else None
     if kind is None:
         if step.undo is None:
             raise ConfigurationError(
                 f"{saga}: {step.name} has no undo",
                 hint='give undo=, or say kind="pivot" or kind="retriable" if it cannot or need not be undone',
             )
-        return Kind.COMPENSATABLE
-    if (step.undo is None) is (kind is Kind.COMPENSATABLE):
+        return StepKind.COMPENSATABLE
+    if (step.undo is None) is (kind is StepKind.COMPENSATABLE):
         what = "needs an undo" if step.undo is None else "has an undo that would never be called"
         raise ConfigurationError(f"{saga}: {step.name} is {kind} and {what}")
-    if kind is Kind.RETRIABLE and step.final != ():
+    if kind is StepKind.RETRIABLE and step.final != ():
         raise ConfigurationError(
             f"{saga}: {step.name} is retriable, so no error of it is final", hint="what may be refused comes earlier"
         )

@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from onceward.engine import switch
 from onceward.engine.acquire import acquire
-from onceward.engine.attempt import Held
+from onceward.engine.attempt import Attempt
 from onceward.engine.ending import classify
 from onceward.engine.engine import Engine
 from onceward.engine.error_text import message_of, words_of
@@ -40,8 +40,8 @@ from onceward.results.codec import Codec
 from . import journal as writing
 from .claim import SagaClaim
 from .definition import Plan, PlannedStep
-from .journal import Ask, Do, Finished, Line, Park, Turn, Undo, what_next
-from .step_context import Results, StepRun, part_of
+from .journal import Compensate, Do, Finished, JournalEntry, ParkSaga, Undo, VerifyStep, what_next
+from .step_context import StepContext, StepResults, part_of
 
 GLANCE = 0.5
 """Seconds between looks whether to stop, while a step waits for its next attempt."""
@@ -63,11 +63,11 @@ async def run_saga(engine: Engine, saga: SagaJob) -> Outcome[Any]:
         return told
     if switch.off:
         return await on_no_record(engine, saga, "disabled")
-    held = Held(engine, saga.job)
+    held = Attempt(engine, saga.job)
     try:
         await engine.ready()
         found = await acquire(held)
-        if not isinstance(found, Held):
+        if not isinstance(found, Attempt):
             return found
         run = SagaRun(held, saga)
         with held:
@@ -91,7 +91,7 @@ async def on_no_record(engine: Engine, saga: SagaJob, why: str) -> Outcome[Any]:
 class SagaRun:
     """One owner's part of a saga."""
 
-    def __init__(self, held: Held, saga: SagaJob) -> None:
+    def __init__(self, held: Attempt, saga: SagaJob) -> None:
         self.held = held
         self.saga = saga
         self.plan = saga.plan
@@ -131,16 +131,16 @@ class SagaRun:
             match self._next():
                 case Do(step):
                     await self._do(self.plan[step])
-                case Ask(step):
+                case VerifyStep(step):
                     unanswered = await self._ask(self.plan[step])
                     if unanswered:
-                        return await claim.park(Park(step, "Unverified", unanswered))
-                case Turn(step):
+                        return await claim.park(ParkSaga(step, "Unverified", unanswered))
+                case Compensate(step):
                     self._turn(self.plan[step])
                     await claim.write()
                 case Undo(step):
                     await self._undo(self.plan[step])
-                case Park() as move:
+                case ParkSaga() as move:
                     return await claim.park(move)
                 case Finished(undone):
                     return await (claim.fail() if undone else claim.complete(self._kept()))
@@ -185,7 +185,7 @@ class SagaRun:
         told = _type_of(error), message_of(error)
         if final or (known and not self._line(step).unsure):
             claim.journal = writing.not_done(claim.journal, step.name, *told, final=final)
-            if isinstance(self._next(), Turn):
+            if isinstance(self._next(), Compensate):
                 self._turn(step)
             await claim.write()
         else:  # written with the next intent, or with the parking
@@ -238,7 +238,7 @@ class SagaRun:
     async def _call(self, call: Callable[..., Any], step: PlannedStep) -> tuple[Any, Exception | None]:
         """What it returns, or raises: as a value, so that even StopIteration survives."""
         held = self.held
-        held.act = run = StepRun(held, self.claim.journal, self._line(step), self.saga.input, self._results())
+        held.act = run = StepContext(held, self.claim.journal, self._line(step), self.saga.input, self._results())
         try:
             value = call(run)
             if hasattr(type(value), "__await__"):  # not of the value: what its own code raises there is no failure
@@ -256,11 +256,11 @@ class SagaRun:
             self.claim.tell("result_not_stored", f"{name}: {why}")
         return kept
 
-    def _line(self, step: PlannedStep) -> Line:
+    def _line(self, step: PlannedStep) -> JournalEntry:
         return next(line for line in self.claim.journal.lines if line.name == step.name)
 
-    def _results(self) -> Results:
-        return Results(self.claim.journal, self.saga.codecs, self.held.key.id, self.held.key.text)
+    def _results(self) -> StepResults:
+        return StepResults(self.claim.journal, self.saga.codecs, self.held.key.id, self.held.key.text)
 
     async def _pause(self, step: PlannedStep, attempt: int) -> None:
         try:
@@ -284,7 +284,7 @@ def _type_of(error: BaseException) -> str:
     return type(error).__qualname__
 
 
-def _ask_nobody(_step: StepRun) -> object:
+def _ask_nobody(_step: StepContext) -> object:
     return inconclusive
 
 

@@ -24,7 +24,7 @@ from onceward.errors import ResultCorrupt, UnknownCodec
 from onceward.protocol.note import SAGA
 from onceward.protocol.record import AfterCrash
 
-from .definition import Kind, Plan, PlannedStep
+from .definition import Plan, PlannedStep, StepKind
 
 VERSION: Final = 1
 
@@ -46,7 +46,7 @@ class Progress(StrEnum):
     UNDONE = "undone"
 
 
-class Line(Struct, frozen=True, omit_defaults=True):
+class JournalEntry(Struct, frozen=True, omit_defaults=True):
     """One step, from its first intent on. A result of None was not stored: a stored None has bytes, too.
 
     `unsure`: of an attempt before this one nobody knows, so that this one's failure says nothing about the effect.
@@ -55,7 +55,7 @@ class Line(Struct, frozen=True, omit_defaults=True):
     name: str
     progress: Progress
     token: int
-    kind: Kind = Kind.COMPENSATABLE
+    kind: StepKind = StepKind.COMPENSATABLE
     attempts: int = 1
     undo_attempts: int = 0
     result: bytes | None = None
@@ -70,16 +70,16 @@ class Journal(Struct, frozen=True, omit_defaults=True):
 
     cycle: int
     direction: Direction = Direction.FORWARD
-    lines: tuple[Line, ...] = ()
+    lines: tuple[JournalEntry, ...] = ()
     error_type: str = ""
     error: str = ""
     version: int = VERSION
 
-    def line(self, name: str) -> Line | None:
+    def line(self, name: str) -> JournalEntry | None:
         return next((line for line in self.lines if line.name == name), None)
 
     @property
-    def open_step(self) -> Line | None:
+    def open_step(self) -> JournalEntry | None:
         """The step that stands in the way, if one does: begun or being undone, or failed and the last one."""
         unsettled = (Progress.BEGUN, Progress.UNDOING)
         for line in reversed(self.lines):
@@ -105,13 +105,13 @@ class Do(Struct, frozen=True):
     step: int
 
 
-class Ask(Struct, frozen=True):
+class VerifyStep(Struct, frozen=True):
     """Look whether this step has taken effect."""
 
     step: int
 
 
-class Turn(Struct, frozen=True):
+class Compensate(Struct, frozen=True):
     """Write that the saga compensates from now on."""
 
     step: int
@@ -123,7 +123,7 @@ class Undo(Struct, frozen=True):
     step: int
 
 
-class Park(Struct, frozen=True):
+class ParkSaga(Struct, frozen=True):
     """Wait for a person."""
 
     step: int
@@ -137,7 +137,7 @@ class Finished(Struct, frozen=True):
     undone: bool
 
 
-Move = Do | Ask | Turn | Undo | Park | Finished
+Move = Do | VerifyStep | Compensate | Undo | ParkSaga | Finished
 
 
 def what_next(plan: Plan, journal: Journal) -> Move:
@@ -153,9 +153,9 @@ def what_next(plan: Plan, journal: Journal) -> Move:
         if line.progress is Progress.NOT_DONE:
             if not line.final and line.attempts < step.max_attempts:
                 return Do(number)
-            if step.kind is not Kind.RETRIABLE:
-                return Turn(number)
-            return Park(number, "AttemptsUsedUp", f"step {step.name} failed {line.attempts} times; {_last(line)}")
+            if step.kind is not StepKind.RETRIABLE:
+                return Compensate(number)
+            return ParkSaga(number, "AttemptsUsedUp", f"step {step.name} failed {line.attempts} times; {_last(line)}")
     return Finished(undone=False)
 
 
@@ -170,26 +170,26 @@ def _backward(plan: Plan, journal: Journal) -> Move:
         if line.undo_attempts < plan[number].undo_attempts:
             return Undo(number)
         why = f"undoing step {line.name} failed {line.undo_attempts} times; {_last(line)}"
-        return Park(number, "UndoFailed", why)
+        return ParkSaga(number, "UndoFailed", why)
     return Finished(undone=True)
 
 
-def _settle(plan: Plan, number: int, line: Line) -> Move:
+def _settle(plan: Plan, number: int, line: JournalEntry) -> Move:
     """An intent without a result: nobody knows."""
     step = plan[number]
     if step.after_crash is AfterCrash.VERIFY:
-        return Ask(number)
+        return VerifyStep(number)
     if step.after_crash is AfterCrash.PARK:
         why = f"nobody knows whether step {step.name} has taken effect; {_last(line)}"
-        return Park(number, "Unsettled", why)
+        return ParkSaga(number, "Unsettled", why)
     if line.attempts < step.max_attempts:
         return Do(number)
     why = f"nobody knows whether step {step.name} has taken effect in {line.attempts} attempts; {_last(line)}"
     hint = " → if that means that nothing happened, declare it: final= or not_applied=" if line.error_type else ""
-    return Park(number, "AttemptsUsedUp", why + hint)
+    return ParkSaga(number, "AttemptsUsedUp", why + hint)
 
 
-def _last(line: Line) -> str:
+def _last(line: JournalEntry) -> str:
     return f"last: {line.error_type}: {line.error}" if line.error_type else "its owner fell silent"
 
 
@@ -202,7 +202,7 @@ def misfit(plan: Plan, journal: Journal) -> str:
     if names != [step.name for step in plan[: len(names)]]:
         return f"it was begun with other steps: {', '.join(names)}"
     for line, step in zip(journal.lines, plan, strict=False):
-        if line.kind is Kind.COMPENSATABLE and step.undo is None:
+        if line.kind is StepKind.COMPENSATABLE and step.undo is None:
             return f"step {line.name} could be undone when it was begun, and now it is {step.kind}"
     return ""
 
@@ -214,7 +214,7 @@ def begun(journal: Journal, step: PlannedStep, token: int) -> Journal:
     """The intent of `do`."""
     before = journal.line(step.name)
     if before is None:
-        return replace(journal, lines=(*journal.lines, Line(step.name, Progress.BEGUN, token, step.kind)))
+        return replace(journal, lines=(*journal.lines, JournalEntry(step.name, Progress.BEGUN, token, step.kind)))
     unsure = before.unsure or before.progress is Progress.BEGUN
     attempts = before.attempts + 1
     again = replace(before, progress=Progress.BEGUN, token=token, attempts=attempts, final=False, unsure=unsure)
@@ -257,7 +257,7 @@ def without_results(journal: Journal) -> Journal:
     return replace(journal, lines=tuple(replace(line, result=None) for line in journal.lines))
 
 
-def _line(journal: Journal, name: str) -> Line:
+def _line(journal: Journal, name: str) -> JournalEntry:
     line = journal.line(name)
     if line is None:
         raise LookupError(f"step {name} was never begun")
@@ -268,7 +268,7 @@ def _changed(journal: Journal, name: str, **changes: object) -> Journal:
     return with_line(journal, replace(_line(journal, name), **changes))
 
 
-def with_line(journal: Journal, line: Line) -> Journal:
+def with_line(journal: Journal, line: JournalEntry) -> Journal:
     return replace(journal, lines=tuple(line if one.name == line.name else one for one in journal.lines))
 
 

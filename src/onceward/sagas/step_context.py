@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, cast
 
-from onceward.engine.attempt import Held
+from onceward.engine.attempt import Attempt
 from onceward.errors import ResultError, ResultNotStored
 from onceward.keys.key import derived_key
 from onceward.results.codec import Codec
 
-from .journal import Journal, Line, Progress
+from .journal import Journal, JournalEntry, Progress
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -25,7 +25,7 @@ UNKNOWN = object()
 """The result of a step that has none, or none yet."""
 
 
-class Results(Mapping[str, Any]):
+class StepResults(Mapping[str, Any]):
     """The results of the steps that are done, by name: each a fresh copy of what the journal holds."""
 
     def __init__(self, journal: Journal, codecs: Mapping[str, Codec], key_id: bytes, key: str) -> None:
@@ -66,12 +66,12 @@ class Results(Mapping[str, Any]):
 _HAVE_RESULTS = (Progress.DONE, Progress.UNDOING, Progress.UNDONE)
 
 
-class StepRun(Generic[R_co]):
+class StepContext(Generic[R_co]):
     """One attempt of a step: of its `do`, its `undo`, or verify's `find`. `StepRun[int]`: its `do` returns an int."""
 
     __slots__ = ("__weakref__", "_held", "_journal", "_line", "input", "name", "results")
 
-    def __init__(self, held: Held, journal: Journal, line: Line, given: Any, results: Results) -> None:
+    def __init__(self, held: Attempt, journal: Journal, line: JournalEntry, given: Any, results: StepResults) -> None:
         self._held = held
         self._journal = journal
         self._line = line

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Generic, Protocol, cast
 
 from onceward.engine import records
-from onceward.engine.attempt import Held
+from onceward.engine.attempt import Attempt
 from onceward.engine.engine import Engine
 from onceward.engine.entry import Entry
 from onceward.engine.job import Job
@@ -27,7 +27,7 @@ from onceward.runtime.bridge import run
 
 from . import slot_run as runs
 from .definition import Schedule, SlotChoices, slot_of, slot_policy, slots_with
-from .runner import Watch, Watcher
+from .runner import ScheduleRunner, Watcher
 from .slots import Timetable
 
 SLOT_CHOICES = frozenset(SlotChoices.__optional_keys__)
@@ -80,9 +80,9 @@ class Planned(Generic[P, T]):
         policy = self.schedule.policy
         return Job(self.schedule.key(slot), policy, self._codec, call=self.fn, args=args, awaits=self.awaits)
 
-    def watch(self, tell: Watcher | None) -> Watch:
+    def watch(self, tell: Watcher | None) -> ScheduleRunner:
         """This schedule, as a runner looks after it."""
-        return Watch(self._engine, self.schedule, self.job, tell)
+        return ScheduleRunner(self._engine, self.schedule, self.job, tell)
 
     def __repr__(self) -> str:
         table = self.schedule.table
@@ -142,7 +142,7 @@ class SlotClaim(Claim):
 
     __slots__ = ("_run",)
 
-    def __init__(self, held: Held, run: runs.Run, block: object) -> None:
+    def __init__(self, held: Attempt, run: runs.Run, block: object) -> None:
         super().__init__(held, block)
         self._run = run
 
@@ -157,7 +157,7 @@ class AsyncSlotClaim(AsyncClaim):
 
     __slots__ = ("_run",)
 
-    def __init__(self, held: Held, run: runs.Run, block: object) -> None:
+    def __init__(self, held: Attempt, run: runs.Run, block: object) -> None:
         super().__init__(held, block)
         self._run = run
 
@@ -194,13 +194,13 @@ class Tick:
     def _job(self, slot: int) -> Job:
         return Job(self._schedule.key(slot), self._schedule.policy, self._codec)
 
-    def _begun(self, run: runs.Run, held: Held) -> None:
+    def _begun(self, run: runs.Run, held: Attempt) -> None:
         self._run = run
         self._use.hold(held)
 
-    async def _enter(self) -> tuple[Held, runs.Run]:
+    async def _enter(self) -> tuple[Attempt, runs.Run]:
         await runs.enter(self._engine, self._schedule, self._slot, self._job, self._begun, rerun=self._rerun)
-        return cast("Held", self._use.held), cast("runs.Run", self._run)
+        return cast("Attempt", self._use.held), cast("runs.Run", self._run)
 
     async def _refused(self, error: BaseException) -> None:
         held = self._use.held
@@ -306,7 +306,7 @@ def takes_slot(fn: Callable[..., Any], name: str) -> bool:
     return bool(wanted)
 
 
-def watches(face: Any, tell: Watcher | None) -> list[Watch]:
+def watches(face: Any, tell: Watcher | None) -> list[ScheduleRunner]:
     """All that the client has declared."""
     if not face.schedules:
         raise ConfigurationError("this client has no schedules", hint='declare one: @once.schedule("0 3 * * *")')

@@ -26,7 +26,7 @@ POLL = 1_000_000
 """µs until the next look while a late run of somebody else has to end first."""
 
 
-class Standing(Enum):
+class SlotStatus(Enum):
     """How a slot stands."""
 
     UNBEGUN = "unbegun"
@@ -47,17 +47,17 @@ class Fate(Enum):
 
 
 STANDINGS = {
-    Row.NONE: Standing.UNBEGUN,
-    Row.FREE: Standing.UNBEGUN,  # somebody made it free, so that it runs again
-    Row.LIVE: Standing.RUNNING,
-    Row.LAPSED: Standing.SILENT,
-    Row.HANDED_BACK: Standing.SILENT,
-    Row.FAILED: Standing.FAILED,
+    Row.NONE: SlotStatus.UNBEGUN,
+    Row.FREE: SlotStatus.UNBEGUN,  # somebody made it free, so that it runs again
+    Row.LIVE: SlotStatus.RUNNING,
+    Row.LAPSED: SlotStatus.SILENT,
+    Row.HANDED_BACK: SlotStatus.SILENT,
+    Row.FAILED: SlotStatus.FAILED,
 }
 """All other rows are settled. One whose window is over was run: it is no missed one."""
 
 
-class Open(Struct, frozen=True):
+class OpenSlot(Struct, frozen=True):
     """A slot that is not known to be settled, and its record."""
 
     slot: int
@@ -77,13 +77,13 @@ class Agenda(Struct, frozen=True):
     look_at: int | None
 
 
-def standing(one: Open, now: int) -> Standing:
+def standing(one: OpenSlot, now: int) -> SlotStatus:
     if one.settled:
-        return Standing.SETTLED
-    return Standing.RUNNING if one.ours else STANDINGS.get(row_of(one.record, now), Standing.SETTLED)
+        return SlotStatus.SETTLED
+    return SlotStatus.RUNNING if one.ours else STANDINGS.get(row_of(one.record, now), SlotStatus.SETTLED)
 
 
-def agenda(open_slots: Sequence[Open], slots: Slots, now: int, considered: int) -> Agenda:
+def agenda(open_slots: Sequence[OpenSlot], slots: Slots, now: int, considered: int) -> Agenda:
     """What is due at `now`, of slots in order that are all at or before it."""
     known = [(one, standing(one, now)) for one in open_slots]
     caught_up = _caught_up(known, slots, now)
@@ -108,13 +108,13 @@ def agenda(open_slots: Sequence[Open], slots: Slots, now: int, considered: int) 
     )
 
 
-def _fate(one: Open, how: Standing, slots: Slots, now: int, *, caught_up: bool) -> Fate:
+def _fate(one: OpenSlot, how: SlotStatus, slots: Slots, now: int, *, caught_up: bool) -> Fate:
     late_by = now - one.slot
-    if how is Standing.SETTLED:
+    if how is SlotStatus.SETTLED:
         return Fate.SETTLED
-    if how is Standing.RUNNING:
+    if how is SlotStatus.RUNNING:
         return Fate.WAIT
-    if how is Standing.UNBEGUN:
+    if how is SlotStatus.UNBEGUN:
         if late_by <= slots.grace:
             return Fate.RUN_NOW
         if caught_up:
@@ -126,18 +126,18 @@ def _fate(one: Open, how: Standing, slots: Slots, now: int, *, caught_up: bool) 
     return Fate.WAIT if waits else Fate.RUN_LATE
 
 
-def _look_at(one: Open, how: Standing, slots: Slots) -> int | None:
+def _look_at(one: OpenSlot, how: SlotStatus, slots: Slots) -> int | None:
     """When something may have changed about a slot that has to wait."""
-    if how is Standing.UNBEGUN:
+    if how is SlotStatus.UNBEGUN:
         return one.slot + GIVEN_UP * slots.grace + 1
     if one.ours or one.record is None:
         return None
-    return one.record.lease_until if how is Standing.RUNNING else one.record.retry_at
+    return one.record.lease_until if how is SlotStatus.RUNNING else one.record.retry_at
 
 
-def _caught_up(known: Sequence[tuple[Open, Standing]], slots: Slots, now: int) -> Collection[int]:
+def _caught_up(known: Sequence[tuple[OpenSlot, SlotStatus]], slots: Slots, now: int) -> Collection[int]:
     """The late ones that nobody began and that are to be run all the same."""
-    unbegun = [one.slot for one, how in known if how is Standing.UNBEGUN]
+    unbegun = [one.slot for one, how in known if how is SlotStatus.UNBEGUN]
     late = [slot for slot in unbegun if slots.grace < now - slot <= slots.catch_up_age]
     if not late or slots.catch_up == "none":
         return ()
@@ -147,8 +147,8 @@ def _caught_up(known: Sequence[tuple[Open, Standing]], slots: Slots, now: int) -
     return () if newer else late[-1:]
 
 
-def _is_late_run(one: Open, how: Standing, slots: Slots) -> bool:
+def _is_late_run(one: OpenSlot, how: SlotStatus, slots: Slots) -> bool:
     """Whether it is a late run that is under way: the next late one waits for it."""
-    if how is not Standing.RUNNING:
+    if how is not SlotStatus.RUNNING:
         return False
     return one.record is None or one.record.claimed_at - one.slot > slots.grace

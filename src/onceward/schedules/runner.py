@@ -18,11 +18,11 @@ from onceward.errors import Stopping, StoreError
 from onceward.protocol.outcome import Replayed, Running
 from onceward.protocol.policy import SECOND
 from onceward.protocol.requests import Answer
-from onceward.protocol.runtime import Crew
+from onceward.protocol.runtime import WorkerPool
 
 from .cursor import Cursor, cursor_of, move
 from .definition import Missed, Ran, Schedule
-from .due import Agenda, Open, agenda
+from .due import Agenda, OpenSlot, agenda
 from .slot_run import MakeJob, Run, run_slot
 from .slots import moment
 
@@ -37,7 +37,9 @@ LAGS = 8  # part of catch_up_age by which others may leave the cursor behind bef
 Watcher = Callable[[Ran | Missed], None]
 
 
-async def keep(engine: Engine, watches: Sequence[Watch], crew: Crew, *, longest_rest: float = LONGEST_REST) -> None:
+async def keep(
+    engine: Engine, watches: Sequence[ScheduleRunner], crew: WorkerPool, *, longest_rest: float = LONGEST_REST
+) -> None:
     """Run what is due until the engine stops; then wait for what is running."""
     try:
         while not engine.stopping:
@@ -50,7 +52,7 @@ async def keep(engine: Engine, watches: Sequence[Watch], crew: Crew, *, longest_
         await crew.finish()
 
 
-class Watch:
+class ScheduleRunner:
     """One schedule as one runner sees it."""
 
     def __init__(self, engine: Engine, schedule: Schedule, job: MakeJob, tell: Watcher | None = None) -> None:
@@ -77,7 +79,7 @@ class Watch:
     def _monotonic(self) -> int:
         return int(self.engine.world.monotonic() * SECOND)
 
-    async def look(self, crew: Crew) -> None:
+    async def look(self, crew: WorkerPool) -> None:
         """One look: start what is due, move the cursor, and say when to look again."""
         self._again = False
         try:
@@ -88,7 +90,7 @@ class Watch:
             self.engine.tell("schedule_delayed", self.schedule.turn, error=message_of(error))
             self._look_at = self._monotonic() + int(AFTER_TROUBLE * SECOND)
 
-    async def _look(self, crew: Crew) -> int:
+    async def _look(self, crew: WorkerPool) -> int:
         await self.engine.ready()
         if self._cursor is None:
             await self._register()
@@ -129,7 +131,7 @@ class Watch:
             self._considered = max(self._considered, cursor.considered)
             self._settled = {slot for slot in self._settled if slot > self._considered}
 
-    async def _read(self) -> tuple[int, list[Open], bool]:
+    async def _read(self) -> tuple[int, list[OpenSlot], bool]:
         """The store's time, the slots up to it that are not settled, and whether there were too many to look at."""
         schedule = self.schedule
         until = (self._ahead or 0) + self._monotonic()
@@ -144,7 +146,7 @@ class Watch:
         self._remember(answers)
         now = answers[-1].now
         records = dict(zip(unknown, (answer.record for answer in answers[2:]), strict=True))
-        opened = [Open(slot, records.get(slot), ours=slot in self._ours, settled=slot in self._settled)
+        opened = [OpenSlot(slot, records.get(slot), ours=slot in self._ours, settled=slot in self._settled)
                   for slot in slots if self._considered < slot <= now]  # fmt: skip
         return now, opened, more
 
@@ -168,11 +170,11 @@ class Watch:
             self.engine.tell("missed", self.schedule.key(missed[-1]), reason=str(told))
             self._tell(told)
 
-    def _start(self, crew: Crew, slot: int, *, late: bool) -> None:
+    def _start(self, crew: WorkerPool, slot: int, *, late: bool) -> None:
         self._ours.add(slot)
         crew.start(lambda: self._do(crew, slot, late=late))
 
-    async def _do(self, crew: Crew, slot: int, *, late: bool) -> None:
+    async def _do(self, crew: WorkerPool, slot: int, *, late: bool) -> None:
         """One run. Whatever it raises is told and ends nothing else."""
         schedule = self.schedule
         try:

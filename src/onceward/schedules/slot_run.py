@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from onceward.engine import switch
 from onceward.engine.acquire import acquire
-from onceward.engine.attempt import Held
+from onceward.engine.attempt import Attempt
 from onceward.engine.block import leave, left, refusal, unentered
 from onceward.engine.engine import Engine
 from onceward.engine.execute import ask_first, disabled, perform
@@ -48,7 +48,7 @@ class Run:
         self.slot = slot
         self.job = job
         self.patient = patient  # a late run waits for its turn: skipping it would undo the catching up
-        self.turn: Held | None = None
+        self.turn: Attempt | None = None
 
     @property
     def overlaps(self) -> bool:
@@ -68,7 +68,7 @@ class Run:
         )
         return Job(self.schedule.turn, policy, self.job.codec, MARK)
 
-    async def torn_open(self, engine: Engine, slot: Held, error: BaseException) -> None:
+    async def torn_open(self, engine: Engine, slot: Attempt, error: BaseException) -> None:
         """Leave neither the slot nor the turn locked."""
         await recover(engine, [slot] if self.turn is None else [slot, self.turn], error)
         self.turn = None
@@ -78,10 +78,10 @@ async def run_slot(engine: Engine, run: Run) -> Outcome[Any]:
     """Do the run of this slot, if it is ours to do."""
     if switch.off:
         return await disabled(engine, run.job)
-    slot = Held(engine, run.job)
+    slot = Attempt(engine, run.job)
     try:
         found = await _begin(engine, run, slot)
-        outcome = await perform(found) if isinstance(found, Held) else found
+        outcome = await perform(found) if isinstance(found, Attempt) else found
     except BaseException as error:
         await run.torn_open(engine, slot, error)
         raise
@@ -89,17 +89,17 @@ async def run_slot(engine: Engine, run: Run) -> Outcome[Any]:
     return outcome
 
 
-async def _begin(engine: Engine, run: Run, slot: Held) -> Held | Outcome[Any]:
+async def _begin(engine: Engine, run: Run, slot: Attempt) -> Attempt | Outcome[Any]:
     """The claim of the slot, with the turn; or the outcome that stands in the way."""
     await engine.ready()
     found = await acquire(slot)
-    if not isinstance(found, Held):
+    if not isinstance(found, Attempt):
         return _named(found)
     if run.overlaps:
         return found
     run.turn = LockedKey(engine, run.turn_job())
     other = await granted(run.turn)
-    if isinstance(other, Held):
+    if isinstance(other, Attempt):
         return found
     run.turn = None
     if engine.stopping:
@@ -108,7 +108,7 @@ async def _begin(engine: Engine, run: Run, slot: Held) -> Held | Outcome[Any]:
     return await _skip(found, other)
 
 
-async def _skip(held: Held, other: Outcome[Any]) -> Outcome[Any]:
+async def _skip(held: Attempt, other: Outcome[Any]) -> Outcome[Any]:
     """Settle the slot as skipped. It is no success, so it is FAILED; a person may still ask for it."""
     owner = other.owner if isinstance(other, Running) else ""
     why = f"another run of this schedule was still going{f' ({owner})' if owner else ''}"
@@ -194,7 +194,7 @@ async def enter(
     schedule: Schedule,
     slot: int | None,
     job: MakeJob,
-    begun: Callable[[Run, Held], None],
+    begun: Callable[[Run, Attempt], None],
     *,
     rerun: bool,
 ) -> None:
@@ -214,7 +214,7 @@ async def enter(
         held.__enter__()
         return
     outcome = await _begin(engine, run, held)
-    if not isinstance(outcome, Held):
+    if not isinstance(outcome, Attempt):
         raise refusal(outcome)
     held.__enter__()
     settled = await ask_first(held) if held.record.ask_first else None
@@ -223,7 +223,7 @@ async def enter(
     held.begin()
 
 
-async def refused(held: Held, run: Run, error: BaseException) -> None:
+async def refused(held: Attempt, run: Run, error: BaseException) -> None:
     """`enter` raised, or what followed it: the block does not begin."""
     held.begun = False
     if isinstance(held, Unclaimed):
@@ -232,7 +232,7 @@ async def refused(held: Held, run: Run, error: BaseException) -> None:
         await run.torn_open(held.engine, held, error)
 
 
-async def end(held: Held, run: Run, error: BaseException | None) -> None:
+async def end(held: Attempt, run: Run, error: BaseException | None) -> None:
     """End the run of a block, and its turn, whatever happened inside."""
     try:
         await leave(held, error)

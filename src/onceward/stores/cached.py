@@ -16,21 +16,21 @@ from onceward.protocol.capabilities import (
     Bounds,
     JoinedStore,
     JoinsTransaction,
-    KeepsCounts,
-    KeepsNewest,
+    KeepsCounters,
+    KeepsLatest,
+    ListsLatest,
     Notifies,
     Overlaps,
-    ShowsNewest,
 )
 from onceward.protocol.counters import Counted, Sheet
-from onceward.protocol.latest import Delivery, Keep, Mark, Ruled, Standing
+from onceward.protocol.latest import DedupMark, EntityState, EventDelivery, LatestResult, Retention
 from onceward.protocol.ports import Clock, Filter, Page, Store
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, Complete, Renewal, Seen, Verdict
-from onceward.protocol.runtime import World
+from onceward.protocol.runtime import Runtime
 
 from .clock import SteadyClock
-from .mutex import Alone
+from .mutex import Mutex
 
 
 class CachedStore:
@@ -63,7 +63,7 @@ class CachedStore:
         other._front(self._store.twin(), self._results)
         return other
 
-    async def open(self, world: World) -> None:
+    async def open(self, world: Runtime) -> None:
         await self._store.open(world)
 
     async def close(self) -> None:
@@ -124,35 +124,37 @@ class CachedStore:
             return self._store.watch(id, wake)
         return _nothing
 
-    def join(self, connection: Any, world: World) -> JoinedStore:
+    def join(self, connection: Any, world: Runtime) -> JoinedStore:
         if not isinstance(self._store, JoinsTransaction):
             raise ConfigurationError(f"{self._store.name} cannot join a transaction of yours")
         return self._store.join(connection, world)
 
-    async def keep_newest(self, deliveries: Sequence[Delivery], keep: Keep, *, timeout: float) -> list[Ruled]:
+    async def keep_newest(
+        self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
+    ) -> list[LatestResult]:
         return await self._newest_behind().keep_newest(deliveries, keep, timeout=timeout)
 
-    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[Standing | None]:
+    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
         return await self._newest_behind().newest(ids, timeout=timeout)
 
     async def expire_newest(self, limit: int, *, timeout: float) -> int:
-        return await self._store.expire_newest(limit, timeout=timeout) if isinstance(self._store, KeepsNewest) else 0
+        return await self._store.expire_newest(limit, timeout=timeout) if isinstance(self._store, KeepsLatest) else 0
 
     async def entities(
         self, scope: str, *, cursor: bytes | None, limit: int, timeout: float
-    ) -> tuple[list[Standing], bytes | None]:
+    ) -> tuple[list[EntityState], bytes | None]:
         return await self._shown_behind().entities(scope, cursor=cursor, limit=limit, timeout=timeout)
 
-    async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[Mark | None]:
+    async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[DedupMark | None]:
         return await self._shown_behind().marks(ids, timeout=timeout)
 
-    def _shown_behind(self) -> ShowsNewest:
-        if not isinstance(self._store, ShowsNewest):
+    def _shown_behind(self) -> ListsLatest:
+        if not isinstance(self._store, ListsLatest):
             raise ConfigurationError(f"{self._store.name} cannot list entities and messages")
         return self._store
 
-    def _newest_behind(self) -> KeepsNewest:
-        if not isinstance(self._store, KeepsNewest):
+    def _newest_behind(self) -> KeepsLatest:
+        if not isinstance(self._store, KeepsLatest):
             raise ConfigurationError(f"{self._store.name} cannot keep the newest state of entities")
         return self._store
 
@@ -163,10 +165,10 @@ class CachedStore:
         return await self._counts_behind().counted(since, timeout=timeout)
 
     async def expire_counts(self, limit: int, *, timeout: float) -> int:
-        return await self._store.expire_counts(limit, timeout=timeout) if isinstance(self._store, KeepsCounts) else 0
+        return await self._store.expire_counts(limit, timeout=timeout) if isinstance(self._store, KeepsCounters) else 0
 
-    def _counts_behind(self) -> KeepsCounts:
-        if not isinstance(self._store, KeepsCounts):
+    def _counts_behind(self) -> KeepsCounters:
+        if not isinstance(self._store, KeepsCounters):
             raise ConfigurationError(f"{self._store.name} cannot keep counts")
         return self._store
 
@@ -180,7 +182,7 @@ class _Results:
         self._clock = clock
         self._offset = 0
         self._records: OrderedDict[bytes, Record] = OrderedDict()
-        self._alone = Alone()
+        self._alone = Mutex()
 
     def __len__(self) -> int:
         return len(self._records)

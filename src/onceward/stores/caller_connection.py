@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from onceward.errors import ConfigurationError
-from onceward.protocol.runtime import World
+from onceward.protocol.runtime import Runtime
 
 TO_BEGIN = "SELECT 1"
 """Wrappers begin a transaction with the first statement that they see."""
@@ -23,7 +23,7 @@ def is_async_wrapper(connection: Any) -> bool:
     return _of(connection, "sqlalchemy.") and hasattr(connection, "run_sync")
 
 
-def driver_connection(connection: Any, world: World) -> Any:
+def driver_connection(connection: Any, world: Runtime) -> Any:
     """The driver's connection, on which the wrapper has begun its transaction; itself if nothing wraps it."""
     if _of(connection, "sqlalchemy."):
         if is_async_wrapper(connection):

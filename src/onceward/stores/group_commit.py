@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, Renewal
-from onceward.protocol.runtime import Answers, Lane, World
+from onceward.protocol.runtime import Answers, Batcher, Runtime
 
 CROWD = 16
 """Requests that are worth a call of their own while another is under way: fewer wait for it."""
 
 
-class Grouping:
+class GroupCommit:
     """Claims, renewals and settlements by way of `send`. Those that come alone wait in the lane; a batch goes as it is.
 
     What a store adds: `send`, and a call of `group` when it is opened.
     """
 
-    _lane: Lane | None = None
-    _grouped_in: World | None = None
+    _lane: Batcher | None = None
+    _grouped_in: Runtime | None = None
 
     def send(self, requests: Sequence[AnyRequest], timeout: float) -> Answers:
         """Requests of any kind, each for another key, in one call."""
         raise NotImplementedError
 
-    def group(self, world: World, *, flights: int = 1) -> None:
+    def group(self, world: Runtime, *, flights: int = 1) -> None:
         """Many may find the store closed at the same time, and open it: all of them share one lane.
 
         `flights`: how many calls a crowd may have under way at once.
@@ -51,5 +51,5 @@ class Grouping:
     def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> Answers:
         return self.grouped(settlements, timeout)
 
-    async def _later(self, lane: Lane, request: AnyRequest, timeout: float) -> list[Answer]:
+    async def _later(self, lane: Batcher, request: AnyRequest, timeout: float) -> list[Answer]:
         return await lane.ask(request, timeout)

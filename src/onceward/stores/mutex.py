@@ -11,7 +11,7 @@ from onceward.errors import Reentrant
 T = TypeVar("T")
 
 
-class Alone:
+class Mutex:
     """Runs one call at a time. Its lock is re-entrant only to notice its own thread coming back in.
 
     `with` a lock written in C leaves no instant in which a signal could raise and the lock stay held.

@@ -7,6 +7,6 @@ histories and their checker are in `onceward.testing.history`.
 
 from .clock import FakeClock
 from .disabled import disabled
-from .fake_threads import FakeThreads
+from .fake_threads import FakeRuntime
 
-__all__ = ["FakeClock", "FakeThreads", "disabled"]
+__all__ = ["FakeClock", "FakeRuntime", "disabled"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from onceward.runtime.threads import ThreadGate, Threads
+from onceward.runtime.threads import ThreadGate, ThreadRuntime
 
 from .clock import FakeClock
 
@@ -26,7 +26,7 @@ class FakeGate(ThreadGate):
         self._opened.clear()
 
 
-class FakeThreads(Threads):
+class FakeRuntime(ThreadRuntime):
     """The World of `Once` on a fake clock. Share the clock with the store, and no flow really sleeps."""
 
     def __init__(self, clock: FakeClock) -> None:

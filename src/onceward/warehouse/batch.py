@@ -23,7 +23,7 @@ Tuple = tuple[Cell, ...]
 """One row: a plain value a column. A time is an integer, its microseconds since 1970; json is its text."""
 
 
-class Batch(Struct, frozen=True):
+class RowBatch(Struct, frozen=True):
     """What goes into the staging table."""
 
     table: Table
@@ -35,7 +35,7 @@ class Batch(Struct, frozen=True):
     """Of all that came: the same load id with another one is a mismatch. Empty: it is not compared."""
 
 
-def batch_of(table: Table, rows: Iterable[Mapping[str, Any]]) -> Batch:
+def batch_of(table: Table, rows: Iterable[Mapping[str, Any]]) -> RowBatch:
     """Check and sort them by key, so that loads at once never wait for each other in a circle."""
     names = tuple(table.columns)
     newest = None if table.newest_by is None else names.index(table.newest_by)
@@ -48,7 +48,7 @@ def batch_of(table: Table, rows: Iterable[Mapping[str, Any]]) -> Batch:
             kept.setdefault(key, values)
         elif newest is None or key not in kept or _order(values[newest]) >= _order(kept[key][newest]):
             kept[key] = values
-    return Batch(table, [kept[key] for key in sorted(kept, key=repr)], given, own.hexdigest())
+    return RowBatch(table, [kept[key] for key in sorted(kept, key=repr)], given, own.hexdigest())
 
 
 def checked_rows(table: Table, rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Tuple, Tuple]]:

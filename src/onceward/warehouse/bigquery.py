@@ -25,13 +25,13 @@ from msgspec.structs import replace
 from onceward.errors import SourceError, StoreBroken, StoreError, StoreNotSetUp
 
 from . import bigquery_sql as sql
-from .batch import Batch, Tuple, batch_of
+from .batch import RowBatch, Tuple, batch_of
 from .bigquery_driver import driver
 from .bigquery_jobs import Jobs
 from .bigquery_merge import BigQueryComparing
 from .bigquery_url import parse
 from .load import LOADS, by_key, checked, plain_columns, refuse_other_columns, refused, replayed, wanted_keys
-from .port import Fingerprinting, Loaded, Merged
+from .port import Fingerprinting, Loaded, MergeResult
 from .row_merge import Rows
 from .table import ColumnType, Table
 
@@ -107,18 +107,18 @@ class BigQueryWarehouse:
         self._drop(staging)
         return loaded
 
-    def merge(self, table: Table, rows: Iterable[Mapping[str, Any]], *, whole: bool = False) -> Merged:
+    def merge(self, table: Table, rows: Iterable[Mapping[str, Any]], *, whole: bool = False) -> MergeResult:
         """As everywhere; recorded among the loads, under an id of its own."""
         given = Rows(table, rows)
         dataset, name = self._parts(table)
         staged: list[str] = []  # a table a pass: a job that fills one is done once, under its id
 
-        def fill(batch: Batch) -> str:
+        def fill(batch: RowBatch) -> str:
             staged.append(f"onceward_staging_{uuid.uuid4().hex}")
             self._stage(staged[-1], batch)
             return self._quoted(staged[-1])
 
-        def put_in(batch: Batch) -> None:
+        def put_in(batch: RowBatch) -> None:
             nonce = staged[-1].rpartition("_")[2]
             self._merged(f"merge {nonce}", batch, staged[-1], nonce, whole=whole)
 
@@ -135,7 +135,7 @@ class BigQueryWarehouse:
                 lambda: self.client.delete_table(self._id(staging), not_found_ok=True, **self._jobs.request)
             )
 
-    def _merged(self, load_id: str, batch: Batch, staging: str, nonce: str, *, whole: bool = False) -> Loaded:
+    def _merged(self, load_id: str, batch: RowBatch, staging: str, nonce: str, *, whole: bool = False) -> Loaded:
         table = batch.table
         dataset, name = self._parts(table)
         places = sql.Places(
@@ -153,7 +153,7 @@ class BigQueryWarehouse:
             if loaded is not None:
                 return loaded  # else its record was deleted since: that job has done its work, and this is another load
 
-    def _answer(self, load_id: str, batch: Batch, nonce: str) -> Loaded | None:
+    def _answer(self, load_id: str, batch: RowBatch, nonce: str) -> Loaded | None:
         found = self._jobs.rows(sql.find_load(self._quoted(LOADS)), load_id=load_id)
         if not found:
             return None
@@ -162,7 +162,7 @@ class BigQueryWarehouse:
         loaded = replayed(load_id, batch, table, digest, tuple(did))
         return replace(loaded, replayed=False) if whose == nonce else loaded
 
-    def _stage(self, staging: str, batch: Batch) -> None:
+    def _stage(self, staging: str, batch: RowBatch) -> None:
         columns = {column: sql.TYPES[kind] for column, kind in batch.table.columns.items()}
         self._make(self._place.dataset, staging, columns, expires=datetime.now(UTC) + STAGED_FOR)
         statement = sql.stage(self._quoted(staging), batch.table)
@@ -231,7 +231,7 @@ def _turns(name: str) -> str:
     return f"onceward_turn_{name}"
 
 
-def _record(load_id: str, batch: Batch, nonce: str) -> dict[str, str]:
+def _record(load_id: str, batch: RowBatch, nonce: str) -> dict[str, str]:
     """As the script writes it."""
     return {
         "load_id": sql.text(load_id),
@@ -250,7 +250,7 @@ def _digest(*parts: str) -> str:
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:40]
 
 
-def _chunks(batch: Batch) -> Iterator[str]:
+def _chunks(batch: RowBatch) -> Iterator[str]:
     """The rows as JSON arrays, each short enough for one request."""
     columns = tuple(batch.table.columns.items())
     held: list[bytes] = []

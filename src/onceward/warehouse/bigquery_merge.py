@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from . import bigquery_sql as sql
-from .batch import Batch, Tuple
+from .batch import RowBatch, Tuple
 from .table import Table
 
 Ask = Callable[[str], list[tuple[Any, ...]]]
@@ -20,16 +20,18 @@ _NONE: Final[frozenset[Tuple]] = frozenset()
 class BigQueryComparing:
     """`fill` stages a batch, and says where; `put_in` merges it; `ask` is a question about it."""
 
-    def __init__(self, target: str, fill: Callable[[Batch], str], put_in: Callable[[Batch], object], ask: Ask) -> None:
+    def __init__(
+        self, target: str, fill: Callable[[RowBatch], str], put_in: Callable[[RowBatch], object], ask: Ask
+    ) -> None:
         self._target = target
         self._staging = ""
         self._fill = fill
         self._put_in = put_in
         self._ask = ask
-        self._batch: Batch | None = None
+        self._batch: RowBatch | None = None
         self._differ: frozenset[Tuple] = _NONE
 
-    def stage(self, batch: Batch) -> None:
+    def stage(self, batch: RowBatch) -> None:
         self._batch = batch
         self._staging = self._fill(batch)
 

@@ -19,7 +19,7 @@ _PROJECT: Final = re.compile(r"[a-z0-9][a-z0-9.:-]{2,60}[a-z0-9]")
 _DATASET: Final = re.compile(r"[A-Za-z0-9_]{1,1024}")
 
 
-class Place(Struct, frozen=True):
+class BigQueryAddress(Struct, frozen=True):
     """Where the tables are, and how long a job may take."""
 
     project: str
@@ -35,7 +35,7 @@ class Place(Struct, frozen=True):
         return f"bigquery://{self.project}/{self.dataset}"
 
 
-def parse(url: str) -> Place:
+def parse(url: str) -> BigQueryAddress:
     try:
         parts = urlsplit(url)
     except ValueError as error:  # a [ without its ]
@@ -49,7 +49,7 @@ def parse(url: str) -> Place:
         raise ConfigurationError(
             f"{', '.join(unknown)}: no setting of a BigQuery URL", hint=f"there are: {', '.join(OURS)}"
         )
-    return Place(
+    return BigQueryAddress(
         parts.netloc,
         dataset,
         settings.get("location"),

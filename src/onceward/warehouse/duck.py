@@ -14,9 +14,9 @@ from .batch import Tuple, batch_of
 from .duck_merge import MAKE_TURNS, DuckMerging
 from .duck_queue import line_of
 from .duck_table import TYPES, is_keyed, plain_name, shown_as
-from .duck_url import Place, no_amount
+from .duck_url import DuckAddress, no_amount
 from .load import LOADS, by_key, checked, load_in, no_key, plain_columns, refuse_other_columns, refused, wanted_keys
-from .port import Fingerprinting, Loaded, Merged
+from .port import Fingerprinting, Loaded, MergeResult
 from .row_merge import Rows
 from .table import Table, quoted
 
@@ -40,7 +40,7 @@ CREATE TABLE IF NOT EXISTS {LOADS} (
 class DuckWarehouse:
     """Loads of one process take turns: DuckDB itself uses all cores for one of them."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: DuckAddress) -> None:
         self._duckdb = _driver()
         self.name = place.name
         self._place = place
@@ -61,7 +61,7 @@ class DuckWarehouse:
             self.connection.close()
             raise
 
-    def _limit(self, place: Place) -> None:
+    def _limit(self, place: DuckAddress) -> None:
         """Settings of the file, shared by all in this process who have it open: the last one to come decides."""
         if place.memory_limit is not None:
             try:
@@ -119,7 +119,7 @@ class DuckWarehouse:
         batch = checked(load_id, batch_of(table, rows), fingerprint)
         return self._in_turn(lambda: load_in(self._merging(table), load_id, batch), table, load_id)
 
-    def merge(self, table: Table, rows: Iterable[Mapping[str, Any]], *, whole: bool = False) -> Merged:
+    def merge(self, table: Table, rows: Iterable[Mapping[str, Any]], *, whole: bool = False) -> MergeResult:
         given = Rows(table, rows)
         return self._in_turn(lambda: given.merge(self._merging(table), whole=whole), table, None)
 

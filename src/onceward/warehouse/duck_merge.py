@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from .batch import Batch, Tuple
+from .batch import RowBatch, Tuple
 from .duck_table import ROW_ID, TYPES, hides_row_ids, plain_name, shown_as
 from .load import LOADS
 from .table import ColumnType, Table, quoted
@@ -34,7 +34,7 @@ class DuckMerging:
         self._connection = connection
         self._keyed = keyed
 
-    def claimed(self, load_id: str, batch: Batch) -> tuple[str, str, tuple[int, int, int, int]] | None:
+    def claimed(self, load_id: str, batch: RowBatch) -> tuple[str, str, tuple[int, int, int, int]] | None:
         before = self._connection.execute(
             f"SELECT table_name, digest, given, kept, inserted, updated FROM {LOADS} WHERE load_id = ?",
             [load_id],
@@ -54,7 +54,7 @@ class DuckMerging:
         if not counted.fetchone()[0]:
             self._connection.execute(f"INSERT INTO {TURNS} VALUES (?, 1)", [name])
 
-    def stage(self, batch: Batch) -> None:
+    def stage(self, batch: RowBatch) -> None:
         """Many rows as one parameter: a statement a row would take longer than all the rest."""
         columns = batch.table.columns
         shape = msgspec.json.encode([{name: TYPES[kind][1] for name, kind in columns.items()}]).decode()
@@ -124,7 +124,7 @@ class DuckMerging:
         )
 
 
-def _pieces(batch: Batch) -> Iterator[str]:
+def _pieces(batch: RowBatch) -> Iterator[str]:
     """Its rows as lists of JSON. An empty batch is an empty list: the staging table is made in any case."""
     rows: list[bytes] = []
     size = 0

@@ -8,13 +8,13 @@ from contextlib import AbstractContextManager
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from .duck_url import MEMORY, Place
+from .duck_url import MEMORY, DuckAddress
 
 _LINES: Final[WeakValueDictionary[str, Any]] = WeakValueDictionary()
 _MAKING: Final = threading.Lock()
 
 
-def line_of(place: Place) -> AbstractContextManager[Any]:
+def line_of(place: DuckAddress) -> AbstractContextManager[Any]:
     """The same for all who have that file open, and nobody waits for themselves. Memory is shared with nobody."""
     own = threading.RLock()
     if place.path == MEMORY:

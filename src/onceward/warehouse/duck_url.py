@@ -19,7 +19,7 @@ _AMOUNT: Final = re.compile(r"(?=.*[1-9])\d{1,9}(\.\d{1,3})? ?([kmgt]i?b)", re.I
 _COUNT: Final = re.compile(r"[1-9]\d{0,3}", re.ASCII)
 
 
-class Place(Struct, frozen=True):
+class DuckAddress(Struct, frozen=True):
     """A file, and how much of the machine DuckDB may take for it."""
 
     path: str
@@ -35,14 +35,14 @@ class Place(Struct, frozen=True):
         return f"duckdb:///{self.path}" if self.path != MEMORY else f"duckdb://{MEMORY}"
 
 
-def parse(url: str) -> Place:
+def parse(url: str) -> DuckAddress:
     place, _, query = url.partition("://")[2].partition("?")
     settings = dict(parse_qsl(query, keep_blank_values=True))
     if unknown := sorted(settings.keys() - set(OURS)):
         raise ConfigurationError(
             f"{', '.join(unknown)}: no setting of a DuckDB URL", hint=f"there are: {', '.join(OURS)}"
         )
-    return Place(
+    return DuckAddress(
         _path(url, place),
         _memory_limit(settings.get("memory_limit")),
         _threads(settings.get("threads")),

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from onceward.errors import ConfigurationError, InvalidKey, MissingKey, PayloadMismatch, SourceError
 
-from .batch import Batch, Tuple, keys_of
+from .batch import RowBatch, Tuple, keys_of
 from .port import Fingerprinting, Loaded
 from .table import ColumnType, Table
 
@@ -29,11 +29,11 @@ SURROGATE: Final = re.compile("[\ud800-\udfff]")
 class Merging(Protocol):
     """A transaction that is open on the warehouse."""
 
-    def claimed(self, load_id: str, batch: Batch) -> tuple[str, str, tuple[int, int, int, int]] | None:
+    def claimed(self, load_id: str, batch: RowBatch) -> tuple[str, str, tuple[int, int, int, int]] | None:
         """Record the load as ours: None. If it is recorded already: its table, its digest and what it did."""
         ...
 
-    def stage(self, batch: Batch) -> None:
+    def stage(self, batch: RowBatch) -> None:
         """Fill a staging table of this transaction's own."""
         ...
 
@@ -44,7 +44,7 @@ class Merging(Protocol):
     def record(self, load_id: str, inserted: int, updated: int) -> None: ...
 
 
-def load_in(merging: Merging, load_id: str, batch: Batch) -> Loaded:
+def load_in(merging: Merging, load_id: str, batch: RowBatch) -> Loaded:
     """Nothing is committed here."""
     before = merging.claimed(load_id, batch)
     if before is not None:
@@ -56,7 +56,7 @@ def load_in(merging: Merging, load_id: str, batch: Batch) -> Loaded:
     return Loaded(load_id, batch.given, batch.given - rows, inserted, updated, rows - inserted - updated)
 
 
-def replayed(load_id: str, batch: Batch, table: str, digest: str, did: tuple[int, int, int, int]) -> Loaded:
+def replayed(load_id: str, batch: RowBatch, table: str, digest: str, did: tuple[int, int, int, int]) -> Loaded:
     """What the record of this load says, if it is of this very load."""
     comparable = digest and batch.digest
     if table != batch.table.name or (comparable and digest != batch.digest):
@@ -68,7 +68,7 @@ def replayed(load_id: str, batch: Batch, table: str, digest: str, did: tuple[int
     return Loaded(load_id, given, given - rows, inserted, updated, rows - inserted - updated, replayed=True)
 
 
-def checked(load_id: str, batch: Batch, fingerprint: Fingerprinting) -> Batch:
+def checked(load_id: str, batch: RowBatch, fingerprint: Fingerprinting) -> RowBatch:
     """The batch as it is to be recorded under this id."""
     if not isinstance(load_id, str) or not load_id:
         raise MissingKey("a load needs an id", hint="such as the name of its batch, the same on every attempt")
@@ -79,11 +79,11 @@ def checked(load_id: str, batch: Batch, fingerprint: Fingerprinting) -> Batch:
     return batch if fingerprint == "rows" else replace(batch, digest="")
 
 
-def wanted_keys(table: Table, keys: Sequence[Any]) -> tuple[list[Tuple], Batch]:
+def wanted_keys(table: Table, keys: Sequence[Any]) -> tuple[list[Tuple], RowBatch]:
     """The keys as they stand in the table, and a batch of them for the staging table."""
     rows = keys_of(table, keys)
     only = Table(name=table.name, columns={name: table.columns[name] for name in table.key}, key=table.key)
-    return rows, Batch(only, list(dict.fromkeys(rows)), len(rows), "")
+    return rows, RowBatch(only, list(dict.fromkeys(rows)), len(rows), "")
 
 
 def by_key(

@@ -29,7 +29,7 @@ class Loaded(Struct, frozen=True):
 Verdict = Literal["inserted", "same", "different"]
 
 
-class Merged(Struct, frozen=True):
+class MergeResult(Struct, frozen=True):
     """What became of each row, in their order: put in, the same as the one that is there, or another one."""
 
     verdicts: Sequence[Verdict]
@@ -79,7 +79,7 @@ class Warehouse(Protocol):
 class ComparesRows(Warehouse, Protocol):
     """Also tells the same row that comes again from another row under its key, and answers questions."""
 
-    def merge(self, table: Table, rows: Iterable[Mapping[str, Any]], *, whole: bool = False) -> Merged:
+    def merge(self, table: Table, rows: Iterable[Mapping[str, Any]], *, whole: bool = False) -> MergeResult:
         """Put in the rows whose key is new, and tell of the others whether they agree with what is there (`same_by`).
 
         No load id: a row that comes again is recognised by its key, in whichever batch it comes. `whole`: all of it or

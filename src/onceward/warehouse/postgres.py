@@ -9,12 +9,12 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from onceward.errors import MissingExtra, StoreError, StoreUnavailable
-from onceward.stores.postgres.errors import RETRIED, Refused, explain
+from onceward.stores.postgres.errors import RETRIED, PostgresRefused, explain
 from onceward.stores.postgres.url import parse
 
-from .batch import Batch, Cell, Tuple, batch_of
+from .batch import Cell, RowBatch, Tuple, batch_of
 from .load import LOADS, by_key, checked, load_in, no_key, plain_columns, refuse_other_columns, refused, wanted_keys
-from .port import Fingerprinting, Loaded, Merged
+from .port import Fingerprinting, Loaded, MergeResult
 from .row_merge import Rows
 from .table import ColumnType, Table, quoted
 
@@ -81,7 +81,7 @@ class PostgresWarehouse:
         batch = checked(load_id, batch_of(table, rows), fingerprint)
         return self._written(lambda cursor: load_in(_PostgresMerging(cursor), load_id, batch), table, load_id)
 
-    def merge(self, table: Table, rows: Iterable[Mapping[str, Any]], *, whole: bool = False) -> Merged:
+    def merge(self, table: Table, rows: Iterable[Mapping[str, Any]], *, whole: bool = False) -> MergeResult:
         given = Rows(table, rows)
         return self._written(lambda cursor: given.merge(_PostgresMerging(cursor), whole=whole), table, None)
 
@@ -157,7 +157,7 @@ class PostgresWarehouse:
             return StoreUnavailable(
                 f"{self.name}: the connection failed ({error})", hint="the load may be repeated under the same id"
             )
-        return explain(Refused(error.sqlstate, str(error)), self.name)
+        return explain(PostgresRefused(error.sqlstate, str(error)), self.name)
 
 
 class _PostgresMerging:
@@ -166,7 +166,7 @@ class _PostgresMerging:
     def __init__(self, cursor: Any) -> None:
         self._cursor = cursor
 
-    def claimed(self, load_id: str, batch: Batch) -> tuple[str, str, tuple[int, int, int, int]] | None:
+    def claimed(self, load_id: str, batch: RowBatch) -> tuple[str, str, tuple[int, int, int, int]] | None:
         """The insert waits for another transaction that has this id, so the answer is never a guess."""
         self._cursor.execute(
             f"INSERT INTO {LOADS} (load_id, table_name, digest, given, kept) VALUES (%s, %s, %s, %s, %s)"
@@ -182,7 +182,7 @@ class _PostgresMerging:
         before = self._cursor.fetchone()
         return before[0], before[1], before[2:]
 
-    def stage(self, batch: Batch) -> None:
+    def stage(self, batch: RowBatch) -> None:
         columns = batch.table.columns
         made = ", ".join(f'"{name}" {TYPES[kind]}' for name, kind in columns.items())
         self._cursor.execute(f"DROP TABLE IF EXISTS pg_temp.{STAGING}")  # of an earlier pass of this transaction

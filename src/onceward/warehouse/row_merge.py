@@ -12,8 +12,8 @@ from typing import Any, Final, Protocol
 
 from onceward.errors import ConfigurationError, PayloadMismatch
 
-from .batch import Batch, Tuple, checked_rows
-from .port import Merged, Verdict
+from .batch import RowBatch, Tuple, checked_rows
+from .port import MergeResult, Verdict
 from .table import Table
 
 NAMED: Final = 5
@@ -23,7 +23,7 @@ NAMED: Final = 5
 class Comparing(Protocol):
     """A transaction that is open on the warehouse."""
 
-    def stage(self, batch: Batch) -> None:
+    def stage(self, batch: RowBatch) -> None:
         """Fill a staging table of this transaction's own."""
         ...
 
@@ -49,7 +49,7 @@ class Rows:
         names = tuple(table.columns)
         self._compared = [names.index(column) for column in table.same_by]
 
-    def merge(self, comparing: Comparing, *, whole: bool) -> Merged:
+    def merge(self, comparing: Comparing, *, whole: bool) -> MergeResult:
         """May be called again, in another transaction, if this one came to nothing."""
         verdicts: dict[int, Verdict] = {}
         left: Sequence[int] = range(len(self._rows))
@@ -59,7 +59,7 @@ class Rows:
             left = self._pass(comparing, left, verdicts)
         if whole:
             self._refuse([place for place in sorted(verdicts) if verdicts[place] == "different"])
-        return Merged(tuple(verdicts[place] for place in sorted(verdicts)))
+        return MergeResult(tuple(verdicts[place] for place in sorted(verdicts)))
 
     def _pass(self, comparing: Comparing, left: Sequence[int], verdicts: dict[int, Verdict]) -> list[int]:
         """One row a key. Its exact repeats share its fate; others of its key are left for the next pass."""
@@ -75,7 +75,7 @@ class Rows:
             else:
                 later.append(place)
         keys = sorted(first, key=repr)  # so that two who merge at once never wait for each other in a circle
-        comparing.stage(Batch(self.table, [self._rows[first[key]][1] for key in keys], len(keys), ""))
+        comparing.stage(RowBatch(self.table, [self._rows[first[key]][1] for key in keys], len(keys), ""))
         inserted = comparing.insert(self.table)
         differ = comparing.differing(self.table) if len(inserted) < len(keys) else set()
         for key, place in first.items():

@@ -14,9 +14,9 @@ from onceward.stores.sqlite import errors as faults
 from onceward.stores.sqlite.connection import MEMORY
 from onceward.stores.sqlite.url import absolute, checked_synchronous, name_of, parse
 
-from .batch import Batch, Tuple, batch_of
+from .batch import RowBatch, Tuple, batch_of
 from .load import LOADS, by_key, checked, load_in, no_key, plain_columns, refuse_other_columns, refused, wanted_keys
-from .port import Fingerprinting, Loaded, Merged
+from .port import Fingerprinting, Loaded, MergeResult
 from .row_merge import Rows
 from .table import ColumnType, Table, quoted
 
@@ -99,7 +99,7 @@ class SQLiteWarehouse:
         batch = checked(load_id, batch_of(table, rows), fingerprint)
         return self._written(lambda connection: load_in(_SQLiteMerging(connection), load_id, batch), table, load_id)
 
-    def merge(self, table: Table, rows: Iterable[Mapping[str, Any]], *, whole: bool = False) -> Merged:
+    def merge(self, table: Table, rows: Iterable[Mapping[str, Any]], *, whole: bool = False) -> MergeResult:
         given = Rows(table, rows)
         return self._written(lambda connection: given.merge(_SQLiteMerging(connection), whole=whole), table, None)
 
@@ -161,7 +161,7 @@ class _SQLiteMerging:
         self._connection = connection
         self._staged: dict[Tuple, Tuple] = {}  # keys as they are kept, and as they were given
 
-    def claimed(self, load_id: str, batch: Batch) -> tuple[str, str, tuple[int, int, int, int]] | None:
+    def claimed(self, load_id: str, batch: RowBatch) -> tuple[str, str, tuple[int, int, int, int]] | None:
         before = self._connection.execute(
             f"SELECT table_name, digest, given, kept, inserted, updated FROM {LOADS} WHERE load_id = ?",
             (load_id,),
@@ -174,7 +174,7 @@ class _SQLiteMerging:
         )
         return None
 
-    def stage(self, batch: Batch) -> None:
+    def stage(self, batch: RowBatch) -> None:
         columns = batch.table.columns
         made = ", ".join(f'"{name}" {TYPES[kind]}' for name, kind in columns.items())
         as_kept = _converter(batch.table)

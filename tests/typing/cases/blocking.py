@@ -28,7 +28,7 @@ from onceward.latest import Current, Ordering, StateEvent, deleted
 from onceward.locks import HeldLock, Lock
 from onceward.operations import Function, Operations
 from onceward.recovery import Recovery
-from onceward.sagas import Saga, Step, StepRun
+from onceward.sagas import Saga, Step, StepContext
 from onceward.stores import MemoryStore
 
 once = Once("memory://", app="shop", tenant="acme", lease="10m", on_running="raise")
@@ -307,18 +307,18 @@ once.tick("report", leese="1m")  # type: ignore[call-arg]  # pyright: ignore[rep
 # ── sagas, stored input and recovery ──
 
 
-def charge_step(step: StepRun) -> Receipt:
+def charge_step(step: StepContext) -> Receipt:
     assert_type(step.key, str)
     return Receipt(step.attempt)
 
 
-def refund_step(step: StepRun[Receipt]) -> None:
+def refund_step(step: StepContext[Receipt]) -> None:
     assert_type(step.result, Receipt)
     number: int = step.result  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
     assert_type(number, int)
 
 
-def unsaid_step(step: StepRun) -> None:
+def unsaid_step(step: StepContext) -> None:
     assert_type(step.result, Any)
 
 

@@ -28,7 +28,7 @@ _PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]{0,100}")
 _RESERVED = re.compile(r"__.*__")
 
 
-class Place(Struct, frozen=True):
+class FirestoreAddress(Struct, frozen=True):
     """Where the documents are, and who asks. `marks`, `states` and the rest are collections beside `collection`."""
 
     project: str
@@ -81,7 +81,7 @@ class Place(Struct, frozen=True):
         return f"firestore://{self.project}/{self.collection}{at}"
 
 
-def parse(url: str) -> Place:
+def parse(url: str) -> FirestoreAddress:
     """`firestore://project/collection?database=name`, and how its documents look."""
     parts = urlsplit(url)
     pairs = parse_qsl(parts.query, keep_blank_values=True)
@@ -97,7 +97,7 @@ def parse(url: str) -> Place:
     collection = unquote(parts.path.removeprefix("/"))
     if parts.scheme != "firestore" or not parts.netloc or not collection or parts.fragment:
         raise ConfigurationError(f"{url!r} is not a Firestore URL", hint=EXAMPLE)
-    return Place(
+    return FirestoreAddress(
         unquote(parts.netloc),
         collection,
         given.get("database") or DEFAULT_DATABASE,
@@ -109,7 +109,7 @@ def parse(url: str) -> Place:
     )
 
 
-def from_client(client: Any, collection: str) -> Place:
+def from_client(client: Any, collection: str) -> FirestoreAddress:
     """Where a `Client` or `AsyncClient` of the user's works. Calls go over channels of our own."""
     database = getattr(client, "_database_string", None)
     if not isinstance(database, str):
@@ -120,7 +120,7 @@ def from_client(client: Any, collection: str) -> Place:
     _, project, _, name = database.split("/")
     emulator = getattr(client, "_emulator_host", None)
     options = getattr(client, "_client_options", None)
-    return Place(
+    return FirestoreAddress(
         project,
         collection,
         name,
@@ -130,7 +130,7 @@ def from_client(client: Any, collection: str) -> Place:
     )
 
 
-def changed(place: Place, changes: Mapping[str, Any]) -> Place:
+def changed(place: FirestoreAddress, changes: Mapping[str, Any]) -> FirestoreAddress:
     return replace(place, **changes) if changes else place
 
 

@@ -8,14 +8,14 @@ import weakref
 from asyncio import AbstractEventLoop
 from typing import Any
 
-from .address import Place
+from .address import FirestoreAddress
 from .transport import OPTIONS, TROUBLE, credentials, meaning, metadata, target, wires
 
 
-class LoopWire:
+class FirestoreAsyncTransport:
     """On event loops: a channel for each, as several may use one store, one after the other or each in its thread."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: FirestoreAddress) -> None:
         self._place = place
         self._details = metadata(place)
         self.reset()
@@ -60,7 +60,7 @@ class LoopWire:
             await own.transport.close()
 
 
-def _looping(place: Place) -> Any:
+def _looping(place: FirestoreAddress) -> Any:
     from google.cloud.firestore_v1.services.firestore import FirestoreAsyncClient
     from google.cloud.firestore_v1.services.firestore.transports import FirestoreGrpcAsyncIOTransport
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from onceward.protocol.audit import KEEP_AUDIT, AuditEntry, AuditFilter, is_wanted
 
 from . import values
-from .calls import Calls, after, in_order, where
+from .calls import FirestoreCalls, after, in_order, where
 from .documents import Changes
 from .values import plain
 
@@ -21,7 +21,7 @@ _NUMBERS: Final = ("token_before", "token_after", "count")
 _AT: Final = ("at",)
 
 
-def writing(calls: Calls, entry: AuditEntry) -> Any:
+def writing(calls: FirestoreCalls, entry: AuditEntry) -> Any:
     """The entry as a write. Names rise with time, so that entries of one instant keep their order."""
     changes: Changes = {
         _AT: values.time(entry.at),
@@ -34,7 +34,9 @@ def writing(calls: Calls, entry: AuditEntry) -> Any:
     return calls.writing(calls.place.audit_in, name, changes, None)
 
 
-async def find(calls: Calls, wanted: AuditFilter, limit: int, now: int | None, deadline: float) -> list[AuditEntry]:
+async def find(
+    calls: FirestoreCalls, wanted: AuditFilter, limit: int, now: int | None, deadline: float
+) -> list[AuditEntry]:
     """The newest first. What is not wanted is read all the same: an index for every question would cost each write."""
     found: list[AuditEntry] = []
     more: dict[str, Any] = {}
@@ -51,7 +53,7 @@ async def find(calls: Calls, wanted: AuditFilter, limit: int, now: int | None, d
     return found[:limit]
 
 
-async def expire(calls: Calls, limit: int, now: int, deadline: float) -> None:
+async def expire(calls: FirestoreCalls, limit: int, now: int, deadline: float) -> None:
     """Entries that are too old, by the way of a purge."""
     condition = where(_AT, "LESS_THAN_OR_EQUAL", values.time(now - KEEP_AUDIT))
     old, _ = await calls.query(calls.place.audit_in, deadline, limit=limit, where=condition)

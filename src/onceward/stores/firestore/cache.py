@@ -24,7 +24,7 @@ LEAP = 1_000_000
 """µs: more than that is no delay of an answer."""
 
 
-class Sight(NamedTuple):
+class CachedDocument(NamedTuple):
     """A record as it was seen or written: in which document, in which version. None: there is no such document."""
 
     name: str
@@ -32,15 +32,15 @@ class Sight(NamedTuple):
     version: Any
 
 
-class Recall:
+class FirestoreCache:
     """The last sights of claims that are held here, and the server's time."""
 
     def __init__(self) -> None:
-        self._sights: dict[bytes, Sight] = {}
+        self._sights: dict[bytes, CachedDocument] = {}
         self._unheard: dict[bytes, bytes] = {}
         self._ahead: tuple[int, int] | None = None  # of the server's clock against the monotonic one, and since when
 
-    def of(self, id: bytes, token: int, nonce: bytes) -> Sight | None:
+    def of(self, id: bytes, token: int, nonce: bytes) -> CachedDocument | None:
         """What its owner may go by."""
         sight = self._sights.get(id)
         if sight is None or sight.record is None or (sight.record.token, sight.record.nonce) != (token, nonce):
@@ -51,7 +51,7 @@ class Recall:
         sight = self._sights.get(id)
         return None if sight is None else sight.name
 
-    def wrote(self, sight: Sight) -> None:
+    def wrote(self, sight: CachedDocument) -> None:
         record = sight.record
         if record is None:
             return

@@ -15,12 +15,12 @@ from google.cloud.firestore_v1.types import write as writes
 from onceward.errors import StoreUnavailable
 
 from . import errors as faults
-from .address import Place
-from .cache import Recall
+from .address import FirestoreAddress
+from .cache import FirestoreCache
 from .documents import Changes, Fields
-from .errors import Refused
+from .errors import FirestoreRefused
 from .layout import Path
-from .transport import Wire
+from .transport import FirestoreTransport
 from .values import MapValue, Value, micros
 
 Write: Final = writes.Write.pb()
@@ -53,10 +53,10 @@ class Found(NamedTuple):
     version: Any
 
 
-class Calls:
+class FirestoreCalls:
     """Firestore, as far as a store needs it. Every call is over by its deadline (monotonic seconds)."""
 
-    def __init__(self, place: Place, wire: Wire, recall: Recall) -> None:
+    def __init__(self, place: FirestoreAddress, wire: FirestoreTransport, recall: FirestoreCache) -> None:
         self.place = place
         self.name = place.name
         self.recall = recall
@@ -159,7 +159,7 @@ class Calls:
         if len(batch) == 1:
             try:
                 return [(OK, version) for version in await self.commit(batch, deadline)]
-            except Refused as error:
+            except FirestoreRefused as error:
                 if error.code in faults.RACED or error.code in faults.UNSURE:
                     return [(error.code, None)]
                 raise
@@ -172,7 +172,7 @@ class Calls:
         request = messages.BatchWriteRequest.pb()(database=self.place.root, writes=batch)
         try:
             answer = await self._wire.one("batch_write", messages.BatchWriteRequest.wrap(request), self.left(deadline))
-        except Refused as error:
+        except FirestoreRefused as error:
             if error.code in faults.UNSURE or error.code == "ABORTED":
                 return [(error.code, None)] * len(batch)
             raise

@@ -10,9 +10,9 @@ from onceward.protocol.counters import HOUR, KEEP_COUNTS, Counted, Sheet, decode
 from . import errors as faults
 from . import values
 from .cache import Now
-from .calls import Calls, Found, after, in_order, where
+from .calls import FirestoreCalls, Found, after, in_order, where
 from .documents import Changes
-from .errors import Refused
+from .errors import FirestoreRefused
 from .values import Value, plain
 
 PAGE: Final = 300
@@ -22,10 +22,10 @@ SWEEP: Final = 2
 _HOUR: Final = ("hour",)
 
 
-class Counts:
+class FirestoreCounters:
     """Sheets in their collection."""
 
-    def __init__(self, calls: Calls, clock: Now) -> None:
+    def __init__(self, calls: FirestoreCalls, clock: Now) -> None:
         self._calls = calls
         self._clock = clock
         self._in = calls.place.counts_in
@@ -44,7 +44,7 @@ class Counts:
             try:
                 if batch:
                     await self._calls.commit(batch, deadline)
-            except Refused as error:
+            except FirestoreRefused as error:
                 if error.code not in faults.RACED:
                     raise
                 continue  # our own, overtaken on its way: look again

@@ -18,7 +18,7 @@ AGAIN: Final = "the same call may be repeated"
 ROLE: Final = "give this service account the role roles/datastore.user, see docs/howto/firestore.md"
 
 
-class Refused(Exception):
+class FirestoreRefused(Exception):
     """The server said no, or did not answer. `code` is gRPC's word for it."""
 
     def __init__(self, code: str, text: str) -> None:
@@ -27,7 +27,7 @@ class Refused(Exception):
         self.text = text
 
 
-def explain(error: Refused, name: str) -> OncewardError:
+def explain(error: FirestoreRefused, name: str) -> OncewardError:
     """A fresh error of ours."""
     said = f"({error.code}: {error.text[:300]})"
     match error.code:

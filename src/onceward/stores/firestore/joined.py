@@ -13,20 +13,20 @@ from typing import Any, Final, NamedTuple
 
 from google.cloud.firestore_v1.types import write as writes
 
-from onceward.errors import ConfigurationError, RetryTransaction, StoreError, WrongWorld
+from onceward.errors import ConfigurationError, RetryTransaction, StoreError, WrongRuntime
 from onceward.protocol import transitions
-from onceward.protocol.latest import Delivery, Keep, Ruled, Standing
+from onceward.protocol.latest import EntityState, EventDelivery, LatestResult, Retention
 from onceward.protocol.record import Record
 from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, Renewal, Verdict
-from onceward.protocol.runtime import World
+from onceward.protocol.runtime import Runtime
 
 from . import errors as faults
 from .cache import Now
-from .calls import ANY, Calls, Found, where
+from .calls import ANY, FirestoreCalls, Found, where
 from .documents import Changes, Fields, Records
-from .errors import Refused
+from .errors import FirestoreRefused
 from .latest import Look, judged, to_write
-from .latest_documents import States
+from .latest_documents import LatestDocuments
 from .names import hashed, name_of
 from .values import ArrayValue, MapValue, Value
 
@@ -52,7 +52,7 @@ class FirestoreJoined:
     number: str | None = None
     block = "a function with @firestore.transactional"
 
-    def __init__(self, transaction: Any, world: World, records: Records, states: States, clock: Now) -> None:
+    def __init__(self, transaction: Any, world: Runtime, records: Records, states: LatestDocuments, clock: Now) -> None:
         calls = states.calls
         _check(transaction, world, calls)
         self._transaction = transaction
@@ -125,7 +125,9 @@ class FirestoreJoined:
 
     # ── newest wins ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def keep_newest(self, deliveries: Sequence[Delivery], keep: Keep, *, timeout: float) -> list[Ruled]:
+    async def keep_newest(
+        self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
+    ) -> list[LatestResult]:
         deadline = time.monotonic() + timeout
         found, now = await self._read(self._states.wanted(deliveries), deadline)
         look = Look(found, now)
@@ -136,7 +138,7 @@ class FirestoreJoined:
             self._add(place, changes, there=there is not None, dropped=dropped)
         return rulings.answers
 
-    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[Standing | None]:
+    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
         deadline = time.monotonic() + timeout
         collection = self._states.states_in
         places = [(collection, hashed(id)) for id in ids]
@@ -196,7 +198,7 @@ class FirestoreJoined:
         self._refuse_ended()
         try:
             found, now = await self._calls.get(places, deadline, self._id)
-        except Refused as error:
+        except FirestoreRefused as error:
             raise _meaning(error, self._calls.name) from error
         for place in places:
             path = self._calls.path(*place)
@@ -242,7 +244,7 @@ def overlaid(fields: Fields, write: Any) -> Fields:
     return after
 
 
-def _check(transaction: Any, world: World, calls: Calls) -> None:
+def _check(transaction: Any, world: Runtime, calls: FirestoreCalls) -> None:
     client = getattr(transaction, "_client", None)
     database = getattr(client, "_database_string", None)
     if database is None or not hasattr(transaction, "in_progress"):
@@ -252,7 +254,7 @@ def _check(transaction: Any, world: World, calls: Calls) -> None:
         )
     awaits = type(transaction).__name__.startswith("Async")
     if awaits is not world.cancels:
-        raise WrongWorld(
+        raise WrongRuntime(
             f"{type(transaction).__qualname__} belongs to the other colour",
             hint="Once takes a Transaction, and AsyncOnce an AsyncTransaction",
         )
@@ -267,7 +269,7 @@ def _check(transaction: Any, world: World, calls: Calls) -> None:
         raise ConfigurationError("this transaction is read-only, so nothing can be claimed in it", hint=INSIDE)
 
 
-def _meaning(error: Refused, name: str) -> StoreError | Exception:
+def _meaning(error: FirestoreRefused, name: str) -> StoreError | Exception:
     if error.code in AGAIN:
         return RetryTransaction(
             f"{name}: the server gave your transaction up ({error.code}: {error.text[:200]})",

@@ -15,16 +15,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from onceward.errors import ConfigurationError
-from onceward.protocol.latest import Delivery, Keep, Ruled, Rulings, Standing, rule
-from onceward.protocol.runtime import World
+from onceward.protocol.latest import EntityState, EventDelivery, LatestDecisions, LatestResult, Retention, rule
+from onceward.protocol.runtime import Runtime
 
 from . import errors as faults
 from . import values
 from .cache import Now
 from .calls import LOOKS, MOST_BYTES, Found, where
 from .documents import Changes
-from .errors import Refused
-from .latest_documents import MOST_SHOWN, Place, States
+from .errors import FirestoreRefused
+from .latest_documents import MOST_SHOWN, LatestDocuments, Place
 from .names import hashed
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.25  # seconds before what lost a race asks again
@@ -42,7 +42,7 @@ class Look(NamedTuple):
     now: int
 
 
-def judged(states: States, deliveries: Sequence[Delivery], look: Look) -> Rulings:
+def judged(states: LatestDocuments, deliveries: Sequence[EventDelivery], look: Look) -> LatestDecisions:
     """The rule, applied to what was read."""
     orders: dict[bytes, bytes] = {}
     marks: dict[bytes, bytes] = {}
@@ -72,7 +72,7 @@ def judged(states: States, deliveries: Sequence[Delivery], look: Look) -> Ruling
 
 
 def to_write(
-    states: States, rulings: Rulings, look: Look, keep: Keep, deliveries: Sequence[Delivery]
+    states: LatestDocuments, rulings: LatestDecisions, look: Look, keep: Retention, deliveries: Sequence[EventDelivery]
 ) -> dict[Place, Changes]:
     """The documents that the rulings make or change."""
     changes: dict[Place, Changes] = {}
@@ -84,24 +84,26 @@ def to_write(
     return changes
 
 
-class Newest:
+class FirestoreLatest:
     """Deliveries become states, outside of anybody's transaction."""
 
-    def __init__(self, states: States, world: World, clock: Now) -> None:
+    def __init__(self, states: LatestDocuments, world: Runtime, clock: Now) -> None:
         self.states = states
         self._calls = states.calls
         self._world = world
         self._clock = clock
 
-    async def keep(self, deliveries: Sequence[Delivery], keep: Keep, deadline: float) -> list[Ruled]:
+    async def keep(self, deliveries: Sequence[EventDelivery], keep: Retention, deadline: float) -> list[LatestResult]:
         """Batches share a commit; those of one entity are never in two."""
-        answers: dict[int, Ruled] = {}
+        answers: dict[int, LatestResult] = {}
         for places in batches(deliveries):
             some = [deliveries[place] for place in places]
             answers.update(zip(places, await self._together(some, keep, deadline), strict=True))
         return [answers[place] for place in range(len(deliveries))]
 
-    async def _together(self, deliveries: Sequence[Delivery], keep: Keep, deadline: float) -> list[Ruled]:
+    async def _together(
+        self, deliveries: Sequence[EventDelivery], keep: Retention, deadline: float
+    ) -> list[LatestResult]:
         entities: dict[bytes, list[int]] = {}
         for place, one in enumerate(deliveries):
             entities.setdefault(one.id, []).append(place)
@@ -109,13 +111,15 @@ class Newest:
             ruled = await self._try(deliveries, keep, deadline)
             if ruled is not None:
                 return ruled
-        answers: dict[int, Ruled] = {}
+        answers: dict[int, LatestResult] = {}
         for places in entities.values():
             some = [deliveries[place] for place in places]
             answers.update(zip(places, await self._surely(some, keep, deadline), strict=True))
         return [answers[place] for place in range(len(deliveries))]
 
-    async def _surely(self, deliveries: Sequence[Delivery], keep: Keep, deadline: float) -> list[Ruled]:
+    async def _surely(
+        self, deliveries: Sequence[EventDelivery], keep: Retention, deadline: float
+    ) -> list[LatestResult]:
         """Of one entity: until nobody comes between. After a lost answer the marks would call it a duplicate."""
         pause = FIRST_PAUSE
         while True:
@@ -123,11 +127,13 @@ class Newest:
             if ruled is not None:
                 return ruled
             if time.monotonic() + pause >= deadline:
-                raise faults.explain(Refused("ABORTED", "until the end of this call"), self._calls.name)
+                raise faults.explain(FirestoreRefused("ABORTED", "until the end of this call"), self._calls.name)
             await self._world.sleep(pause * (0.5 + self._world.jitter()))
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    async def _try(self, deliveries: Sequence[Delivery], keep: Keep, deadline: float) -> list[Ruled] | None:
+    async def _try(
+        self, deliveries: Sequence[EventDelivery], keep: Retention, deadline: float
+    ) -> list[LatestResult] | None:
         """None if somebody was quicker."""
         states = self.states
         try:
@@ -138,7 +144,7 @@ class Newest:
             if changes:
                 batch = [self._writing(place, one, found.get(place)) for place, one in changes.items()]
                 await self._calls.commit(batch, deadline)
-        except Refused as error:
+        except FirestoreRefused as error:
             if error.code in faults.RACED:
                 return None
             raise faults.explain(error, self._calls.name) from error
@@ -149,10 +155,10 @@ class Newest:
             return self._calls.writing(*place, changes, None)
         return self._calls.writing(*place, changes, there.version, self.states.dropped(place, changes, there))
 
-    async def read(self, ids: Sequence[bytes], deadline: float) -> list[Standing | None]:
+    async def read(self, ids: Sequence[bytes], deadline: float) -> list[EntityState | None]:
         """By the hash of the entity; where documents are called after entities, by a search."""
         states = self.states
-        held: dict[bytes, Standing] = {}
+        held: dict[bytes, EntityState] = {}
         now = 0
         for start in range(0, len(ids), LOOKS):
             places = {(states.states_in, hashed(id)): id for id in ids[start : start + LOOKS]}
@@ -184,7 +190,7 @@ class Newest:
         return sum(code == "OK" for code, _ in await self._calls.write_each(batch, deadline))
 
 
-def batches(deliveries: Sequence[Delivery]) -> Iterable[list[int]]:
+def batches(deliveries: Sequence[EventDelivery]) -> Iterable[list[int]]:
     """Places of deliveries that go together: what one call can carry. An entity with many goes as it is."""
     entities: dict[bytes, list[int]] = {}
     for place, one in enumerate(deliveries):
@@ -202,7 +208,7 @@ def batches(deliveries: Sequence[Delivery]) -> Iterable[list[int]]:
         yield sorted(batch)
 
 
-def _weight(one: Delivery) -> int:
+def _weight(one: EventDelivery) -> int:
     """Bytes on their way, about: the value, its members, the marks."""
     value = len(one.value or b"")
     return value + min(value, MOST_SHOWN) + PER_DELIVERY

@@ -8,14 +8,14 @@ from typing import Any, Final
 import msgspec
 
 from onceward.errors import OncewardError, ResultError, StoreBroken
-from onceward.protocol.latest import Delivery, Keep, Mark, Standing
+from onceward.protocol.latest import DedupMark, EntityState, EventDelivery, Retention
 from onceward.protocol.ordering import content_of
 from onceward.protocol.record import READER
 from onceward.results.codec import Codec
 from onceward.results.result_type import ResultType
 
 from . import values
-from .calls import Calls, Found, where
+from .calls import FirestoreCalls, Found, where
 from .documents import Changes
 from .layout import REST, Layout, Path
 from .names import entity_name, hashed, mark_name
@@ -31,10 +31,10 @@ Place = tuple[str, str]
 _shown = Codec(ResultType(Any))
 
 
-class States:
+class LatestDocuments:
     """Marks and states as documents, and back."""
 
-    def __init__(self, calls: Calls, layout: Layout) -> None:
+    def __init__(self, calls: FirestoreCalls, layout: Layout) -> None:
         self.calls = calls
         self.marks_in, self.states_in = calls.place.marks_in, calls.place.states_in
         self._by_entity = calls.place.entity_ids
@@ -54,7 +54,7 @@ class States:
     def scope_path(self) -> Path:
         return self._paths["scope"]
 
-    def of(self, one: Delivery) -> Place:
+    def of(self, one: EventDelivery) -> Place:
         """The document of its entity."""
         name = entity_name(one.id, one.scope, one.entity) if self._by_entity else hashed(one.id)
         return self.states_in, name
@@ -62,7 +62,7 @@ class States:
     def mark(self, mark: bytes) -> Place:
         return self.marks_in, mark_name(mark)
 
-    def wanted(self, deliveries: Iterable[Delivery]) -> list[Place]:
+    def wanted(self, deliveries: Iterable[EventDelivery]) -> list[Place]:
         places: dict[Place, None] = {}
         for one in deliveries:
             places[self.of(one)] = None
@@ -73,10 +73,10 @@ class States:
 
     # ── reading ──
 
-    def standing(self, fields: Mapping[str, Any]) -> Standing:
+    def standing(self, fields: Mapping[str, Any]) -> EntityState:
         found = {name: _at(path, fields) for name, path in self._paths.items()}
         try:
-            return msgspec.convert(found, Standing, strict=True, builtin_types=(bytes,))
+            return msgspec.convert(found, EntityState, strict=True, builtin_types=(bytes,))
         except msgspec.ValidationError as error:
             raise StoreBroken(
                 "a state holds what no Onceward of its version writes", key=str(found.get("entity")),
@@ -104,15 +104,15 @@ class States:
             raise StoreBroken("a mark holds what no Onceward of its version writes", hint="was it edited by hand?")
         return content, end
 
-    def known(self, mark: bytes, fields: Mapping[str, Any]) -> Mark:
+    def known(self, mark: bytes, fields: Mapping[str, Any]) -> DedupMark:
         """A mark, for people."""
         content, end = self.content(fields)
         trace, begun = (_at(self._mark_paths[name], fields) for name in ("trace", "created_at"))
-        return Mark(mark, content, str(trace or ""), int(begun or 0), end)
+        return DedupMark(mark, content, str(trace or ""), int(begun or 0), end)
 
     # ── writing ──
 
-    def state_changes(self, one: Delivery, keep: Keep, now: int) -> Changes:
+    def state_changes(self, one: EventDelivery, keep: Retention, now: int) -> Changes:
         end = now + keep.deleted if one.value is None else None
         if one.value is not None and len(one.value) > LARGEST_VALUE:
             raise ResultError(
@@ -132,7 +132,7 @@ class States:
         }
         return {**shown, **{path: held[name] for name, path in self._paths.items()}}
 
-    def _members(self, one: Delivery) -> Changes:
+    def _members(self, one: EventDelivery) -> Changes:
         """What the value says, for people. What cannot be shown, such as what is encrypted, is not."""
         if not self._shows or one.value is None:
             return {}
@@ -149,10 +149,10 @@ class States:
         if not self._shows or place[0] != self.states_in:
             return []
         before = self.standing(there.fields)
-        shown = self._members(Delivery(before.id, before.scope, before.entity, before.order, before.value))
+        shown = self._members(EventDelivery(before.id, before.scope, before.entity, before.order, before.value))
         return [path for path in shown if path not in changes]
 
-    def mark_changes(self, mark: bytes, one: Delivery, keep: Keep, now: int) -> Changes:
+    def mark_changes(self, mark: bytes, one: EventDelivery, keep: Retention, now: int) -> Changes:
         held = {
             "id": Value(bytes_value=mark),
             "content": Value(bytes_value=content_of(one.order)),

@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from onceward.protocol.latest import Mark, Standing
+from onceward.protocol.latest import DedupMark, EntityState
 
 from . import values
 from .cache import Now
 from .calls import LOOKS, NAME, after, ordered, where
-from .latest_documents import States
+from .latest_documents import LatestDocuments
 from .values import Value
 
 
-class Shown:
+class FirestoreLatestListing:
     """Queries that only look."""
 
-    def __init__(self, states: States, clock: Now) -> None:
+    def __init__(self, states: LatestDocuments, clock: Now) -> None:
         self._states = states
         self._calls = states.calls
         self._clock = clock
 
     async def entities(
         self, scope: str, cursor: bytes | None, limit: int, deadline: float
-    ) -> tuple[list[Standing], bytes | None]:
+    ) -> tuple[list[EntityState], bytes | None]:
         """In the order of the documents' names, which needs no index of its own. Each that is looked at is billed."""
         states = self._states
         how: dict[str, Any] = {"where": where(states.scope_path, "EQUAL", values.text(scope))}
@@ -36,8 +36,8 @@ class Shown:
         there = [one for one in standings if one.value is not None]
         return there, page[-1].name.encode() if len(page) == limit else None
 
-    async def marks(self, ids: Sequence[bytes], deadline: float) -> list[Mark | None]:
-        states, shown = self._states, dict[bytes, Mark]()
+    async def marks(self, ids: Sequence[bytes], deadline: float) -> list[DedupMark | None]:
+        states, shown = self._states, dict[bytes, DedupMark]()
         now = 0
         for start in range(0, len(ids), LOOKS):
             places = {states.mark(id): id for id in ids[start : start + LOOKS]}

@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import Struct, field
 
 from onceward.errors import ConfigurationError
-from onceward.protocol.latest import Mark, Standing
+from onceward.protocol.latest import DedupMark, EntityState
 from onceward.protocol.record import Record
 from onceward.protocol.suggest import nearest
 
@@ -55,7 +55,11 @@ class Layout(Struct, frozen=True):
     show_values: bool = False
 
     def __post_init__(self) -> None:
-        kinds = ((self.fields, Record, "records"), (self.marks, Mark, "marks"), (self.states, Standing, "states"))
+        kinds = (
+            (self.fields, Record, "records"),
+            (self.marks, DedupMark, "marks"),
+            (self.states, EntityState, "states"),
+        )
         for names, kind, what in kinds:
             if names.get(EXPIRES, self.expiry) != self.expiry:
                 raise ConfigurationError(f"{what} expire by the field {self.expiry!r}", hint="name that one by expiry=")
@@ -77,10 +81,10 @@ class Layout(Struct, frozen=True):
         return _paths(self.fields, Record.__struct_fields__)
 
     def mark_paths(self) -> dict[str, Path]:
-        return {**_paths(self.marks, Mark.__struct_fields__), EXPIRES: (self.expiry,)}
+        return {**_paths(self.marks, DedupMark.__struct_fields__), EXPIRES: (self.expiry,)}
 
     def state_paths(self) -> dict[str, Path]:
-        return {**_paths(self.states, Standing.__struct_fields__), EXPIRES: (self.expiry,)}
+        return {**_paths(self.states, EntityState.__struct_fields__), EXPIRES: (self.expiry,)}
 
 
 def _paths(names: Mapping[str, str], fields: tuple[str, ...]) -> dict[str, Path]:

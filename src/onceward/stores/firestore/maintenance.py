@@ -15,9 +15,9 @@ from onceward.protocol.record import Record, RecordState
 from . import audit as trail
 from . import values
 from .cache import Now
-from .calls import NAME, OK, Calls, Found, after, both, in_order, ordered, where
+from .calls import NAME, OK, FirestoreCalls, Found, after, both, in_order, ordered, where
 from .documents import Records
-from .errors import RACED, Refused
+from .errors import RACED, FirestoreRefused
 from .layout import Path
 from .values import ArrayValue, Value
 
@@ -27,10 +27,10 @@ PAGE: Final = 300
 _ORDERS: Final = {Order.UPDATED: ("updated_at", True), Order.CREATED: ("created_at", True), Order.KEY: ("key", False)}
 
 
-class Upkeep:
+class FirestoreMaintenance:
     """The records of one collection, seen as a whole."""
 
-    def __init__(self, calls: Calls, records: Records, clock: Now) -> None:
+    def __init__(self, calls: FirestoreCalls, records: Records, clock: Now) -> None:
         self._calls = calls
         self._records = records
         self._clock = clock
@@ -163,7 +163,7 @@ class Upkeep:
         entry = trail.writing(self._calls, purge_entry(signed, len(batch), now))
         try:
             await self._calls.commit([*batch, entry], deadline)
-        except Refused as error:
+        except FirestoreRefused as error:
             if error.code not in RACED:
                 raise
             return 0  # one of them came back meanwhile: the next purge takes the others

@@ -17,29 +17,29 @@ from onceward.protocol import transitions
 from onceward.protocol.audit import AuditEntry, AuditFilter, Signature
 from onceward.protocol.capabilities import Remark
 from onceward.protocol.counters import Counted, Sheet
-from onceward.protocol.latest import Delivery, Keep, Mark, Ruled, Standing
+from onceward.protocol.latest import DedupMark, EntityState, EventDelivery, LatestResult, Retention
 from onceward.protocol.ports import Clock, Filter, Order, Page
 from onceward.protocol.record import RecordState
 from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, Renewal, Seen
-from onceward.protocol.runtime import World
+from onceward.protocol.runtime import Runtime
 from onceward.stores.watchers import Watchers
 
 from . import audit as trail
 from . import errors as faults
-from .address import Place, changed, from_client, parse
-from .cache import Recall
-from .calls import Calls
-from .counters import Counts
+from .address import FirestoreAddress, changed, from_client, parse
+from .cache import FirestoreCache
+from .calls import FirestoreCalls
+from .counters import FirestoreCounters
 from .documents import Records
-from .errors import Refused
+from .errors import FirestoreRefused
 from .joined import FirestoreJoined
-from .latest import Newest
-from .latest_documents import States
-from .latest_listing import Shown
+from .latest import FirestoreLatest
+from .latest_documents import LatestDocuments
+from .latest_listing import FirestoreLatestListing
 from .layout import Layout
-from .maintenance import Upkeep
-from .table import LARGEST_VALUE, Job, Table, job_of
-from .transport import ThreadWire, Wire
+from .maintenance import FirestoreMaintenance
+from .table import LARGEST_VALUE, DocumentRequest, FirestoreTable, job_of
+from .transport import FirestoreThreadTransport, FirestoreTransport
 
 T = TypeVar("T")
 
@@ -47,13 +47,13 @@ T = TypeVar("T")
 class Open(NamedTuple):
     """What there is while the store is open."""
 
-    world: World
-    wire: Wire
-    calls: Calls
-    table: Table
-    upkeep: Upkeep
-    newest: Newest
-    counts: Counts
+    world: Runtime
+    wire: FirestoreTransport
+    calls: FirestoreCalls
+    table: FirestoreTable
+    upkeep: FirestoreMaintenance
+    newest: FirestoreLatest
+    counts: FirestoreCounters
 
 
 class FirestoreStore(Watchers):
@@ -78,12 +78,12 @@ class FirestoreStore(Watchers):
     ) -> None:
         super().__init__()
         place = parse(where) if isinstance(where, str) else where
-        if not isinstance(place, Place):
+        if not isinstance(place, FirestoreAddress):
             place = from_client(where, collection)
         changes = {"layout": layout, "marks": marks, "states": states}
         self._place = changed(place, {name: value for name, value in changes.items() if value})
         self._clock = clock
-        self._recall = Recall()
+        self._recall = FirestoreCache()
         self._records = Records(self._place.layout)
         self.name = self._place.name
         self._open: Open | None = None
@@ -103,22 +103,22 @@ class FirestoreStore(Watchers):
         """Only the settings travel: the other process opens channels of its own."""
         return _with_settings, (self._place, self._clock)
 
-    async def open(self, world: World) -> None:
+    async def open(self, world: Runtime) -> None:
         """Nothing is asked yet: whether the database is there, the first call tells."""
         with self._opening:
             former = self._open
             if former is not None and former.world is world:
                 return
             wire = _wire(self._place, world)
-            calls = Calls(self._place, wire, self._recall)
+            calls = FirestoreCalls(self._place, wire, self._recall)
             self._open = Open(
                 world,
                 wire,
                 calls,
-                Table(calls, self._records, world, self._now),
-                Upkeep(calls, self._records, self._now),
-                Newest(States(calls, self._place.layout), world, self._now),
-                Counts(calls, self._now),
+                FirestoreTable(calls, self._records, world, self._now),
+                FirestoreMaintenance(calls, self._records, self._now),
+                FirestoreLatest(LatestDocuments(calls, self._place.layout), world, self._now),
+                FirestoreCounters(calls, self._now),
             )
         if former is not None:
             await former.wire.close()
@@ -161,7 +161,7 @@ class FirestoreStore(Watchers):
         signed: Signature | None = None,
     ) -> list[Answer]:
         sights = seen or {}
-        jobs = [Job(id, partial(transitions.forget, force=force, seen=sights.get(id))) for id in ids]
+        jobs = [DocumentRequest(id, partial(transitions.forget, force=force, seen=sights.get(id))) for id in ids]
         answers = await self._opened().table.apply(jobs, _until(timeout), signed)
         self.wake(ids)
         return answers
@@ -183,10 +183,12 @@ class FirestoreStore(Watchers):
 
     # ── newest wins ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def keep_newest(self, deliveries: Sequence[Delivery], keep: Keep, *, timeout: float) -> list[Ruled]:
+    async def keep_newest(
+        self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
+    ) -> list[LatestResult]:
         return await self._asked(self._opened().newest.keep(deliveries, keep, _until(timeout)))
 
-    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[Standing | None]:
+    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
         return await self._asked(self._opened().newest.read(ids, _until(timeout)))
 
     async def expire_newest(self, limit: int, *, timeout: float) -> int:
@@ -194,14 +196,14 @@ class FirestoreStore(Watchers):
 
     async def entities(
         self, scope: str, *, cursor: bytes | None, limit: int, timeout: float
-    ) -> tuple[list[Standing], bytes | None]:
+    ) -> tuple[list[EntityState], bytes | None]:
         return await self._asked(self._shown().entities(scope, cursor, limit, _until(timeout)))
 
-    async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[Mark | None]:
+    async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[DedupMark | None]:
         return await self._asked(self._shown().marks(ids, _until(timeout)))
 
-    def _shown(self) -> Shown:
-        return Shown(self._opened().newest.states, self._now)
+    def _shown(self) -> FirestoreLatestListing:
+        return FirestoreLatestListing(self._opened().newest.states, self._now)
 
     # ── counters ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -216,7 +218,7 @@ class FirestoreStore(Watchers):
 
     # ── the caller's own transaction ────────────────────────────────────────────────────────────────────────────
 
-    def join(self, connection: Any, world: World) -> FirestoreJoined:
+    def join(self, connection: Any, world: Runtime) -> FirestoreJoined:
         """The store within a `Transaction` or `AsyncTransaction` of the caller's, on the same database."""
         opened = self._opened()
         return FirestoreJoined(connection, world, self._records, opened.newest.states, self._now)
@@ -245,21 +247,21 @@ class FirestoreStore(Watchers):
     async def _asked(self, work: Awaitable[T]) -> T:
         try:
             return await work
-        except Refused as error:
+        except FirestoreRefused as error:
             raise faults.explain(error, self.name) from error
 
 
-def _wire(place: Place, world: World) -> Wire:
+def _wire(place: FirestoreAddress, world: Runtime) -> FirestoreTransport:
     if world.cancels:  # calls are tasks of an event loop
-        from .async_transport import LoopWire
+        from .async_transport import FirestoreAsyncTransport
 
-        return LoopWire(place)
-    return ThreadWire(place)
+        return FirestoreAsyncTransport(place)
+    return FirestoreThreadTransport(place)
 
 
 def _until(timeout: float) -> float:
     return time.monotonic() + timeout
 
 
-def _with_settings(place: Place, clock: Clock | None) -> FirestoreStore:
+def _with_settings(place: FirestoreAddress, clock: Clock | None) -> FirestoreStore:
     return FirestoreStore(place, clock=clock)

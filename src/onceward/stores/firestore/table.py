@@ -21,15 +21,15 @@ from onceward.errors import ConfigurationError, ResultError
 from onceward.protocol.audit import Signature, entries_of
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Answer, AnyRequest, ClaimRequest, Release, Renewal, Resolve, Verdict
-from onceward.protocol.runtime import World
+from onceward.protocol.runtime import Runtime
 from onceward.protocol.transitions import VERBS, settle
 
 from . import audit as trail
 from . import errors as faults
-from .cache import Now, Sight
-from .calls import OK, Calls, nested, where
+from .cache import CachedDocument, Now
+from .calls import OK, FirestoreCalls, nested, where
 from .documents import Records
-from .errors import Refused
+from .errors import FirestoreRefused
 from .names import hashed, name_of
 from .values import ArrayValue, Value, micros, size_of_fields
 
@@ -58,7 +58,7 @@ HELD: Final = "HELD"
 Judge = Callable[[Record | None, int], tuple[Record | None, Verdict]]
 
 
-class Job(Struct):
+class DocumentRequest(Struct):
     """One request on its way. `again`: asked twice it gives the same answer, so that a lost one may be repeated."""
 
     id: bytes
@@ -66,20 +66,20 @@ class Job(Struct):
     request: AnyRequest | None = None
     again: bool = True
     answer: Answer | None = None
-    sight: Sight | None = None
+    sight: CachedDocument | None = None
 
 
-def job_of(request: AnyRequest) -> Job:
+def job_of(request: AnyRequest) -> DocumentRequest:
     verb = VERBS[type(request)]
-    return Job(
+    return DocumentRequest(
         request.id, lambda record, now: verb(record, request, now), request, again=not isinstance(request, Resolve)
     )
 
 
-class Table:
+class FirestoreTable:
     """The records of one collection."""
 
-    def __init__(self, calls: Calls, records: Records, world: World, clock: Now) -> None:
+    def __init__(self, calls: FirestoreCalls, records: Records, world: Runtime, clock: Now) -> None:
         self.calls = calls
         self.records = records
         self._world = world
@@ -87,16 +87,18 @@ class Table:
         self._recall = calls.recall
         self._in = calls.place.collection
 
-    async def apply(self, jobs: Sequence[Job], deadline: float, signed: Signature | None = None) -> list[Answer]:
+    async def apply(
+        self, jobs: Sequence[DocumentRequest], deadline: float, signed: Signature | None = None
+    ) -> list[Answer]:
         """One answer a job. `signed`: each change and its entry in the audit trail are one write."""
         _refuse_twins(jobs)
-        left: Sequence[Job] = jobs
+        left: Sequence[DocumentRequest] = jobs
         pause, trouble = FIRST_PAUSE, ""
         while left:
             try:
                 now = await self._see(left, deadline)
                 trouble = await self._turn(left, now, deadline, signed) or trouble
-            except Refused as error:
+            except FirestoreRefused as error:
                 trouble = self._may_repeat(error, left)
             left = [job for job in left if job.answer is None]
             if left and time.monotonic() + 1.5 * pause >= deadline:
@@ -108,17 +110,17 @@ class Table:
         return [job.answer for job in jobs if job.answer is not None]
 
     async def read(self, ids: Sequence[bytes], deadline: float) -> list[Answer]:
-        jobs = [Job(id, _nothing) for id in ids]
+        jobs = [DocumentRequest(id, _nothing) for id in ids]
         try:
             now = await self._look(jobs, deadline)
-        except Refused as error:
+        except FirestoreRefused as error:
             raise faults.explain(error, self.calls.name) from error
         found = [job.sight.record if job.sight else None for job in jobs]
         return [Answer(Verdict.ABSENT if record is None else Verdict.OK, record, now) for record in found]
 
     # ── seeing ──
 
-    async def _see(self, jobs: Sequence[Job], deadline: float) -> int:
+    async def _see(self, jobs: Sequence[DocumentRequest], deadline: float) -> int:
         """Remembered or read. The time is the server's: of this read, or told from an earlier one."""
         for job in jobs:
             job.sight = self._remembered(job)
@@ -129,13 +131,13 @@ class Table:
         fake = self._clock()
         return now if fake is None else fake
 
-    def _remembered(self, job: Job) -> Sight | None:
+    def _remembered(self, job: DocumentRequest) -> CachedDocument | None:
         request: Any = job.request
         if request is None or isinstance(request, ClaimRequest | Resolve):
             return None
         return self._recall.of(job.id, request.token, request.nonce)
 
-    async def _look(self, jobs: Sequence[Job], deadline: float) -> int:
+    async def _look(self, jobs: Sequence[DocumentRequest], deadline: float) -> int:
         """Read the documents of these jobs. Whose id only others know is searched for."""
         names = {job.id: self._name(job) for job in jobs}
         found, now = await self.calls.get(((self._in, name) for name in names.values()), deadline)
@@ -143,16 +145,16 @@ class Table:
         for job in jobs:
             one = found.get((self._in, names[job.id]))
             if one is None:
-                job.sight = Sight(names[job.id], None, None)
+                job.sight = CachedDocument(names[job.id], None, None)
                 if not isinstance(job.request, ClaimRequest):
                     missing.append(job)
             else:
-                job.sight = Sight(one.name, self._record(job, one.fields), one.version)
+                job.sight = CachedDocument(one.name, self._record(job, one.fields), one.version)
         if missing:
             await self._search(missing, deadline)
         return self._clock() or now
 
-    async def _search(self, jobs: Sequence[Job], deadline: float) -> None:
+    async def _search(self, jobs: Sequence[DocumentRequest], deadline: float) -> None:
         by_id = {job.id: job for job in jobs}
         ids = list(by_id)
         path = self.records.paths["id"]
@@ -161,15 +163,15 @@ class Table:
             found, _ = await self.calls.query(self._in, deadline, where=condition)
             for one in found:
                 job = by_id[self.records.owner_of(one.fields) or b""]
-                job.sight = Sight(one.name, self.records.record(job.id, one.fields), one.version)
+                job.sight = CachedDocument(one.name, self.records.record(job.id, one.fields), one.version)
 
-    def _name(self, job: Job) -> str:
+    def _name(self, job: DocumentRequest) -> str:
         request = job.request
         if isinstance(request, ClaimRequest):
             return name_of(request.id, request.scope, request.key)
         return self._recall.name(job.id) or hashed(job.id)
 
-    def _record(self, job: Job, fields: Any) -> Record:
+    def _record(self, job: DocumentRequest, fields: Any) -> Record:
         request = job.request
         if isinstance(request, ClaimRequest):
             return self.records.claimed(request, fields, self.calls.name)
@@ -177,9 +179,9 @@ class Table:
 
     # ── judging and writing ──
 
-    async def _turn(self, jobs: Sequence[Job], now: int, deadline: float, signed: Signature | None) -> str:
+    async def _turn(self, jobs: Sequence[DocumentRequest], now: int, deadline: float, signed: Signature | None) -> str:
         """Answer what can be answered; tells what went wrong with the rest."""
-        changing: list[tuple[Job, Record, Answer]] = []
+        changing: list[tuple[DocumentRequest, Record, Answer]] = []
         for job in jobs:
             assert job.sight is not None  # noqa: S101 (it was looked at)
             before, at = job.sight.record, max(now, self._floor(job))
@@ -195,7 +197,7 @@ class Table:
             trouble = self._ended(job, record, answer, code, version) or trouble
         return trouble
 
-    def _without_unheard(self, job: Job, record: Record | None, now: int) -> Record | None:
+    def _without_unheard(self, job: DocumentRequest, record: Record | None, now: int) -> Record | None:
         """A claim of ours that was written after all: its caller has left, so that it counts as released."""
         if record is None or not self._recall.is_unheard(record):
             return record
@@ -203,13 +205,13 @@ class Table:
             return record
         return settle(record, Release(record.id, record.token, record.nonce), now)[0]
 
-    def _floor(self, job: Job) -> int:
+    def _floor(self, job: DocumentRequest) -> int:
         """What is told from an earlier answer is a little late, and must not be before what was written since."""
         if self._clock() is not None or job.sight is None or job.sight.record is None:
             return 0
         return job.sight.record.updated_at if self._remembered(job) is not None else 0
 
-    def _writes(self, job: Job, record: Record, answer: Answer, signed: Signature | None) -> list[Any]:
+    def _writes(self, job: DocumentRequest, record: Record, answer: Answer, signed: Signature | None) -> list[Any]:
         assert job.sight is not None  # noqa: S101 (as above)
         sight = job.sight
         changes = self.records.changes(sight.record, record)
@@ -229,17 +231,17 @@ class Table:
         for batch in batches:  # signed: a change and its entry, both or none
             try:
                 ended.append((OK, (await self.calls.commit(batch, deadline))[0]))
-            except Refused as error:
+            except FirestoreRefused as error:
                 if error.code not in faults.RACED:
                     raise
                 ended.append((error.code, None))
         return ended
 
-    def _ended(self, job: Job, record: Record, answer: Answer, code: str, version: Any) -> str:
+    def _ended(self, job: DocumentRequest, record: Record, answer: Answer, code: str, version: Any) -> str:
         """What a write came to: an answer, or the reason why there is none yet."""
         if code == OK:
             assert job.sight is not None  # noqa: S101 (as above)
-            self._recall.wrote(Sight(job.sight.name, record, version))
+            self._recall.wrote(CachedDocument(job.sight.name, record, version))
             job.answer = None if self._is_late(job, answer, version) else answer
             return ""
         self._recall.drop(job.id)
@@ -249,9 +251,11 @@ class Table:
             return HELD
         if code in faults.UNSURE and job.again:
             return code
-        raise Refused(code, "the answer to a write was lost" if code in faults.UNSURE else "a write was refused")
+        raise FirestoreRefused(
+            code, "the answer to a write was lost" if code in faults.UNSURE else "a write was refused"
+        )
 
-    def _is_late(self, job: Job, answer: Answer, version: Any) -> bool:
+    def _is_late(self, job: DocumentRequest, answer: Answer, version: Any) -> bool:
         """Whether a renewal went by a time long past: this machine slept, and its lease may be over already.
 
         The commit told the time, so that the same renewal once more goes by the right one.
@@ -277,7 +281,7 @@ class Table:
 
     # ── trouble ──
 
-    def _may_repeat(self, error: Refused, jobs: Sequence[Job]) -> str:
+    def _may_repeat(self, error: FirestoreRefused, jobs: Sequence[DocumentRequest]) -> str:
         """Why it is asked again, if that may help."""
         if error.code in faults.UNSURE and all(job.again for job in jobs):
             return error.code
@@ -285,7 +289,7 @@ class Table:
             return error.code
         raise faults.explain(error, self.calls.name) from error
 
-    def _give_up(self, jobs: Sequence[Job], trouble: str) -> None:
+    def _give_up(self, jobs: Sequence[DocumentRequest], trouble: str) -> None:
         """A claim that others keep from being written is not ours: somebody is at it.
 
         Perhaps it is written after all, once their transaction is over, or only its answer was lost: whoever asks here
@@ -302,7 +306,7 @@ class Table:
 
     def _as_told(self, trouble: str) -> Exception:
         trouble = "DEADLINE_EXCEEDED" if trouble in {"", HELD} else trouble
-        return faults.explain(Refused(trouble, "until the end of this call"), self.calls.name)
+        return faults.explain(FirestoreRefused(trouble, "until the end of this call"), self.calls.name)
 
 
 def elsewhere(request: ClaimRequest) -> Record:
@@ -314,7 +318,7 @@ def _nothing(record: Record | None, _now: int) -> tuple[Record | None, Verdict]:
     return record, Verdict.OK
 
 
-def _refuse_twins(jobs: Sequence[Job]) -> None:
+def _refuse_twins(jobs: Sequence[DocumentRequest]) -> None:
     """The second of two requests for a key would be judged by what the first one found."""
     if len(jobs) > 1 and len({job.id for job in jobs}) < len(jobs):
         raise ConfigurationError("a batch holds two requests for the same key", hint="send them one after the other")

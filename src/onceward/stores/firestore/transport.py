@@ -15,8 +15,8 @@ from google.auth import exceptions as auth
 
 from onceward.errors import StoreNotSetUp, StoreUnavailable
 
-from .address import Place
-from .errors import Refused
+from .address import FirestoreAddress
+from .errors import FirestoreRefused
 
 OPTIONS: Final = (
     ("grpc.keepalive_time_ms", 30_000),
@@ -26,7 +26,7 @@ OPTIONS: Final = (
 CREDENTIALS: Final = "gcloud auth application-default login, or say GOOGLE_APPLICATION_CREDENTIALS=/path/to/key.json"
 
 
-class Wire(Protocol):
+class FirestoreTransport(Protocol):
     """Calls of one store."""
 
     async def one(self, method: str, request: Any, seconds: float) -> Any:
@@ -40,10 +40,10 @@ class Wire(Protocol):
     async def close(self) -> None: ...
 
 
-class ThreadWire:
+class FirestoreThreadTransport:
     """In threads: one channel for all of them."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: FirestoreAddress) -> None:
         self._place = place
         self._details = metadata(place)
         self.reset()
@@ -84,13 +84,13 @@ class ThreadWire:
             api.transport.close()
 
 
-def metadata(place: Place) -> list[tuple[str, str]]:
+def metadata(place: FirestoreAddress) -> list[tuple[str, str]]:
     """Which database a call is about, as the clients say it; the emulator lets everybody pass who owns it."""
     details = [("google-cloud-resource-prefix", place.root)]
     return [*details, ("authorization", "Bearer owner")] if place.emulator else details
 
 
-def _blocking(place: Place) -> Any:
+def _blocking(place: FirestoreAddress) -> Any:
     from google.cloud.firestore_v1.services.firestore import FirestoreClient
     from google.cloud.firestore_v1.services.firestore.transports import FirestoreGrpcTransport
 
@@ -103,11 +103,11 @@ def _blocking(place: Place) -> Any:
     return FirestoreClient(transport=FirestoreGrpcTransport(host=target(place), channel=channel))
 
 
-def target(place: Place) -> str:
+def target(place: FirestoreAddress) -> str:
     return place.emulator or place.endpoint or "firestore.googleapis.com"
 
 
-def credentials(place: Place) -> Any:
+def credentials(place: FirestoreAddress) -> Any:
     """Those of the user's client, or what Google's libraries find by themselves."""
     if place.credentials is not None:
         return place.credentials
@@ -126,7 +126,7 @@ def meaning(error: Exception, name: str) -> Exception:
             return StoreNotSetUp(f"{name}: there are no credentials ({error})", hint=CREDENTIALS)
         return StoreUnavailable(f"{name}: the credentials could not be refreshed ({error})")
     code = getattr(error, "grpc_status_code", None)
-    return Refused("UNKNOWN" if code is None else code.name, str(getattr(error, "message", error)))
+    return FirestoreRefused("UNKNOWN" if code is None else code.name, str(getattr(error, "message", error)))
 
 
 class Resets(Protocol):

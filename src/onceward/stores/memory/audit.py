@@ -12,7 +12,7 @@ LONGEST = 10_000
 """Entries: beyond it the oldest go, because a process must not grow by being looked after."""
 
 
-class Trail:
+class MemoryAudit:
     """The newest entries. The caller locks."""
 
     def __init__(self) -> None:

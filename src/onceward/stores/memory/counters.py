@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 from onceward.protocol.counters import Counted, Sheet, oldest_kept
 from onceward.protocol.ports import Clock
-from onceward.stores.mutex import Alone
+from onceward.stores.mutex import Mutex
 
 SWEEP = 2
 """Old sheets deleted by the way per sheet: twice what is added."""
 
 
-class MemoryCounts:
+class MemoryCounters:
     """Part of `MemoryStore`."""
 
     _clock: Clock
-    _alone: Alone
+    _alone: Mutex
 
     def __init__(self) -> None:
         super().__init__()

@@ -6,18 +6,18 @@ from typing import NoReturn
 
 from onceward.errors import StoreBroken
 from onceward.protocol.record import Record
-from onceward.stores.mutex import Alone
+from onceward.stores.mutex import Mutex
 
 
-class Nowhere(dict[bytes, Record]):
+class ForkedEntries(dict[bytes, Record]):
     """The records in the child of a fork."""
 
     def get(self, *_: object) -> NoReturn:
         """Comes before any change of one."""
-        Orphaned().refuse()
+        ForkedStore().refuse()
 
 
-class Orphaned(Alone):
+class ForkedStore(Mutex):
     """In the child of a fork: runs nothing."""
 
     __slots__ = ()

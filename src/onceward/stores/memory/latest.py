@@ -7,10 +7,19 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 
 from onceward.errors import StoreFull
-from onceward.protocol.latest import Delivery, Keep, Mark, Ruled, Rulings, Standing, paged, rule
+from onceward.protocol.latest import (
+    DedupMark,
+    EntityState,
+    EventDelivery,
+    LatestDecisions,
+    LatestResult,
+    Retention,
+    paged,
+    rule,
+)
 from onceward.protocol.ordering import content_of
 from onceward.protocol.ports import Clock
-from onceward.stores.mutex import Alone
+from onceward.stores.mutex import Mutex
 
 SWEEP = 4
 """Of what has expired, deleted by the way per delivery: twice what a delivery can add."""
@@ -19,24 +28,26 @@ SLACK = 64
 """Entries of the past that a small store may keep, so that it does not compact all the time."""
 
 
-class MemoryNewest:
+class MemoryLatest:
     """Part of `MemoryStore`."""
 
     _clock: Clock
-    _alone: Alone
+    _alone: Mutex
     _max: int | None
 
     def __init__(self) -> None:
         super().__init__()
-        self._standings: dict[bytes, Standing] = {}
-        self._marks: dict[bytes, Mark] = {}
+        self._standings: dict[bytes, EntityState] = {}
+        self._marks: dict[bytes, DedupMark] = {}
         self._expiring: list[tuple[int, int, bytes]] = []
         self._expiries = count()
 
-    async def keep_newest(self, deliveries: Sequence[Delivery], keep: Keep, *, timeout: float) -> list[Ruled]:
+    async def keep_newest(
+        self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
+    ) -> list[LatestResult]:
         return self._alone(self._keep_newest, deliveries, keep)
 
-    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[Standing | None]:
+    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
         return self._alone(self._newest, ids, self._clock.now())
 
     async def expire_newest(self, limit: int, *, timeout: float) -> int:
@@ -49,15 +60,15 @@ class MemoryNewest:
         cursor: bytes | None,
         limit: int,
         timeout: float,
-    ) -> tuple[list[Standing], bytes | None]:
+    ) -> tuple[list[EntityState], bytes | None]:
         return paged(self._alone(self._entities, scope, cursor or b"", limit), limit)
 
-    async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[Mark | None]:
+    async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[DedupMark | None]:
         return self._alone(self._known, ids, self._clock.now())
 
     # ── the same, alone ──
 
-    def _keep_newest(self, deliveries: Sequence[Delivery], keep: Keep) -> list[Ruled]:
+    def _keep_newest(self, deliveries: Sequence[EventDelivery], keep: Retention) -> list[LatestResult]:
         now = self._clock.now()
         self._expire(SWEEP * len(deliveries), now)
         orders = {one.id: one.order for one in self._newest([delivery.id for delivery in deliveries], now) if one}
@@ -69,16 +80,16 @@ class MemoryNewest:
         self._write(rulings, keep, now)
         return rulings.answers
 
-    def _write(self, rulings: Rulings, keep: Keep, now: int) -> None:
+    def _write(self, rulings: LatestDecisions, keep: Retention, now: int) -> None:
         """States first: a signal may strike in between, and a mark without its state would be a lost event."""
         for id, one in rulings.newest.items():
             end = now + keep.deleted if one.value is None else None
-            self._standings[id] = Standing(id, one.scope, one.entity, one.order, one.value, now, end)
+            self._standings[id] = EntityState(id, one.scope, one.entity, one.order, one.value, now, end)
             if end is not None:
                 heapq.heappush(self._expiring, (end, next(self._expiries), id))
         for id, one in rulings.marks.items():
             expires = now + keep.marks
-            self._marks[id] = Mark(id, content_of(one.order), one.trace, now, expires)
+            self._marks[id] = DedupMark(id, content_of(one.order), one.trace, now, expires)
             heapq.heappush(self._expiring, (expires, next(self._expiries), id))
         if len(self._expiring) > 2 * (len(self._marks) + len(self._standings)) + SLACK:
             self._compact_expiring()
@@ -90,7 +101,7 @@ class MemoryNewest:
         self._expiring = [(end, next(self._expiries), id) for end, id in ends if end is not None]
         heapq.heapify(self._expiring)
 
-    def _make_room_for(self, rulings: Rulings) -> None:
+    def _make_room_for(self, rulings: LatestDecisions) -> None:
         """Before anything is written: a mark without its state would be a lost event."""
         if self._max is None:
             return
@@ -101,15 +112,15 @@ class MemoryNewest:
                 hint="raise max_records, shorten the window, or use a store on disk",
             )
 
-    def _newest(self, ids: Sequence[bytes], now: int) -> list[Standing | None]:
+    def _newest(self, ids: Sequence[bytes], now: int) -> list[EntityState | None]:
         found = (self._standings.get(id) for id in ids)
         return [None if one is None or (one.expires_at is not None and one.expires_at <= now) else one for one in found]
 
-    def _entities(self, scope: str, after: bytes, limit: int) -> list[Standing]:
+    def _entities(self, scope: str, after: bytes, limit: int) -> list[EntityState]:
         found = (one for one in self._standings.values() if one.value is not None and one.scope == scope)
         return heapq.nsmallest(limit, (one for one in found if one.id > after), key=lambda one: one.id)
 
-    def _known(self, ids: Sequence[bytes], now: int) -> list[Mark | None]:
+    def _known(self, ids: Sequence[bytes], now: int) -> list[DedupMark | None]:
         found = (self._marks.get(id) for id in ids)
         return [one if one is not None and now < one.expires_at else None for one in found]
 
@@ -125,5 +136,5 @@ class MemoryNewest:
         return gone
 
 
-def _new(wanted: Mapping[bytes, Delivery], there: Mapping[bytes, object]) -> int:
+def _new(wanted: Mapping[bytes, EventDelivery], there: Mapping[bytes, object]) -> int:
     return sum(id not in there for id in wanted)

@@ -10,7 +10,7 @@ from itertools import count
 from onceward.errors import StoreFull
 from onceward.protocol import transitions
 from onceward.protocol.record import Record, RecordState
-from onceward.stores.mutex import Alone
+from onceward.stores.mutex import Mutex
 
 FREE = RecordState.FREE
 SWEEP = 2  # records purged by the way a claim: twice what a claim can add, so that the store never only grows
@@ -20,7 +20,7 @@ SLACK = 64  # entries of the past that a small store may keep, so that it does n
 class MemoryRecords:
     """Part of `MemoryStore`. `_noted` holds ends that wait to be put into `_ending`, where what ends first is first."""
 
-    _alone: Alone
+    _alone: Mutex
     _max: int | None
 
     def __init__(self) -> None:

@@ -16,15 +16,15 @@ from onceward.protocol.cells import acquire_afresh, completed
 from onceward.protocol.ports import PLACES, Clock, Filter, Order, Page
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, Complete, Renewal, Seen, Verdict
-from onceward.protocol.runtime import World
+from onceward.protocol.runtime import Runtime
 from onceward.stores.clock import SteadyClock
-from onceward.stores.mutex import Alone
+from onceward.stores.mutex import Mutex
 from onceward.stores.watchers import Watchers
 
-from .audit import Trail
-from .counters import MemoryCounts
-from .forked import Nowhere, Orphaned
-from .latest import MemoryNewest
+from .audit import MemoryAudit
+from .counters import MemoryCounters
+from .forked import ForkedEntries, ForkedStore
+from .latest import MemoryLatest
 from .records import MemoryRecords
 
 VERBS, CLAIM, SETTLE = transitions.VERBS, transitions.claim, transitions.settle
@@ -33,7 +33,7 @@ replays = transitions.replays
 Change = Callable[[Record | None, int], tuple[Record | None, Verdict]]
 
 
-class MemoryStore(MemoryRecords, MemoryNewest, MemoryCounts, Watchers):
+class MemoryStore(MemoryRecords, MemoryLatest, MemoryCounters, Watchers):
     """Records in a dict; O(1) a call at any size (O(log n) for what expires). `max_records` bounds it.
 
     A full store raises StoreFull and claims nothing: only keys that answer for nothing any more are evicted.
@@ -58,8 +58,8 @@ class MemoryStore(MemoryRecords, MemoryNewest, MemoryCounts, Watchers):
         self._clock = clock or SteadyClock()
         self._now = self._clock.now
         self._max = max_records
-        self._trail = Trail()
-        self._alone = Alone()
+        self._trail = MemoryAudit()
+        self._alone = Mutex()
         _stores.add(self)
 
     @property
@@ -70,7 +70,7 @@ class MemoryStore(MemoryRecords, MemoryNewest, MemoryCounts, Watchers):
     def twin(self) -> MemoryStore:
         return self
 
-    async def open(self, world: World) -> None: ...
+    async def open(self, world: Runtime) -> None: ...
 
     async def close(self) -> None: ...
 
@@ -241,8 +241,8 @@ class MemoryStore(MemoryRecords, MemoryNewest, MemoryCounts, Watchers):
 
     def after_fork_in_child(self) -> None:
         """A copy that nobody else sees protects nothing."""
-        self._alone = Orphaned()
-        self._records = Nowhere()
+        self._alone = ForkedStore()
+        self._records = ForkedEntries()
         self._standings = {}
         self._marks = {}
         self._sheets = {}

@@ -9,10 +9,10 @@ import psycopg
 from psycopg import pq
 
 from onceward.errors import ConfigurationError, StoreUnavailable
-from onceward.protocol.runtime import World
+from onceward.protocol.runtime import Runtime
 
-from .connection import Wire
-from .errors import Refused
+from .connection import PostgresConnection
+from .errors import PostgresRefused
 from .row_reader import Rows
 from .statements import Statement
 from .values import escaped, unescaped
@@ -22,7 +22,7 @@ AUTOCOMMIT = "this connection commits every statement by itself, so there is no 
 YOURS = "your transaction"
 
 
-class Line(Protocol):
+class CallerChannel(Protocol):
     """How statements reach the caller's connection."""
 
     async def begin(self) -> None:
@@ -33,16 +33,16 @@ class Line(Protocol):
     def is_open(self) -> bool: ...
 
 
-class PsycopgLine:
+class PsycopgChannel:
     """Past psycopg's cursors, which the caller may have taught other types: straight to libpq, with our deadlines."""
 
-    def __init__(self, connection: Any, world: World) -> None:
+    def __init__(self, connection: Any, world: Runtime) -> None:
         if isinstance(connection, psycopg.AsyncConnection) and not world.cancels:
             raise ConfigurationError("an AsyncConnection cannot be used without an event loop", hint="use AsyncOnce")
         if connection.closed:
             raise ConfigurationError("this connection is closed", hint="join it while it is open")
         self._connection = connection
-        self._wire = Wire(connection.pgconn, world, YOURS)
+        self._wire = PostgresConnection(connection.pgconn, world, YOURS)
         self._wire.prepares = False
         if connection.pgconn.pipeline_status != pq.PipelineStatus.OFF:
             raise ConfigurationError("this connection is in pipeline mode", hint="leave the pipeline first")
@@ -59,7 +59,7 @@ class PsycopgLine:
     async def rows(self, deadline: float, statement: Statement, *values: Any) -> Rows:
         try:
             return await self._wire.rows(deadline, statement, *values)
-        except Refused:
+        except PostgresRefused:
             raise
         except BaseException:
             self._wire.close()  # in the middle of an exchange: nobody can go on from there
@@ -68,7 +68,7 @@ class PsycopgLine:
     async def command(self, text: str, deadline: float) -> None:
         try:
             await self._wire.command(text, deadline)
-        except Refused:
+        except PostgresRefused:
             raise
         except BaseException:
             self._wire.close()
@@ -78,7 +78,7 @@ class PsycopgLine:
         return self._connection.pgconn.transaction_status not in (IDLE, UNKNOWN)
 
 
-class AsyncpgLine:
+class AsyncpgChannel:
     """asyncpg encodes by itself; only what no text of PostgreSQL holds is ours to see to."""
 
     def __init__(self, connection: Any) -> None:
@@ -125,18 +125,18 @@ def _explained(error: Exception) -> Exception:
     """Errors of asyncpg are known by their SQLSTATE; its class is not imported for that."""
     code = getattr(error, "sqlstate", None)
     if isinstance(code, str):
-        return Refused(code, str(error))
+        return PostgresRefused(code, str(error))
     if isinstance(error, TimeoutError | OSError) or type(error).__module__.startswith("asyncpg."):
         return StoreUnavailable(f"{YOURS}: no answer, or the connection broke ({error!r})", hint="roll it back")
     return error
 
 
-def line_of(connection: Any, world: World) -> Line:
+def line_of(connection: Any, world: Runtime) -> CallerChannel:
     """For the driver's own connection."""
     if isinstance(connection, psycopg.Connection | psycopg.AsyncConnection):
-        return PsycopgLine(connection, world)
+        return PsycopgChannel(connection, world)
     if type(connection).__module__.startswith("asyncpg."):
-        return AsyncpgLine(connection)
+        return AsyncpgChannel(connection)
     raise ConfigurationError(
         f"cannot join a {type(connection).__module__}.{type(connection).__qualname__}",
         hint="hand over a connection of psycopg 3 or asyncpg, or what SQLAlchemy or Django make of one",

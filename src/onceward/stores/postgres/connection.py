@@ -17,10 +17,10 @@ from psycopg import pq
 from psycopg.pq.abc import PGconn, PGresult
 
 from onceward.errors import StoreUnavailable
-from onceward.protocol.runtime import World
+from onceward.protocol.runtime import Runtime
 
-from .errors import Refused
-from .latest_cache import Recalled
+from .errors import PostgresRefused
+from .latest_cache import PostgresLatestCache
 from .row_reader import Reader, Rows
 from .statements import BINARY, Statement
 
@@ -32,7 +32,7 @@ TUPLES, COMMAND, SYNC = pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.Ex
 ABORTED = pq.ExecStatus.PIPELINE_ABORTED
 
 
-class Wire:
+class PostgresConnection:
     """Used by one call at a time. `world` is whose call it is."""
 
     prepares = True
@@ -44,16 +44,16 @@ class Wire:
     met = 0
     """How many claims in a row found a record that answered them. A guess about the next, and no more than that."""
 
-    def __init__(self, pgconn: PGconn, world: World, name: str) -> None:
+    def __init__(self, pgconn: PGconn, world: Runtime, name: str) -> None:
         self.pgconn = pgconn
         self.world = world
         self.name = name
-        self.recalled = Recalled()
+        self.recalled = PostgresLatestCache()
         self._prepared: set[bytes] = set()
         self._readers: dict[bytes, Reader] = {}
 
     @classmethod
-    async def connect(cls, conninfo: bytes, world: World, name: str, deadline: float) -> Wire:
+    async def connect(cls, conninfo: bytes, world: Runtime, name: str, deadline: float) -> PostgresConnection:
         """Names are looked up where that blocks nobody; the rest waits as everything here does."""
         pgconn = await world.offload(pq.PGconn.connect_start, conninfo)
         wire = cls(pgconn, world, name)
@@ -223,4 +223,4 @@ def _check(result: PGresult) -> PGresult:
     if result.status == ABORTED or code is None:
         raise psycopg.OperationalError(result.get_error_message() or "aborted")
     message = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b""
-    raise Refused(code.decode(), message.decode("utf-8", "replace"))
+    raise PostgresRefused(code.decode(), message.decode("utf-8", "replace"))

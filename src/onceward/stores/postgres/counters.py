@@ -15,7 +15,7 @@ SWEEP: Final = 2
 """Old sheets deleted by the way per sheet: twice what is added."""
 
 
-class PostgresCounts:
+class PostgresCounters:
     """Part of `PostgresStore`."""
 
     _with: Callable[..., Coroutine[Any, Any, Any]]

@@ -58,7 +58,7 @@ AT_THE_DOOR: Final[tuple[tuple[str, str, str], ...]] = (
 """Before a connection stands, libpq tells no code, only the server's words, which we know in English."""
 
 
-class Refused(Exception):
+class PostgresRefused(Exception):
     """The server answered with an error; the connection is fine."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -66,7 +66,7 @@ class Refused(Exception):
         self.code = code
 
 
-def explain(error: Refused, name: str) -> StoreError:
+def explain(error: PostgresRefused, name: str) -> StoreError:
     """A fresh error of ours, to be raised `from` the server's."""
     kind, what, cure = MEANINGS.get(error.code) or FAMILIES.get(error.code[:2]) or UNEXPECTED
     return kind(f"{name}: {what} ({error})", hint=cure)

@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 from onceward.errors import ConfigurationError, RetryTransaction, StoreError
 from onceward.protocol import transitions
-from onceward.protocol.latest import Delivery, Keep, Ruled, Standing
+from onceward.protocol.latest import EntityState, EventDelivery, LatestResult, Retention
 from onceward.protocol.record import Record
 from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, Renewal, Verdict
-from onceward.protocol.runtime import World
+from onceward.protocol.runtime import Runtime
 from onceward.stores.caller_connection import (
     ANEW,
     OVER,
@@ -29,14 +29,14 @@ from onceward.stores.caller_connection import (
     still_lent,
 )
 
-from .caller_channel import YOURS, Line, line_of
+from .caller_channel import YOURS, CallerChannel, line_of
 from .connection import Call
-from .errors import Refused, explain
-from .latest import PATIENCE, Batch, patience, standings
+from .errors import PostgresRefused, explain
+from .latest import PATIENCE, EventBatch, patience, standings
 from .row_reader import Rows
 from .rows import columns_of
 from .statements import Statement
-from .table import Sight, Table, elsewhere, seen
+from .table import PostgresTable, Sight, elsewhere, seen
 
 T = TypeVar("T")
 Change = Callable[[Record | None, Any, int], tuple[Record | None, Verdict]]
@@ -70,7 +70,12 @@ class PostgresJoined:
     """The transaction's own, once it has written anything: its end can be asked for even if nobody saw it."""
 
     def __init__(
-        self, connection: Any, world: World, table: Table, home: tuple[Any, ...], now: Callable[[], int | None]
+        self,
+        connection: Any,
+        world: Runtime,
+        table: PostgresTable,
+        home: tuple[Any, ...],
+        now: Callable[[], int | None],
     ) -> None:
         self._given = connection
         self._unsent = Unsent(connection)
@@ -80,7 +85,7 @@ class PostgresJoined:
         self._home = home
         self._now = now
         self._where = Statement(WHERE)
-        self._line: Line | None = None
+        self._line: CallerChannel | None = None
         self._lent: Callable[[], bool] = bool  # False, until there is a line
         if not is_async_wrapper(connection):
             self._line = line_of(driver_connection(connection, world), world)
@@ -154,7 +159,7 @@ class PostgresJoined:
         try:
             for command in commands:
                 await line.command(command, deadline)
-        except Refused as error:
+        except PostgresRefused as error:
             if error.code == NO_SUCH_SAVEPOINT:
                 return False
             raise
@@ -162,7 +167,7 @@ class PostgresJoined:
 
     # ── which transaction ───────────────────────────────────────────────────────────────────────────────────────
 
-    async def _connected(self) -> Line:
+    async def _connected(self) -> CallerChannel:
         if self._line is None:
             own, self._lent = await awaited_driver_connection(self._given)
             self._line = line_of(own, self._world)
@@ -190,7 +195,7 @@ class PostgresJoined:
         if not await self._enter(deadline):
             raise ConfigurationError(OVER, hint=ANEW)
 
-    async def _place(self, line: Line, deadline: float) -> tuple[Any, ...]:
+    async def _place(self, line: CallerChannel, deadline: float) -> tuple[Any, ...]:
         name = f"{self._table.statements.prefix}onceward_records"
         return (await line.rows(deadline, self._where, name))[0]
 
@@ -200,7 +205,7 @@ class PostgresJoined:
             return False
         try:
             begun = (await self._place(self._line, time.monotonic() + 30.0))[0]
-        except Refused as error:
+        except PostgresRefused as error:
             if error.code == SPOILT:
                 return spoilt
             raise explain(error, YOURS) from error
@@ -209,12 +214,14 @@ class PostgresJoined:
     async def _explained(self, work: Awaitable[T]) -> T:
         try:
             return await work
-        except Refused as error:
+        except PostgresRefused as error:
             raise _meaning(error) from error
 
     # ── newest wins ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def keep_newest(self, deliveries: Sequence[Delivery], keep: Keep, *, timeout: float) -> list[Ruled]:
+    async def keep_newest(
+        self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
+    ) -> list[LatestResult]:
         """Behind a savepoint: if it fails, a caller who goes on must not commit a mark without its state.
 
         Their entities are held until the transaction ends. What is held by others is waited for inside the server.
@@ -232,9 +239,11 @@ class PostgresJoined:
                 raise
             await self.undo()
 
-    async def _kept(self, deliveries: Sequence[Delivery], keep: Keep, deadline: float) -> list[Ruled] | None:
+    async def _kept(
+        self, deliveries: Sequence[EventDelivery], keep: Retention, deadline: float
+    ) -> list[LatestResult] | None:
         """None if a mark was claimed meanwhile by somebody who moved no entity."""
-        line, batch = await self._connected(), Batch(self._table.statements, deliveries, keep, self._now())
+        line, batch = await self._connected(), EventBatch(self._table.statements, deliveries, keep, self._now())
         [(before, _)] = await line.rows(deadline, BE_PATIENT, patience(deadline))
         await _asked(line, deadline, batch.hold())
         batch.judge(await _asked(line, deadline, batch.look()))
@@ -242,7 +251,7 @@ class PostgresJoined:
         await line.rows(deadline, PATIENCE, before)
         return batch.answers if batch.took(replies) else None
 
-    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[Standing | None]:
+    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
         deadline = time.monotonic() + timeout
         await self._explained(self._enter_same(deadline))
         statement = self._table.statements.newest
@@ -273,16 +282,16 @@ class PostgresJoined:
             await self._world.sleep(pause * (0.5 + self._world.jitter() / 2))
             pause = min(pause * 2, LONGEST_WAIT)
 
-    async def _look(self, line: Line, id: bytes, deadline: float) -> Sight:
+    async def _look(self, line: CallerChannel, id: bytes, deadline: float) -> Sight:
         return seen(await line.rows(deadline, self._table.statements.read, self._now(), [id]))[id]
 
-    async def _lock(self, line: Line, id: bytes, deadline: float) -> bool:
+    async def _lock(self, line: CallerChannel, id: bytes, deadline: float) -> bool:
         lock = self._table.lock_of(id)
         [(mine, number)] = await line.rows(deadline, self._table.statements.advise, lock)
         self.number = number
         return bool(mine)
 
-    async def _write(self, line: Line, sight: Sight, record: Record | None, deadline: float) -> bool:
+    async def _write(self, line: CallerChannel, sight: Sight, record: Record | None, deadline: float) -> bool:
         assert record is not None  # noqa: S101 (no verb makes a record vanish)
         columns = columns_of([record])
         statements = self._table.statements
@@ -310,12 +319,12 @@ class PostgresJoined:
         raise RetryTransaction("the record is held by another open transaction", hint="roll yours back and repeat it")
 
 
-async def _asked(line: Line, deadline: float, call: Call) -> Rows:
+async def _asked(line: CallerChannel, deadline: float, call: Call) -> Rows:
     statement, values = call
     return await line.rows(deadline, statement, *values)
 
 
-def _meaning(error: Refused) -> StoreError:
+def _meaning(error: PostgresRefused) -> StoreError:
     if error.code in AGAIN:
         return RetryTransaction(
             f"the server cannot fit your transaction in beside another one ({error})",

@@ -19,12 +19,22 @@ from functools import partial
 from typing import Any, Final
 
 from onceward.errors import StoreUnavailable
-from onceward.protocol.latest import NO_MARK, Delivery, Keep, Mark, Ruled, Rulings, Standing, paged, rule
+from onceward.protocol.latest import (
+    NO_MARK,
+    DedupMark,
+    EntityState,
+    EventDelivery,
+    LatestDecisions,
+    LatestResult,
+    Retention,
+    paged,
+    rule,
+)
 from onceward.protocol.ordering import content_of
 
 from .connection import Call
-from .errors import Refused
-from .latest_cache import Recalled
+from .errors import PostgresRefused
+from .latest_cache import PostgresLatestCache
 from .maintenance import Turn, in_chunks
 from .row_reader import Rows
 from .statements import Statement, Statements
@@ -51,25 +61,27 @@ COMMIT: Final = Statement("COMMIT")
 _TIME, _HERE, _OVER, _CLOSED, _MARK, _DELETED = range(6)
 
 
-class Batch:
+class EventBatch:
     """Deliveries, what was seen of their entities, and what is to be written for them. `now` None: the server's."""
 
-    def __init__(self, statements: Statements, deliveries: Sequence[Delivery], keep: Keep, now: int | None) -> None:
+    def __init__(
+        self, statements: Statements, deliveries: Sequence[EventDelivery], keep: Retention, now: int | None
+    ) -> None:
         self._statements = statements
         self.deliveries = deliveries
         self._keep = keep
         self._given_now = now
         self._now = 0
         self._met: Mapping[bytes, bytes] = {}
-        self._rulings = Rulings([], {}, {})
+        self._rulings = LatestDecisions([], {}, {})
         self._looked = False
 
     @property
-    def answers(self) -> list[Ruled]:
+    def answers(self) -> list[LatestResult]:
         return self._rulings.answers
 
     @property
-    def newest(self) -> Mapping[bytes, Delivery]:
+    def newest(self) -> Mapping[bytes, EventDelivery]:
         return self._rulings.newest
 
     # ── what is seen ──
@@ -93,7 +105,7 @@ class Batch:
         self._rulings = rule(self.deliveries, orders, marks, self._now, closed)
         return bool(self._rulings.newest or self._rulings.marks)
 
-    def unknown(self, recalled: Recalled) -> list[bytes]:
+    def unknown(self, recalled: PostgresLatestCache) -> list[bytes]:
         """Entities that have to be looked up before there is anything to guess by."""
         return recalled.unknown(self.deliveries, self._keep.deleted, self._given_now)
 
@@ -101,7 +113,7 @@ class Batch:
         """Only these entities, and no marks."""
         return self._statements.newest_look, (self._given_now, unknown, [])
 
-    def guess(self, recalled: Recalled, rows: Rows) -> bool:
+    def guess(self, recalled: PostgresLatestCache, rows: Rows) -> bool:
         """By what is recalled, and what `look_up` has shown; False if that does not do, or nothing is to be written."""
         if rows:
             if any(kind not in (_TIME, _HERE) for kind, *_ in rows):  # it expires, or did, or is a newer version's
@@ -175,7 +187,7 @@ class Batch:
         return [(self._statements.newest_expire, (self._given_now, SWEEP * len(self.deliveries)))]
 
 
-class PostgresNewest:
+class PostgresLatest:
     """Part of `PostgresStore`."""
 
     _with: Callable[..., Coroutine[Any, Any, Any]]
@@ -184,12 +196,14 @@ class PostgresNewest:
         super().__init__()
         self._crowd = 0
 
-    async def keep_newest(self, deliveries: Sequence[Delivery], keep: Keep, *, timeout: float) -> list[Ruled]:
-        answers: list[Ruled] = await self._with(time.monotonic() + timeout, self._kept, deliveries, keep)
+    async def keep_newest(
+        self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
+    ) -> list[LatestResult]:
+        answers: list[LatestResult] = await self._with(time.monotonic() + timeout, self._kept, deliveries, keep)
         return answers
 
-    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[Standing | None]:
-        found: list[Standing | None] = await self._with(time.monotonic() + timeout, _standings, ids)
+    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
+        found: list[EntityState | None] = await self._with(time.monotonic() + timeout, _standings, ids)
         return found
 
     async def expire_newest(self, limit: int, *, timeout: float) -> int:
@@ -197,15 +211,15 @@ class PostgresNewest:
 
     async def entities(
         self, scope: str, *, cursor: bytes | None, limit: int, timeout: float
-    ) -> tuple[list[Standing], bytes | None]:
+    ) -> tuple[list[EntityState], bytes | None]:
         return paged(await self._with(time.monotonic() + timeout, _entities, scope, cursor or b"", limit), limit)
 
-    async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[Mark | None]:
-        found: list[Mark | None] = await self._with(time.monotonic() + timeout, _known, ids)
+    async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[DedupMark | None]:
+        found: list[DedupMark | None] = await self._with(time.monotonic() + timeout, _known, ids)
         return found
 
-    async def _kept(self, turn: Turn, deliveries: Sequence[Delivery], keep: Keep) -> list[Ruled]:
-        batch = Batch(turn.table.statements, deliveries, keep, turn.now)
+    async def _kept(self, turn: Turn, deliveries: Sequence[EventDelivery], keep: Retention) -> list[LatestResult]:
+        batch = EventBatch(turn.table.statements, deliveries, keep, turn.now)
         if len(deliveries) > FEW and not self._crowd and await _guess_and_write(turn, batch):
             return batch.answers
         looks = not self._crowd or len(deliveries) <= FEW
@@ -229,12 +243,12 @@ async def _rows(turn: Turn, call: Call) -> Rows:
 # ── one transaction ──
 
 
-async def _write(turn: Turn, batch: Batch) -> bool:
+async def _write(turn: Turn, batch: EventBatch) -> bool:
     """By what was seen before; False, and nothing is written, if that is not so any more."""
     return await _whole(turn, _written(turn, batch, _begin(turn)))
 
 
-async def _guess_and_write(turn: Turn, batch: Batch) -> bool:
+async def _guess_and_write(turn: Turn, batch: EventBatch) -> bool:
     """Without a look at what the connection has seen before. Behind a pooler, nobody knows whose connection it is."""
     recalled = turn.wire.recalled
     if not turn.wire.prepares or not recalled.serves(batch.deliveries):
@@ -249,7 +263,7 @@ async def _guess_and_write(turn: Turn, batch: Batch) -> bool:
     return True
 
 
-async def _hold_and_write(turn: Turn, batch: Batch) -> bool:
+async def _hold_and_write(turn: Turn, batch: EventBatch) -> bool:
     async def work() -> bool:
         *_, rows = await turn.wire.run(turn.deadline, *_begin(turn), batch.hold(), batch.look())
         batch.judge(rows)
@@ -267,7 +281,7 @@ def patience(deadline: float) -> int:
     return max(1, int((deadline - time.monotonic()) * 800))
 
 
-async def _written(turn: Turn, batch: Batch, begin: list[Call]) -> bool:
+async def _written(turn: Turn, batch: EventBatch, begin: list[Call]) -> bool:
     writes = batch.writes(counted=True)
     if writes:
         replies = await turn.wire.run(turn.deadline, *begin, *writes)
@@ -281,8 +295,8 @@ async def _whole(turn: Turn, work: Coroutine[Any, Any, bool]) -> bool:
     """All of it, or nothing."""
     try:
         done = await work
-    except Refused:
-        with suppress(Refused, StoreUnavailable):
+    except PostgresRefused:
+        with suppress(PostgresRefused, StoreUnavailable):
             await turn.wire.command("ROLLBACK", turn.deadline)
         raise
     if not done:
@@ -290,23 +304,23 @@ async def _whole(turn: Turn, work: Coroutine[Any, Any, bool]) -> bool:
     return done
 
 
-async def _standings(turn: Turn, ids: Sequence[bytes]) -> list[Standing | None]:
+async def _standings(turn: Turn, ids: Sequence[bytes]) -> list[EntityState | None]:
     return standings(await turn.rows(turn.table.statements.newest, turn.now, list(ids)), ids)
 
 
-def standings(rows: Rows, ids: Sequence[bytes]) -> list[Standing | None]:
+def standings(rows: Rows, ids: Sequence[bytes]) -> list[EntityState | None]:
     """What `newest` shows, in the order of the ids."""
-    found = {row[0]: Standing(*row) for row in rows}
+    found = {row[0]: EntityState(*row) for row in rows}
     return [found.get(id) for id in ids]
 
 
-async def _entities(turn: Turn, scope: str, after: bytes, limit: int) -> list[Standing]:
-    return [Standing(*row) for row in await turn.rows(turn.table.statements.newest_entities, scope, after, limit)]
+async def _entities(turn: Turn, scope: str, after: bytes, limit: int) -> list[EntityState]:
+    return [EntityState(*row) for row in await turn.rows(turn.table.statements.newest_entities, scope, after, limit)]
 
 
-async def _known(turn: Turn, ids: Sequence[bytes]) -> list[Mark | None]:
+async def _known(turn: Turn, ids: Sequence[bytes]) -> list[DedupMark | None]:
     rows = await turn.rows(turn.table.statements.newest_known, turn.now, list(ids))
-    found = {row[0]: Mark(*row) for row in rows}
+    found = {row[0]: DedupMark(*row) for row in rows}
     return [found.get(id) for id in ids]
 
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from onceward.protocol.latest import Delivery
+from onceward.protocol.latest import EventDelivery
 
 MOST: Final = 16_384
 """Entities that are kept at hand: a few megabytes."""
@@ -24,7 +24,7 @@ PAUSE: Final = 16
 """After a wrong guess, so many batches look: whoever works on the same entities will go on."""
 
 
-class Recalled:
+class PostgresLatestCache:
     """Orders of entities that are there and not deleted; and how far the server's clock is ahead of ours, in µs."""
 
     __slots__ = ("_ahead", "_pause", "_since", "orders")
@@ -38,14 +38,14 @@ class Recalled:
     def now(self) -> int:
         return int(time.monotonic() * 1e6 + self._ahead)
 
-    def serves(self, deliveries: Sequence[Delivery]) -> bool:
+    def serves(self, deliveries: Sequence[EventDelivery]) -> bool:
         """Whether a guess may be made about these: they have no marks, and nothing of them expires."""
         if self._pause:
             self._pause -= 1
             return False
         return not any(one.message or one.event or one.value is None for one in deliveries)
 
-    def unknown(self, deliveries: Sequence[Delivery], deleted: int, given_now: int | None) -> list[bytes]:
+    def unknown(self, deliveries: Sequence[EventDelivery], deleted: int, given_now: int | None) -> list[bytes]:
         """Entities that have to be looked up, in the order of their ids.
 
         What is left of a deleted one stays for `deleted`: it may be gone, if this saw it alive that long ago.
@@ -61,7 +61,7 @@ class Recalled:
         self._ahead = now - time.monotonic() * 1e6
         self.orders.update(orders)
 
-    def wrote(self, newest: Mapping[bytes, Delivery]) -> None:
+    def wrote(self, newest: Mapping[bytes, EventDelivery]) -> None:
         """And committed it."""
         for id, one in newest.items():
             self.orders[id] = one.order

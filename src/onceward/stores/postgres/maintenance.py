@@ -18,11 +18,11 @@ from onceward.protocol.requests import Answer, AnySettlement, Seen, Verdict
 from onceward.stores.sql import COLUMNS, Row, record_of, records_of, salvaged
 
 from . import schema
-from .connection import Wire
-from .errors import Refused
+from .connection import PostgresConnection
+from .errors import PostgresRefused
 from .row_reader import Rows
 from .statements import NOW, Statement
-from .table import Sight, Sights, Table
+from .table import PostgresTable, Sight, Sights
 
 CHUNK = 500
 """Records deleted in one transaction: short ones leave little to clean up behind them, and hold up nobody."""
@@ -56,8 +56,8 @@ async def in_chunks(delete: Callable[[int], Awaitable[int]], limit: int) -> int:
 class Turn(NamedTuple):
     """One call with a connection in hand. `now` is None where the server's clock decides."""
 
-    wire: Wire
-    table: Table
+    wire: PostgresConnection
+    table: PostgresTable
     now: int | None
     deadline: float
 
@@ -74,8 +74,8 @@ class Turn(NamedTuple):
         try:
             yield
             await wire.command("COMMIT", deadline)
-        except Refused:
-            with suppress(Refused, StoreUnavailable):
+        except PostgresRefused:
+            with suppress(PostgresRefused, StoreUnavailable):
                 await wire.command("ROLLBACK", deadline)
             raise
 
@@ -191,7 +191,7 @@ async def _change(
         if changed:
             written, _ = await turn.table.write(turn.wire, sights, changed, turn.deadline)
             if len(written) < len(changed):
-                raise Refused("40001", "a record changed although it was locked")
+                raise PostgresRefused("40001", "a record changed although it was locked")
             if signed is not None:
                 for entry in entries_of(signed, lambda id: sights[id].record, changed.values()):
                     await sign(turn, entry)

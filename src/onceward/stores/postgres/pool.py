@@ -11,10 +11,10 @@ from collections import deque
 from contextlib import suppress
 
 from onceward.errors import StoreNotSetUp, StoreUnavailable
-from onceward.protocol.runtime import Gate, World
+from onceward.protocol.runtime import Gate, Runtime
 
-from .connection import OK, Wire
-from .errors import Refused, at_the_door, explain
+from .connection import OK, PostgresConnection
+from .errors import PostgresRefused, at_the_door, explain
 
 logger = logging.getLogger("onceward.postgres")
 
@@ -55,13 +55,13 @@ class Pool:
 
     def forget(self) -> None:
         """In the child of a fork: the connections belong to the parent, and libpq is not to say goodbye on them."""
-        self._idle: list[Wire] = []
+        self._idle: list[PostgresConnection] = []
         self._slots: weakref.WeakSet[Slot] = weakref.WeakSet()
         self._waiting: deque[Gate] = deque()
         self._refused_until = 0.0
         self._lock = threading.RLock()  # a signal handler may come back in; what it finds is never half done
 
-    async def lend(self, world: World, deadline: float) -> Wire:
+    async def lend(self, world: Runtime, deadline: float) -> PostgresConnection:
         while True:
             slot = gate = None
             with self._lock:
@@ -110,7 +110,7 @@ class Pool:
         if time.monotonic() >= deadline:
             raise StoreUnavailable(f"{self._name}: other calls of this process kept its connections busy for too long")
 
-    def give_back(self, wire: Wire) -> None:
+    def give_back(self, wire: PostgresConnection) -> None:
         """To be used again, unless it was left in the middle of something."""
         keep = wire.is_idle()
         with self._lock:
@@ -149,9 +149,9 @@ class Pool:
         for wire in idle:
             wire.close()
 
-    async def _connect(self, world: World, deadline: float) -> Wire:
+    async def _connect(self, world: Runtime, deadline: float) -> PostgresConnection:
         try:
-            wire = await Wire.connect(self._conninfo, world, self._name, deadline)
+            wire = await PostgresConnection.connect(self._conninfo, world, self._name, deadline)
         except StoreUnavailable as error:
             meant = error if self._met else at_the_door(error, self._name)
             if meant is error:
@@ -161,7 +161,7 @@ class Pool:
         self._met = True
         try:
             await self._greet(wire, deadline)
-        except Refused as error:
+        except PostgresRefused as error:
             wire.close()
             raise explain(error, self._name) from error
         except BaseException:
@@ -172,7 +172,7 @@ class Pool:
             logger.info("%s: connected again", self._name)
         return wire
 
-    async def _greet(self, wire: Wire, deadline: float) -> None:
+    async def _greet(self, wire: PostgresConnection, deadline: float) -> None:
         """A pooler makes up the process id that it tells; then nothing may be left behind on the connection."""
         question = "SELECT pg_backend_pid(), current_setting('server_encoding')"
         [(pid, encoding)] = await wire.ask(question, deadline)
@@ -185,10 +185,10 @@ class Pool:
         if direct:
             await wire.command("; ".join(QUIET), deadline)
             if wire.pgconn.server_version >= SINCE_14:
-                with suppress(Refused):
+                with suppress(PostgresRefused):
                     await wire.command(NOTICES_CLOSING, deadline)
 
-    def _lost(self, wire: Wire) -> None:
+    def _lost(self, wire: PostgresConnection) -> None:
         self._tell(StoreUnavailable(wire.pgconn.get_error_message().strip()))
         wire.close()
         self._free(wire.slot)

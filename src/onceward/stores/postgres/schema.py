@@ -13,8 +13,8 @@ from typing import Final
 from onceward.errors import StoreNotSetUp, VersionSkew
 from onceward.protocol.capabilities import Schema
 
-from .connection import Wire
-from .errors import Refused
+from .connection import PostgresConnection
+from .errors import PostgresRefused
 from .statements import Statements, migration
 
 LATEST: Final = 3
@@ -30,7 +30,7 @@ def migrations() -> tuple[str, ...]:
     return tuple(migration(number) for number in range(1, LATEST + 1))
 
 
-async def examine(wire: Wire, statements: Statements, deadline: float) -> Schema:
+async def examine(wire: PostgresConnection, statements: Statements, deadline: float) -> Schema:
     """What the database holds and what it lacks."""
     version = await _meta(wire, statements, "schema_version", deadline)
     min_reader = await _meta(wire, statements, "min_reader", deadline) if version else 0
@@ -38,7 +38,7 @@ async def examine(wire: Wire, statements: Statements, deadline: float) -> Schema
     return Schema(version, latest, min_reader, tuple(changes(statements, version)) if version < latest else ())
 
 
-async def prepare(wire: Wire, statements: Statements, deadline: float, *, migrate: bool) -> None:
+async def prepare(wire: PostgresConnection, statements: Statements, deadline: float, *, migrate: bool) -> None:
     """Check the version, and bring older tables up to date if that was asked for."""
     found = await examine(wire, statements, deadline)
     if found.statements and migrate:
@@ -57,7 +57,7 @@ async def prepare(wire: Wire, statements: Statements, deadline: float, *, migrat
         )
 
 
-async def apply(wire: Wire, statements: Statements, deadline: float) -> None:
+async def apply(wire: PostgresConnection, statements: Statements, deadline: float) -> None:
     """All of it in one transaction; whoever comes second finds it done.
 
     A change of a table waits for whoever uses it, and whoever comes meanwhile waits behind: so it is given up soon,
@@ -66,7 +66,7 @@ async def apply(wire: Wire, statements: Statements, deadline: float) -> None:
     while True:
         try:
             await _apply(wire, statements, deadline)
-        except Refused as error:
+        except PostgresRefused as error:
             await wire.command("ROLLBACK", deadline)
             if error.code != LOCK_NOT_AVAILABLE or time.monotonic() + PAUSE >= deadline:
                 raise
@@ -75,7 +75,7 @@ async def apply(wire: Wire, statements: Statements, deadline: float) -> None:
         await wire.world.sleep(PAUSE)
 
 
-async def _apply(wire: Wire, statements: Statements, deadline: float) -> None:
+async def _apply(wire: PostgresConnection, statements: Statements, deadline: float) -> None:
     await wire.command(f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = {SOON}", deadline)
     await wire.ask(f"SELECT pg_advisory_xact_lock({_LOCK}) IS NULL", deadline)
     for statement in changes(statements, await _meta(wire, statements, "schema_version", deadline)):
@@ -99,7 +99,7 @@ def changes(statements: Statements, version: int) -> list[str]:
     return texts + noted
 
 
-async def _meta(wire: Wire, statements: Statements, name: str, deadline: float) -> int:
+async def _meta(wire: PostgresConnection, statements: Statements, name: str, deadline: float) -> int:
     table = f"{statements.prefix}onceward_meta"
     # To read a catalogue makes the server look at what others have made meanwhile. To_regclass alone may go by what it
     # remembers from the begin of the transaction, before it waited for whoever migrates.

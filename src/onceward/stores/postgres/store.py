@@ -22,21 +22,21 @@ from onceward.protocol.capabilities import Remark, Schema
 from onceward.protocol.ports import Clock, Filter, Order, Page
 from onceward.protocol.record import RecordState
 from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, Renewal, Seen, Verdict
-from onceward.protocol.runtime import Answers, World
-from onceward.stores.group_commit import Grouping
+from onceward.protocol.runtime import Answers, Runtime
+from onceward.stores.group_commit import GroupCommit
 from onceward.stores.watchers import Watchers
 
 from . import maintenance as upkeep
 from . import schema
-from .counters import PostgresCounts
-from .errors import RETRIED, UNPREPARED, Refused, explain
+from .counters import PostgresCounters
+from .errors import RETRIED, UNPREPARED, PostgresRefused, explain
 from .joined import WHERE, PostgresJoined
-from .latest import PostgresNewest
+from .latest import PostgresLatest
 from .listener import Listener
 from .maintenance import Turn
 from .pool import Pool
 from .statements import statements
-from .table import Table, ids_of, seen
+from .table import PostgresTable, ids_of, seen
 from .url import Settings, parse
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ FIRST_LOOK = 0.02  # seconds between looks at a transaction that is not decided 
 AGAIN = 0.005  # seconds before a transaction of ours that the server refused is tried again
 
 
-class PostgresStore(PostgresNewest, PostgresCounts, Grouping, Watchers):
+class PostgresStore(PostgresLatest, PostgresCounters, GroupCommit, Watchers):
     """A PostgreSQL database. `clock` replaces the server's own, for tests."""
 
     inline = False
@@ -63,10 +63,10 @@ class PostgresStore(PostgresNewest, PostgresCounts, Grouping, Watchers):
         self._settings = _changed(settings, {name: value for name, value in changes.items() if value is not None})
         self._clock = clock
         self.name = self._settings.name
-        self._world: World | None = None
+        self._world: Runtime | None = None
         self._home: tuple[Any, ...] | None = None
         salt = hashlib.sha256(b"onceward " + self._settings.schema.encode()).digest()[:8]
-        self._table = Table(statements(self._settings.schema), int.from_bytes(salt, "big", signed=True))
+        self._table = PostgresTable(statements(self._settings.schema), int.from_bytes(salt, "big", signed=True))
         self._channel = f"onceward_{salt.hex()}"
         self._listener: Listener | None = None
         if self._settings.notify:
@@ -83,7 +83,7 @@ class PostgresStore(PostgresNewest, PostgresCounts, Grouping, Watchers):
         """Only the settings travel: the other process opens connections of its own."""
         return _with_settings, (self._settings, self._clock)
 
-    async def open(self, world: World) -> None:
+    async def open(self, world: Runtime) -> None:
         was = self._world
         self._world = world
         self._pool.open()
@@ -203,13 +203,13 @@ class PostgresStore(PostgresNewest, PostgresCounts, Grouping, Watchers):
     async def examine(self, *, timeout: float) -> list[Remark]:
         return await self._call(timeout, upkeep.examine)
 
-    async def schema(self, world: World, *, timeout: float) -> Schema:
+    async def schema(self, world: Runtime, *, timeout: float) -> Schema:
         return await self._alone(world, time.monotonic() + timeout, schema.examine)
 
-    async def migrate(self, world: World) -> None:
+    async def migrate(self, world: Runtime) -> None:
         await self._alone(world, time.monotonic() + OPENING, schema.apply)
 
-    def join(self, connection: Any, world: World) -> PostgresJoined:
+    def join(self, connection: Any, world: Runtime) -> PostgresJoined:
         """The store within the caller's own transaction, on a connection of theirs to the same database."""
         if self._home is None:
             raise ConfigurationError(f"{self.name} is not open yet", hint="open the store first")
@@ -251,7 +251,7 @@ class PostgresStore(PostgresNewest, PostgresCounts, Grouping, Watchers):
             wire = await self._pool.lend(world, deadline)
             try:
                 return await work(Turn(wire, self._table, self._now(), deadline), *arguments)
-            except Refused as error:
+            except PostgresRefused as error:
                 if error.code in UNPREPARED and wire.prepares:
                     self._pool.prepares = wire.prepares = False
                 elif error.code not in RETRIED or time.monotonic() + AGAIN >= deadline:
@@ -260,7 +260,7 @@ class PostgresStore(PostgresNewest, PostgresCounts, Grouping, Watchers):
             finally:
                 self._pool.give_back(wire)
 
-    async def _alone(self, world: World, deadline: float, work: Callable[..., Awaitable[T]]) -> T:
+    async def _alone(self, world: Runtime, deadline: float, work: Callable[..., Awaitable[T]]) -> T:
         """With a connection of its own, whether the store is open or not."""
         pool = Pool(self._settings.conninfo, self.name, 1, prepares=False)
         pool.open()
@@ -268,7 +268,7 @@ class PostgresStore(PostgresNewest, PostgresCounts, Grouping, Watchers):
             wire = await pool.lend(world, deadline)
             try:
                 return await work(wire, self._table.statements, deadline)
-            except Refused as error:
+            except PostgresRefused as error:
                 raise explain(error, self.name) from error
             finally:
                 pool.give_back(wire)

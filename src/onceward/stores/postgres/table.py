@@ -22,7 +22,7 @@ from onceward.protocol.requests import Answer, AnyRequest, ClaimRequest, Complet
 from onceward.stores.sql import record_of
 
 from .batches import FITS, claim_values, complete_values, is_plain, renew_values, sorted_by_kind
-from .connection import Call, Wire
+from .connection import Call, PostgresConnection
 from .row_reader import Rows
 from .rows import columns_of, text_of
 from .statements import Statements
@@ -54,7 +54,7 @@ def ids_of(requests: Sequence[AnyRequest]) -> list[bytes]:
     return ids
 
 
-class Table:
+class PostgresTable:
     """The records in one schema. `now` is None where the server's clock decides."""
 
     often = 32
@@ -73,7 +73,9 @@ class Table:
         salt = self._salt
         return [first ^ salt for (first,) in map(_FIRST, ids)]
 
-    async def apply(self, wire: Wire, requests: Sequence[AnyRequest], now: int | None, deadline: float) -> list[Answer]:
+    async def apply(
+        self, wire: PostgresConnection, requests: Sequence[AnyRequest], now: int | None, deadline: float
+    ) -> list[Answer]:
         """Claims, renewals and settlements, each for another key."""
         answers: Answers = {}
         if wire.met >= self.often:
@@ -101,7 +103,12 @@ class Table:
     # ── where most of what is asked has been done before ────────────────────────────────────────────────────────
 
     async def _meet(
-        self, wire: Wire, requests: Sequence[AnyRequest], answers: Answers, now: int | None, deadline: float
+        self,
+        wire: PostgresConnection,
+        requests: Sequence[AnyRequest],
+        answers: Answers,
+        now: int | None,
+        deadline: float,
     ) -> None:
         """Answer what needs nothing but its record, by a statement that can only read: it costs half of a claim."""
         claims = {request.id: request for request in requests if type(request) is ClaimRequest}
@@ -123,7 +130,7 @@ class Table:
     # ── what comes alone ────────────────────────────────────────────────────────────────────────────────────────
 
     def _alone(
-        self, wire: Wire, request: AnyRequest, now: int | None, deadline: float
+        self, wire: PostgresConnection, request: AnyRequest, now: int | None, deadline: float
     ) -> Coroutine[Any, Any, Answer | None]:
         """The answer, if a statement of the plainest kind can give it: most calls are such ones."""
         if type(request) is ClaimRequest and (request.lease is None or request.lease < FITS):
@@ -132,7 +139,9 @@ class Table:
             return self._complete_alone(wire, request, now, deadline)
         return _nothing()
 
-    async def _claim_alone(self, wire: Wire, request: ClaimRequest, now: int | None, deadline: float) -> Answer | None:
+    async def _claim_alone(
+        self, wire: PostgresConnection, request: ClaimRequest, now: int | None, deadline: float
+    ) -> Answer | None:
         [row] = await wire.rows(
             deadline, self.statements.claim_one, now, request.id, request.scope, request.key, request.nonce,
             request.lease, request.fingerprint, text_of(request.arguments), request.after_crash._value_,
@@ -152,7 +161,9 @@ class Table:
         wire.met += 1
         return Answer(verdict, record, time_there)
 
-    async def _complete_alone(self, wire: Wire, request: Complete, now: int | None, deadline: float) -> Answer | None:
+    async def _complete_alone(
+        self, wire: PostgresConnection, request: Complete, now: int | None, deadline: float
+    ) -> Answer | None:
         validity, of = request.validity, None if request.briefly else request.of
         rows = await wire.rows(
             deadline, self.statements.complete_one, now, request.id, request.token, request.nonce, request.result,
@@ -164,7 +175,12 @@ class Table:
     # ── one statement for each kind ─────────────────────────────────────────────────────────────────────────────
 
     async def _look(
-        self, wire: Wire, requests: Sequence[AnyRequest], answers: Answers, now: int | None, deadline: float
+        self,
+        wire: PostgresConnection,
+        requests: Sequence[AnyRequest],
+        answers: Answers,
+        now: int | None,
+        deadline: float,
     ) -> Sights:
         """Do what one statement can do, and see the records of the others."""
         claims, completions, renewals, others = sorted_by_kind(requests)
@@ -193,7 +209,12 @@ class Table:
     # ── and the rest of the table ───────────────────────────────────────────────────────────────────────────────
 
     async def _decide(
-        self, wire: Wire, requests: Sequence[AnyRequest], sights: Sights, answers: Answers, deadline: float
+        self,
+        wire: PostgresConnection,
+        requests: Sequence[AnyRequest],
+        sights: Sights,
+        answers: Answers,
+        deadline: float,
     ) -> None:
         changed: Answers = {}
         for request in requests:
@@ -212,7 +233,7 @@ class Table:
             answers.update((one.id, _locked(one, sights[one.id])) for one in requests if one.id in held)
 
     async def write(
-        self, wire: Wire, sights: Sights, changed: Answers, deadline: float
+        self, wire: PostgresConnection, sights: Sights, changed: Answers, deadline: float
     ) -> tuple[set[bytes], set[bytes]]:
         """Write the records of these answers where nobody has done so since they were seen.
 

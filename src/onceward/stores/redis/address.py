@@ -31,7 +31,7 @@ KEPT: Final = frozenset({
 _parse_url: Callable[[str], dict[str, Any]] = connection.parse_url  # it has no types of its own
 
 
-class Place(Struct, frozen=True):
+class RedisAddress(Struct, frozen=True):
     """A server and a database there: how redis-py connects to it. `name` is for people, without the password."""
 
     name: str
@@ -52,7 +52,7 @@ class Place(Struct, frozen=True):
             ) from error
 
 
-def parse(url: str) -> tuple[Place, dict[str, Any]]:
+def parse(url: str) -> tuple[RedisAddress, dict[str, Any]]:
     """The server, and the settings that are ours."""
     try:
         parts = urlsplit(url)
@@ -69,7 +69,7 @@ def parse(url: str) -> tuple[Place, dict[str, Any]]:
     return _place(KINDS[made_by.__name__], settings), _ours([pair for pair in pairs if pair[0] in OURS])
 
 
-def from_client(client: Any) -> Place:
+def from_client(client: Any) -> RedisAddress:
     """The place that a `redis.Redis` or `redis.asyncio.Redis` of the user's is connected to.
 
     Only its address and credentials are taken over: calls go over connections of our own, with deadlines of our own.
@@ -85,7 +85,7 @@ def from_client(client: Any) -> Place:
     return _place(kind, {name: value for name, value in given.items() if name in KEPT or name.startswith("ssl_")})
 
 
-def _place(kind: str, settings: Mapping[str, Any]) -> Place:
+def _place(kind: str, settings: Mapping[str, Any]) -> RedisAddress:
     settings = {name: value for name, value in settings.items() if value is not None}
     database = settings.get("db", 0)
     if kind == "unix":
@@ -95,7 +95,7 @@ def _place(kind: str, settings: Mapping[str, Any]) -> Place:
         scheme = "rediss" if kind == "tls" else "redis"
         where = f"[{host}]" if ":" in str(host) else host
         name = f"{scheme}://{where}:{settings.get('port', 6379)}/{database}"
-    return Place(name, kind, dict(settings))
+    return RedisAddress(name, kind, dict(settings))
 
 
 def _ours(pairs: list[tuple[str, str]]) -> dict[str, Any]:

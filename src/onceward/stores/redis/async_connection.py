@@ -23,10 +23,10 @@ import redis
 import redis.asyncio.connection
 
 from . import errors as faults
-from .address import Place
-from .connection import Trouble, inherit_nothing
+from .address import RedisAddress
+from .connection import ConnectionTrouble, inherit_nothing
 from .errors import Cut
-from .resp import Garbage, Refusal, Replies, Reply
+from .resp import Garbage, RedisError, Replies, Reply
 
 
 class Pending(Future[Reply]):
@@ -56,7 +56,7 @@ class Pending(Future[Reply]):
             then()
 
 
-class Line(asyncio.Protocol):
+class RedisChannel(asyncio.Protocol):
     """One connection."""
 
     def __init__(self, name: str, connection: Any) -> None:
@@ -127,7 +127,7 @@ class Line(asyncio.Protocol):
     def _hand_over(self, reply: Reply, mark: Reply) -> None:
         if not self._waiting:
             self.close("a reply came that nobody had asked for")
-        elif isinstance(mark, Refusal):  # who may not ECHO is told so
+        elif isinstance(mark, RedisError):  # who may not ECHO is told so
             self._waiting.popleft().fail(faults.explain(mark, self._name))
         elif mark != self._waiting[0].mark:
             self.close("the reply to another call came: something was lost on the way")
@@ -157,18 +157,18 @@ class Line(asyncio.Protocol):
             self._waiting.popleft().fail(Cut(why, stale=self._used))
 
 
-class LoopWire:
+class RedisAsyncTransport:
     """Calls of the async world. A client may be used by several loops: each has a line of its own."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: RedisAddress) -> None:
         self._place = place
-        self._trouble = Trouble(place.name)
+        self._trouble = ConnectionTrouble(place.name)
         self._closed = False
         self._reset()
         inherit_nothing(self)
 
     def _reset(self) -> None:
-        self._lines: weakref.WeakKeyDictionary[AbstractEventLoop, Line] = weakref.WeakKeyDictionary()
+        self._lines: weakref.WeakKeyDictionary[AbstractEventLoop, RedisChannel] = weakref.WeakKeyDictionary()
         self._dials: weakref.WeakKeyDictionary[AbstractEventLoop, asyncio.Lock] = weakref.WeakKeyDictionary()
 
     async def call(self, payload: bytes, seconds: float, *, again: bool) -> Reply:
@@ -190,7 +190,7 @@ class LoopWire:
         except Cut as error:
             raise faults.cut(error, self._place.name) from error
 
-    async def _line(self, seconds: float) -> Line:
+    async def _line(self, seconds: float) -> RedisChannel:
         loop = asyncio.get_running_loop()
         line = self._lines.get(loop)
         if line is not None and line.is_open:
@@ -204,7 +204,7 @@ class LoopWire:
                 line.close("the store was closed")
             return line
 
-    async def _dial(self, seconds: float) -> Line:
+    async def _dial(self, seconds: float) -> RedisChannel:
         connection = self._place.connection(redis.asyncio.connection, seconds)
         try:
             async with asyncio.timeout(seconds):
@@ -216,7 +216,7 @@ class LoopWire:
                 raise faults.unreachable(error, self._place.name, seconds) from error
             raise
         self._trouble.back()
-        return Line(self._place.name, connection)
+        return RedisChannel(self._place.name, connection)
 
     def drop(self) -> None:
         """Close the line of this loop: the next call connects anew."""

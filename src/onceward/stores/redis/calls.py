@@ -14,12 +14,12 @@ from onceward.protocol.audit import Signature
 from onceward.protocol.ports import Clock
 from onceward.protocol.requests import Answer, AnyRequest, ClaimRequest, Complete, Renewal, Resolve
 from onceward.protocol.runtime import Answers
-from onceward.stores.group_commit import Grouping
+from onceward.stores.group_commit import GroupCommit
 from onceward.stores.watchers import Watchers
 
 from . import errors as faults
 from . import records
-from .resp import Refusal, Reply
+from .resp import RedisError, Reply
 from .scripts import ID_SIZE, Prepared, Script, script
 
 BATCH = 256
@@ -31,7 +31,7 @@ ENCODERS = records.ENCODERS
 SERVERS_TIME = records.TIME.pack(0)
 
 
-class Wire(Protocol):
+class RedisTransport(Protocol):
     """How calls reach the server, in one of the two worlds."""
 
     async def call(self, payload: bytes, seconds: float, *, again: bool) -> Reply: ...
@@ -39,14 +39,14 @@ class Wire(Protocol):
     def drop(self) -> None: ...
 
 
-class Calls(Grouping, Watchers):
+class RedisCalls(GroupCommit, Watchers):
     """Requests of any kind, by the short script where that will do, else by the one that knows the whole table."""
 
     def __init__(self, name: str, base: bytes, clock: Clock | None) -> None:
         super().__init__()
         self.name = name
         self.clock = clock  # shown for those who answer in the place of a store in fake time
-        self._wire: Wire | None = None
+        self._wire: RedisTransport | None = None
         self._record = base + b"r:"
         self._state = base + b"n:"
         self._mark = base + b"m:"
@@ -123,7 +123,7 @@ class Calls(Grouping, Watchers):
         if set(map(len, ids)) == USUAL_SIZE:  # as `_sent_to`, in fewer steps
             now = self._time()
             data = await self._open_wire(timeout).call(self._ready.call_all(ids, now, encoded), timeout, again=again)
-            if isinstance(data, Refusal):
+            if isinstance(data, RedisError):
                 keys = [*self._both, *[self._record + id for id in ids]]
                 data = await self._after(data, self._hot, keys, [now, b"", *encoded], timeout, again=again)
         else:
@@ -152,7 +152,7 @@ class Calls(Grouping, Watchers):
         data = await self._sent_to(self._apply, ids, encoded, timeout, again=again, signature=signature(signed))
         answers, wrong = records.answers(ids, requests, data)
         if wrong:
-            raise self._refused(Refusal(wrong))
+            raise self._refused(RedisError(wrong))
         return answers  # type: ignore[return-value]  # without an error, none is missing
 
     async def _sent_to(
@@ -174,13 +174,13 @@ class Calls(Grouping, Watchers):
         self, called: Script, keys: Sequence[bytes], arguments: Sequence[bytes], seconds: float, *, again: bool
     ) -> Any:
         reply = await self._open_wire(seconds).call(called.call(keys, arguments), seconds, again=again)
-        if isinstance(reply, Refusal):
+        if isinstance(reply, RedisError):
             reply = await self._after(reply, called, keys, arguments, seconds, again=again)
         return reply
 
     async def _after(
         self,
-        refusal: Refusal,
+        refusal: RedisError,
         called: Script,
         keys: Sequence[bytes],
         arguments: Sequence[bytes],
@@ -192,19 +192,19 @@ class Calls(Grouping, Watchers):
         if refusal.code == "NOSCRIPT":
             whole = called.call_in_full(keys, arguments)
             reply = await self._open_wire(seconds).call(whole, seconds, again=again)
-            if not isinstance(reply, Refusal):
+            if not isinstance(reply, RedisError):
                 return reply
             refusal = reply
         raise self._refused(refusal)
 
-    def _open_wire(self, seconds: float) -> Wire:
+    def _open_wire(self, seconds: float) -> RedisTransport:
         if self._wire is None:
             raise StoreUnavailable(f"{self.name} is not open", hint="open the store first, and close it last")
         if seconds <= 0:
             raise StoreUnavailable(f"{self.name}: the time for this call was over before its turn came")
         return self._wire
 
-    def _refused(self, refusal: Refusal) -> Exception:
+    def _refused(self, refusal: RedisError) -> Exception:
         if faults.is_replica(refusal) and self._wire is not None:
             self._wire.drop()
         return faults.explain(refusal, self.name)

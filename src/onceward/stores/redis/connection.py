@@ -22,7 +22,7 @@ import redis.connection
 from onceward.errors import StoreUnavailable
 
 from . import errors as faults
-from .address import Place
+from .address import RedisAddress
 from .errors import Cut
 from .resp import Garbage, Replies, Reply, one_text
 
@@ -34,7 +34,7 @@ LOOK: Final = 0.005  # seconds between looks for a connection that has become fr
 logger = logging.getLogger("onceward.redis")
 
 
-class Trouble:
+class ConnectionTrouble:
     """Tells people once that a server is gone, and once that it is back."""
 
     def __init__(self, name: str) -> None:
@@ -55,10 +55,10 @@ class Trouble:
             logger.warning("%s: connected again", self._name)
 
 
-class Link:
+class RedisConnection:
     """One connection."""
 
-    def __init__(self, place: Place, seconds: float) -> None:
+    def __init__(self, place: RedisAddress, seconds: float) -> None:
         self._name = place.name
         self._connection = place.connection(redis.connection, seconds)
         self._connection.connect()
@@ -100,17 +100,17 @@ class Link:
             self._connection.disconnect()
 
 
-class SocketWire:
+class SocketTransport:
     """Calls of the blocking world. The last connection used is the first one used again: a lone caller has its own."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: RedisAddress) -> None:
         self._place = place
-        self._trouble = Trouble(place.name)
+        self._trouble = ConnectionTrouble(place.name)
         self._reset()
         _wires[next(_numbers)] = self
 
     def _reset(self) -> None:
-        self._idle: deque[Link] = deque()
+        self._idle: deque[RedisConnection] = deque()
         self._room = threading.BoundedSemaphore(MOST)
 
     async def call(self, payload: bytes, seconds: float, *, again: bool) -> Reply:
@@ -142,7 +142,7 @@ class SocketWire:
         self._idle.append(link)
         return reply
 
-    def _another(self, seconds: float) -> Link:
+    def _another(self, seconds: float) -> RedisConnection:
         deadline = time.monotonic() + seconds
         while not self._room.acquire(timeout=min(LOOK, seconds)):
             with contextlib.suppress(IndexError):
@@ -150,7 +150,7 @@ class SocketWire:
             if time.monotonic() > deadline:
                 raise StoreUnavailable(f"{self._place.name}: {MOST} connections were busy for {seconds:.3g} s")
         try:
-            link = Link(self._place, seconds)
+            link = RedisConnection(self._place, seconds)
         except BaseException as error:
             self._room.release()
             if isinstance(error, redis.RedisError | OSError):
@@ -160,7 +160,7 @@ class SocketWire:
         self._trouble.back()
         return link
 
-    def _close(self, link: Link) -> None:
+    def _close(self, link: RedisConnection) -> None:
         link.close()
         with contextlib.suppress(ValueError):  # it was counted before a fork
             self._room.release()

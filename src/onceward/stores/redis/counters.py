@@ -9,7 +9,7 @@ from typing import Final
 
 from onceward.protocol.counters import HOUR, KEEP_COUNTS, Counted, Sheet, decoded, encoded, oldest_kept
 
-from .calls import Calls
+from .calls import RedisCalls
 from .records import TIME
 
 HOURS: Final = 64
@@ -20,7 +20,7 @@ SECONDS: Final = (KEEP_COUNTS + 2 * HOUR) // 1_000_000
 """How long after its last sheet an hour stays: a little longer than it is shown."""
 
 
-class RedisCounts(Calls):
+class RedisCounters(RedisCalls):
     """Part of `RedisStore`."""
 
     async def keep_counts(self, sheets: Sequence[Sheet], *, timeout: float) -> int:

@@ -6,7 +6,7 @@ from typing import Final
 
 from onceward.errors import ConfigurationError, OncewardError, StoreBroken, StoreFull, StoreUnavailable
 
-from .resp import Refusal
+from .resp import RedisError
 
 Meaning = tuple[type[OncewardError], str, str]
 
@@ -42,7 +42,7 @@ MEANINGS: Final[dict[str, Meaning]] = {
 UNEXPECTED: Final[Meaning] = (StoreBroken, "the server refused", "look at what it says")
 
 
-def explain(refusal: Refusal, name: str) -> OncewardError:
+def explain(refusal: RedisError, name: str) -> OncewardError:
     """A fresh error of ours. Inside of a script the server's code may stand behind other words."""
     meaning = MEANINGS.get(refusal.code)
     if meaning is None:
@@ -52,7 +52,7 @@ def explain(refusal: Refusal, name: str) -> OncewardError:
     return kind(f"{name}: {what} ({refusal.text})", hint=cure)
 
 
-def is_replica(refusal: Refusal) -> bool:
+def is_replica(refusal: RedisError) -> bool:
     """After a failover: the connection leads to the wrong server, and a new one may lead to the right one."""
     return "READONLY" in refusal.text or "MASTERDOWN" in refusal.text
 
@@ -95,5 +95,5 @@ def unreachable(error: BaseException, name: str, seconds: float) -> OncewardErro
             text = f"{'NOAUTH' if 'required' in text else 'WRONGPASS'} {text}"
         elif "DB index" in text or "invalid DB" in text:
             return ConfigurationError(f"{name}: there is no such database ({text})", hint="check the end of the URL")
-        return explain(Refusal(text), name)
+        return explain(RedisError(text), name)
     return StoreUnavailable(f"{name}: it cannot be reached ({error})", hint="is the server up, and the address right?")

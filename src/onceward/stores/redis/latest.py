@@ -11,23 +11,28 @@ from struct import Struct, error
 from typing import Final
 
 from onceward.errors import ConfigurationError, StoreBroken, VersionSkew
-from onceward.protocol.latest import Delivery, Keep, Ruled, Ruling, Standing
+from onceward.protocol.latest import EntityState, EventDelivery, LatestDecision, LatestResult, Retention
 from onceward.protocol.record import READER
 
-from .calls import BATCH, Calls
+from .calls import BATCH, RedisCalls
 from .maintenance import SIZE
 from .records import TIME, text
-from .resp import Refusal
+from .resp import RedisError
 
 RULINGS: Final = (
-    Ruling.APPLIED, Ruling.DUPLICATE_MESSAGE, Ruling.DUPLICATE_EVENT, Ruling.STALE, Ruling.MISMATCH, Ruling.PARKED,
-    Ruling.SKEW,
-)  # fmt: skip
+    LatestDecision.APPLIED,
+    LatestDecision.DUPLICATE_MESSAGE,
+    LatestDecision.DUPLICATE_EVENT,
+    LatestDecision.STALE,
+    LatestDecision.MISMATCH,
+    LatestDecision.PARKED,
+    LatestDecision.SKEW,
+)
 APPLIES: Final = 16
 CONFLICT: Final = 32
 ERROR: Final = 255
 ANSWERS: Final = {
-    number + applies + conflict: Ruled(ruling, applied=applies > 0, conflict=conflict > 0)
+    number + applies + conflict: LatestResult(ruling, applied=applies > 0, conflict=conflict > 0)
     for number, ruling in enumerate(RULINGS)
     for applies in (0, APPLIES)
     for conflict in (0, CONFLICT)
@@ -38,25 +43,27 @@ REST: Final = Struct("<B2H2I")
 STATE: Final = Struct("<B2QB2H2I")
 
 
-class RedisNewest(Calls):
+class RedisLatest(RedisCalls):
     """Part of `RedisStore`."""
 
-    async def keep_newest(self, deliveries: Sequence[Delivery], keep: Keep, *, timeout: float) -> list[Ruled]:
+    async def keep_newest(
+        self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
+    ) -> list[LatestResult]:
         """In calls of about 256, so that others pass in between; those of one entity are never in two."""
         deadline = time.monotonic() + timeout
         kept = [TIME.pack(keep.marks), TIME.pack(keep.deleted)]
         if len(deliveries) <= BATCH:
             return await self._ruled(deliveries, kept, timeout) if deliveries else []
-        answers: dict[int, Ruled] = {}
+        answers: dict[int, LatestResult] = {}
         for places in _chunks(deliveries):
             some = [deliveries[place] for place in places]
             ruled = await self._ruled(some, kept, deadline - time.monotonic())
             answers.update(zip(places, ruled, strict=True))
         return [answers[place] for place in range(len(deliveries))]
 
-    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[Standing | None]:
+    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
         deadline = time.monotonic() + timeout
-        found: list[Standing | None] = []
+        found: list[EntityState | None] = []
         for start in range(0, len(ids), BATCH):
             some = ids[start : start + BATCH]
             keys = (self._ids, *[self._state + id for id in some])
@@ -67,7 +74,9 @@ class RedisNewest(Calls):
     async def expire_newest(self, limit: int, *, timeout: float) -> int:  # noqa: ARG002 (the server does it)
         return 0
 
-    async def _ruled(self, deliveries: Sequence[Delivery], kept: list[bytes], seconds: float) -> list[Ruled]:
+    async def _ruled(
+        self, deliveries: Sequence[EventDelivery], kept: list[bytes], seconds: float
+    ) -> list[LatestResult]:
         keys: list[bytes] = []
         for one in deliveries:
             entity = self._state + one.id
@@ -83,11 +92,11 @@ class RedisNewest(Calls):
         data: bytes = await self.run("newest", keys, (self._time(), *kept, *encoded), seconds)
         count = len(deliveries)
         if len(data) > count:
-            raise self._refused(Refusal(data[count:].decode("utf-8", "replace")))
+            raise self._refused(RedisError(data[count:].decode("utf-8", "replace")))
         return [ANSWERS[answer] for answer in data]
 
 
-def _chunks(deliveries: Sequence[Delivery]) -> Iterator[list[int]]:
+def _chunks(deliveries: Sequence[EventDelivery]) -> Iterator[list[int]]:
     """Their places, about 256 at a time, in their order; all of one entity together."""
     places: dict[bytes, list[int]] = {}
     for place, one in enumerate(deliveries):
@@ -102,14 +111,14 @@ def _chunks(deliveries: Sequence[Delivery]) -> Iterator[list[int]]:
         yield chunk
 
 
-def _delivery(one: Delivery) -> bytes:
+def _delivery(one: EventDelivery) -> bytes:
     trace, scope, entity, value = text(one.trace), text(one.scope), text(one.entity), one.value
     head = HEAD.pack(max(one.not_before, 0), one.message != b"", one.event != b"", len(trace))
     rest = REST.pack(value is not None, len(one.order), 0, len(scope), len(entity))
     return b"".join((head, trace, rest, one.order, scope, entity, value or b""))
 
 
-def _standings(ids: Sequence[bytes], data: bytes) -> list[Standing | None]:
+def _standings(ids: Sequence[bytes], data: bytes) -> list[EntityState | None]:
     [now] = TIME.unpack_from(data)
     at, found = TIME.size, []
     for id in ids:
@@ -121,7 +130,7 @@ def _standings(ids: Sequence[bytes], data: bytes) -> list[Standing | None]:
     return found
 
 
-def _standing(id: bytes, data: bytes) -> Standing:
+def _standing(id: bytes, data: bytes) -> EntityState:
     if data[0] > READER:
         raise VersionSkew(
             "the entity was written by a newer Onceward; left alone", key=id.hex(), hint="upgrade this process"
@@ -132,7 +141,7 @@ def _standing(id: bytes, data: bytes) -> Standing:
         b = a + more
         c = b + scope
         d = c + entity
-        return Standing(
+        return EntityState(
             id, data[b:c].decode(), data[c:d].decode(), data[STATE.size : a], data[d:] if is_there else None,
             updated_at, expires_at or None,
         )  # fmt: skip

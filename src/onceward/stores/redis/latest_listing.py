@@ -10,24 +10,24 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from onceward.protocol.latest import Mark, Standing
+from onceward.protocol.latest import DedupMark, EntityState
 
 from .calls import BATCH
-from .latest import RedisNewest
+from .latest import RedisLatest
 from .maintenance import SIZE
 from .records import TIME
-from .resp import Refusal, command
+from .resp import RedisError, command
 
 CONTENT = slice(2 * TIME.size, 2 * TIME.size + 16)
 _special = re.compile(rb"[\\*?\[\]^]")
 
 
-class RedisShown(RedisNewest):
+class RedisLatestListing(RedisLatest):
     """Part of `RedisStore`."""
 
     async def entities(
         self, scope: str, *, cursor: bytes | None, limit: int, timeout: float
-    ) -> tuple[list[Standing], bytes | None]:
+    ) -> tuple[list[EntityState], bytes | None]:
         """A cursor is the server's own, and how many of its keys were told: it may find more at once than are wanted.
 
         What is written meanwhile may be told twice.
@@ -47,14 +47,14 @@ class RedisShown(RedisNewest):
         pattern = _special.sub(rb"\\\g<0>", self._state) + b"*"
         asked = command((b"SCAN", at, b"MATCH", pattern, b"COUNT", b"%d" % count))
         reply: Any = await self._open_wire(seconds).call(asked, seconds, again=True)
-        if isinstance(reply, Refusal):
+        if isinstance(reply, RedisError):
             raise self._refused(reply)
         following, keys = reply
         return following, keys
 
-    async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[Mark | None]:
+    async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[DedupMark | None]:
         deadline = time.monotonic() + timeout
-        found: list[Mark | None] = []
+        found: list[DedupMark | None] = []
         for start in range(0, len(ids), BATCH):
             some = ids[start : start + BATCH]
             keys = (self._ids, *[self._mark + id for id in some])
@@ -63,9 +63,9 @@ class RedisShown(RedisNewest):
         return found
 
 
-def _marks(ids: Sequence[bytes], data: bytes) -> list[Mark | None]:
+def _marks(ids: Sequence[bytes], data: bytes) -> list[DedupMark | None]:
     [now] = TIME.unpack_from(data)
-    at, found = TIME.size, list[Mark | None]()
+    at, found = TIME.size, list[DedupMark | None]()
     for id in ids:
         [size] = SIZE.unpack_from(data, at)
         at += SIZE.size
@@ -75,6 +75,6 @@ def _marks(ids: Sequence[bytes], data: bytes) -> list[Mark | None]:
     return found
 
 
-def _mark(id: bytes, data: bytes) -> Mark:
+def _mark(id: bytes, data: bytes) -> DedupMark:
     [created_at], [expires_at] = TIME.unpack_from(data), TIME.unpack_from(data, TIME.size)
-    return Mark(id, data[CONTENT], data[CONTENT.stop :].decode("utf-8", "replace"), created_at, expires_at)
+    return DedupMark(id, data[CONTENT], data[CONTENT.stop :].decode("utf-8", "replace"), created_at, expires_at)

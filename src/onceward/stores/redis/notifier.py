@@ -16,7 +16,7 @@ from typing import Any, Final
 import redis
 import redis.connection
 
-from .address import Place
+from .address import RedisAddress
 from .connection import CHUNK, inherit_nothing
 from .resp import Garbage, Replies, Reply, command
 
@@ -25,10 +25,10 @@ IDLE: Final = 5.0  # seconds without anybody who waits, after which the thread e
 PAUSE: Final = 1.0  # seconds between attempts to connect
 
 
-class Bell:
+class RedisNotifier:
     """Calls `wake` with the id of each record that was settled, as far as somebody listens for it."""
 
-    def __init__(self, place: Place, channels: bytes, wake: Callable[[bytes], None]) -> None:
+    def __init__(self, place: RedisAddress, channels: bytes, wake: Callable[[bytes], None]) -> None:
         self._place = place
         self._channels = channels
         self._wake = wake

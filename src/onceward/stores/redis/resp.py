@@ -12,7 +12,7 @@ END = b"\r\n"
 TEXT, LIST, REFUSAL, STATUS, NUMBER = b"$*-+:"
 
 
-class Refusal:
+class RedisError:
     """What the server says instead of an answer: a code in capitals, then words for people."""
 
     __slots__ = ("text",)
@@ -95,7 +95,7 @@ class Replies:
 
 def _line(kind: int, line: bytes) -> Reply:
     if kind == REFUSAL:
-        return Refusal(line.decode("utf-8", "replace"))
+        return RedisError(line.decode("utf-8", "replace"))
     if kind == STATUS:
         return line
     if kind == NUMBER:

@@ -12,7 +12,7 @@ from onceward.errors import ConfigurationError
 from onceward.protocol.capabilities import Remark
 
 from .errors import explain
-from .resp import Refusal, Reply, command
+from .resp import RedisError, Reply, command
 
 OLDEST: Final = (6, 2)
 SAFE_EVICTION: Final = "noeviction"
@@ -39,13 +39,13 @@ class Facts(Struct, frozen=True):
 
 async def examine(ask: Ask, name: str) -> Facts:
     info = await ask(command([b"INFO"]))
-    if isinstance(info, Refusal):
+    if isinstance(info, RedisError):
         if info.code != "NOPERM":
             raise explain(info, name)
         return Facts("", None, None, None)
     said = dict(line.split(":", 1) for line in info.decode("utf-8", "replace").splitlines() if ":" in line)
     if said.get("loading") == "1":  # it then says that it appends to no file
-        raise explain(Refusal("LOADING"), name)
+        raise explain(RedisError("LOADING"), name)
     appends = {"1": True, "0": False}.get(said.get("aof_enabled", ""))
     return Facts(
         version=said.get("redis_version", ""),
@@ -57,7 +57,7 @@ async def examine(ask: Ask, name: str) -> Facts:
 
 async def _snapshots(ask: Ask) -> bool | None:
     reply = await ask(command([b"CONFIG", b"GET", b"save"]))
-    if isinstance(reply, Refusal) or not isinstance(reply, list) or len(reply) != 2:  # noqa: PLR2004 (name and value)
+    if isinstance(reply, RedisError) or not isinstance(reply, list) or len(reply) != 2:  # noqa: PLR2004 (name and value)
         return None
     return bool(reply[1].strip())
 

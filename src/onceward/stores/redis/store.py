@@ -18,18 +18,18 @@ from onceward.protocol.capabilities import Remark
 from onceward.protocol.ports import Clock, Filter, Order, Page
 from onceward.protocol.record import RecordState
 from onceward.protocol.requests import Answer, AnySettlement, Seen
-from onceward.protocol.runtime import Answers, World
+from onceward.protocol.runtime import Answers, Runtime
 
 from . import maintenance as upkeep
 from . import records, safety
-from .address import Place, from_client, parse
-from .calls import BATCH, Wire, signature
-from .counters import RedisCounts
-from .latest_listing import RedisShown
+from .address import RedisAddress, from_client, parse
+from .calls import BATCH, RedisTransport, signature
+from .counters import RedisCounters
+from .latest_listing import RedisLatestListing
 from .resp import Reply
 
 if TYPE_CHECKING:
-    from .notifier import Bell
+    from .notifier import RedisNotifier
 
 
 PREFIX = "onceward"
@@ -40,7 +40,7 @@ FLIGHTS = 3
 OPENING = 10.0  # seconds
 
 
-class RedisStore(RedisShown, RedisCounts):
+class RedisStore(RedisLatestListing, RedisCounters):
     """Records on one server: `where` is a URL, or your own `redis.Redis` or `redis.asyncio.Redis`.
 
     A server that evicts keys, or keeps nothing through a restart, is refused; `unsafe_eviction=True` and
@@ -64,16 +64,16 @@ class RedisStore(RedisShown, RedisCounts):
             prefix = settings.get("prefix", prefix)
             unsafe_eviction = settings.get(safety.EVICTION, unsafe_eviction)
             unsafe_persistence = settings.get(safety.PERSISTENCE, unsafe_persistence)
-        self._place: Place = where if isinstance(where, Place) else from_client(where)
+        self._place: RedisAddress = where if isinstance(where, RedisAddress) else from_client(where)
         self._prefix = _checked(prefix)
         name = self._place.name + ("" if prefix == PREFIX else f" ({prefix})")
         super().__init__(name, b"{%b}:" % self._prefix.encode(), clock)
         self._unsafe_eviction = unsafe_eviction
         self._unsafe_persistence = unsafe_persistence
         self._examined = False
-        self._world: World | None = None
+        self._world: Runtime | None = None
         self._opening = threading.Lock()
-        self._bell: Bell | None = None
+        self._bell: RedisNotifier | None = None
 
     def twin(self) -> RedisStore:
         other = _with_settings(*self._settings())
@@ -84,22 +84,22 @@ class RedisStore(RedisShown, RedisCounts):
         """Only the settings travel: the other process opens connections of its own."""
         return _with_settings, self._settings()
 
-    def _settings(self) -> tuple[Place, str, bool, bool, Clock | None]:
+    def _settings(self) -> tuple[RedisAddress, str, bool, bool, Clock | None]:
         return self._place, self._prefix, self._unsafe_eviction, self._unsafe_persistence, self.clock
 
-    async def open(self, world: World) -> None:
+    async def open(self, world: Runtime) -> None:
         await self._connect(world)
         if not self._examined:
             facts = await self._facts(OPENING)
             with self._opening:  # many may have asked meanwhile: what is only unwise is told once
                 self._require(facts)
 
-    async def open_to_look(self, world: World) -> None:
+    async def open_to_look(self, world: Runtime) -> None:
         """For `onceward doctor`: an unsafe server is examined like any other, and stays refused for work."""
         await self._connect(world)
         safety.require_version(await self._facts(OPENING), self.name)
 
-    async def _connect(self, world: World) -> None:
+    async def _connect(self, world: Runtime) -> None:
         with self._opening:  # several may open at once; the last world holds
             former, moves = self._wire, self._wire is None or world is not self._world
             if moves:
@@ -128,11 +128,11 @@ class RedisStore(RedisShown, RedisCounts):
 
     def watch(self, id: bytes, wake: Callable[[], None]) -> Callable[[], None]:
         """Woken by settlements of this process at once, and by those of others by way of the server."""
-        from .notifier import Bell
+        from .notifier import RedisNotifier
 
         stop = super().watch(id, wake)
         if self._bell is None:
-            self._bell = Bell(self._place, self._channels, lambda settled: self.wake([settled]))
+            self._bell = RedisNotifier(self._place, self._channels, lambda settled: self.wake([settled]))
         leave = self._bell.listen(id)
 
         def stop_both() -> None:
@@ -204,14 +204,14 @@ class RedisStore(RedisShown, RedisCounts):
         return await safety.examine(ask, self.name)
 
 
-def _wire(place: Place, world: World) -> Wire:
+def _wire(place: RedisAddress, world: Runtime) -> RedisTransport:
     if world.cancels:  # calls are tasks of an event loop
-        from .async_connection import LoopWire
+        from .async_connection import RedisAsyncTransport
 
-        return LoopWire(place)
-    from .connection import SocketWire
+        return RedisAsyncTransport(place)
+    from .connection import SocketTransport
 
-    return SocketWire(place)
+    return SocketTransport(place)
 
 
 def _checked(prefix: str) -> str:
@@ -224,7 +224,7 @@ def _checked(prefix: str) -> str:
 
 
 def _with_settings(
-    place: Place,
+    place: RedisAddress,
     prefix: str,
     unsafe_eviction: bool,  # noqa: FBT001 (pickled)
     unsafe_persistence: bool,  # noqa: FBT001 (pickled)

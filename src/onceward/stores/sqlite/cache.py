@@ -11,11 +11,11 @@ MOST = 1024
 """Keys of each sort that are kept at hand."""
 
 
-class Mistaken(Exception):
+class StaleCache(Exception):
     """What was recalled is not so any more. Nothing was written."""
 
 
-class Recall:
+class RecordCache:
     """Never trusted: the statement that builds on it compares, and writes nothing if it is not so any more.
 
     Used with the connection in hand, but for `missed`, which is one step.

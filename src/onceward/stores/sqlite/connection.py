@@ -53,7 +53,7 @@ class Allowance(NamedTuple):
         return max(0.0, self.deadline - time.monotonic())
 
 
-class Link:
+class SQLiteConnection:
     """Opens the connection when it is needed, and again after a fork; `turn` is the only way to it."""
 
     def __init__(self, path: str, name: str, synchronous: str, *, migrate: bool) -> None:
@@ -297,13 +297,13 @@ class Link:
 def _nothing(*_: object) -> None: ...
 
 
-_links: weakref.WeakValueDictionary[int, Link] = weakref.WeakValueDictionary()
+_links: weakref.WeakValueDictionary[int, SQLiteConnection] = weakref.WeakValueDictionary()
 _numbers = itertools.count()
 _held = threading.local()  # by thread, because two may fork at the same time
 _abandoned: list[sqlite3.Connection] = []
 
 
-def _all() -> list[Link]:
+def _all() -> list[SQLiteConnection]:
     return [link for link in (reference() for reference in _links.valuerefs()) if link is not None]
 
 

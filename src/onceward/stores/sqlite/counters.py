@@ -9,7 +9,7 @@ from typing import Any
 from onceward.protocol.counters import Counted, Sheet, decoded, encoded, oldest_kept
 from onceward.protocol.ports import Clock
 
-from .connection import Allowance, Link
+from .connection import Allowance, SQLiteConnection
 from .maintenance import CHUNK
 
 Cursor = sqlite3.Cursor
@@ -28,10 +28,10 @@ _OLD = "SELECT hour, process FROM onceward_counters WHERE hour < ? ORDER BY hour
 _EXPIRE = f"DELETE FROM onceward_counters WHERE (hour, process) IN ({_OLD})"  # noqa: S608 (our own text)
 
 
-class SQLiteCounts:
+class SQLiteCounters:
     """Part of `SQLiteStore`."""
 
-    _link: Link
+    _link: SQLiteConnection
     _clock: Clock
     _turn_of: Callable[..., Coroutine[Any, Any, Any]]
 

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 from onceward.errors import ConfigurationError, RetryTransaction, StoreBroken, StoreUnavailable
 from onceward.protocol import transitions
-from onceward.protocol.latest import Delivery, Keep, Ruled, Standing
+from onceward.protocol.latest import EntityState, EventDelivery, LatestResult, Retention
 from onceward.protocol.ports import Clock
 from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, Renewal
-from onceward.protocol.runtime import World
+from onceward.protocol.runtime import Runtime
 from onceward.stores.caller_connection import ANEW, OVER, Unsent, still_lent
 
 from . import errors as faults
@@ -121,7 +121,7 @@ class SQLiteJoined:
     number: str | None = None  # SQLite remembers no transactions: what is in the file was committed
 
     def __init__(
-        self, connection: Connection, world: World, clock: Clock, name: str, *, block: str, given: Any
+        self, connection: Connection, world: Runtime, clock: Clock, name: str, *, block: str, given: Any
     ) -> None:
         self._connection = connection
         self._lent = still_lent(given)
@@ -142,7 +142,9 @@ class SQLiteJoined:
     async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:
         return await self._apply(transitions.settle, settlements, timeout)
 
-    async def keep_newest(self, deliveries: Sequence[Delivery], keep: Keep, *, timeout: float) -> list[Ruled]:
+    async def keep_newest(
+        self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
+    ) -> list[LatestResult]:
         """Behind a savepoint: if it fails, a caller who goes on must not commit a mark without its state."""
         await self.begin(timeout=timeout)
         try:
@@ -154,7 +156,7 @@ class SQLiteJoined:
             raise
         return rulings.answers
 
-    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[Standing | None]:  # noqa: ARG002 (reads without waiting)
+    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:  # noqa: ARG002 (reads without waiting)
         with _undisturbed(self._connection) as cursor:
             return newest.standings(cursor, ids, self._clock.now())
 

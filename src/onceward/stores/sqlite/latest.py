@@ -13,12 +13,22 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
-from onceward.protocol.latest import NO_MARK, Delivery, Keep, Mark, Ruled, Rulings, Standing, paged, rule
+from onceward.protocol.latest import (
+    NO_MARK,
+    DedupMark,
+    EntityState,
+    EventDelivery,
+    LatestDecisions,
+    LatestResult,
+    Retention,
+    paged,
+    rule,
+)
 from onceward.protocol.ordering import content_of
 from onceward.protocol.ports import Clock
 
-from .connection import Allowance, Link
-from .latest_cache import Alive, Recalled
+from .connection import Allowance, SQLiteConnection
+from .latest_cache import Alive, SQLiteLatestCache
 from .maintenance import CHUNK
 
 Cursor = sqlite3.Cursor
@@ -96,23 +106,25 @@ DELETE FROM onceward_newest WHERE rowid IN (
 """
 
 
-class SQLiteNewest:
+class SQLiteLatest:
     """Part of `SQLiteStore`."""
 
-    _link: Link
+    _link: SQLiteConnection
     _clock: Clock
     _turn_of: Callable[..., Coroutine[Any, Any, Any]]
 
     def __init__(self) -> None:
         super().__init__()
-        self._orders = Recalled()
+        self._orders = SQLiteLatestCache()
 
-    async def keep_newest(self, deliveries: Sequence[Delivery], keep: Keep, *, timeout: float) -> list[Ruled]:
-        answers: list[Ruled] = await self._turn_of(Allowance.of(timeout), self._keep_newest, deliveries, keep)
+    async def keep_newest(
+        self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
+    ) -> list[LatestResult]:
+        answers: list[LatestResult] = await self._turn_of(Allowance.of(timeout), self._keep_newest, deliveries, keep)
         return answers
 
-    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[Standing | None]:
-        found: list[Standing | None] = await self._turn_of(Allowance.of(timeout), self._newest, ids)
+    async def newest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
+        found: list[EntityState | None] = await self._turn_of(Allowance.of(timeout), self._newest, ids)
         return found
 
     async def expire_newest(self, limit: int, *, timeout: float) -> int:
@@ -129,16 +141,16 @@ class SQLiteNewest:
 
     async def entities(
         self, scope: str, *, cursor: bytes | None, limit: int, timeout: float
-    ) -> tuple[list[Standing], bytes | None]:
+    ) -> tuple[list[EntityState], bytes | None]:
         return paged(await self._turn_of(Allowance.of(timeout), self._entities, scope, cursor or b"", limit), limit)
 
-    async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[Mark | None]:
-        found: list[Mark | None] = await self._turn_of(Allowance.of(timeout), self._marks, ids)
+    async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[DedupMark | None]:
+        found: list[DedupMark | None] = await self._turn_of(Allowance.of(timeout), self._marks, ids)
         return found
 
     # ── the same, blocking, with the connection in hand ──
 
-    def _keep_newest(self, cursor: Cursor, deliveries: Sequence[Delivery], keep: Keep) -> list[Ruled]:
+    def _keep_newest(self, cursor: Cursor, deliveries: Sequence[EventDelivery], keep: Retention) -> list[LatestResult]:
         if len(deliveries) <= FEW:
             seen = judged(cursor, deliveries, self._clock.now())
             if not seen.newest and not seen.marks:
@@ -147,20 +159,20 @@ class SQLiteNewest:
         self._orders.keep(cursor)
         return rulings.answers
 
-    def _kept(self, cursor: Cursor, deliveries: Sequence[Delivery], keep: Keep) -> Rulings:
+    def _kept(self, cursor: Cursor, deliveries: Sequence[EventDelivery], keep: Retention) -> LatestDecisions:
         now = self._clock.now()  # after waiting for the lock
         recalled = self._orders.begin(cursor)
         expire(cursor, now, SWEEP * len(deliveries))
         return kept(cursor, deliveries, keep, now, recalled)
 
-    def _newest(self, cursor: Cursor, ids: Sequence[bytes]) -> list[Standing | None]:
+    def _newest(self, cursor: Cursor, ids: Sequence[bytes]) -> list[EntityState | None]:
         return standings(cursor, ids, self._clock.now())
 
-    def _entities(self, cursor: Cursor, scope: str, after: bytes, limit: int) -> list[Standing]:
-        return [Standing(*row) for row in cursor.execute(_ENTITIES, (bytearray(after), scope, limit)).fetchall()]
+    def _entities(self, cursor: Cursor, scope: str, after: bytes, limit: int) -> list[EntityState]:
+        return [EntityState(*row) for row in cursor.execute(_ENTITIES, (bytearray(after), scope, limit)).fetchall()]
 
-    def _marks(self, cursor: Cursor, ids: Sequence[bytes]) -> list[Mark | None]:
-        found = {row[0]: Mark(*row) for row in looked_up(cursor, _KNOWN, set(ids), self._clock.now())}
+    def _marks(self, cursor: Cursor, ids: Sequence[bytes]) -> list[DedupMark | None]:
+        found = {row[0]: DedupMark(*row) for row in looked_up(cursor, _KNOWN, set(ids), self._clock.now())}
         return [found.get(id) for id in ids]
 
     def _expire(self, cursor: Cursor, limit: int) -> int:
@@ -174,8 +186,8 @@ class SQLiteNewest:
 
 
 def kept(
-    cursor: Cursor, deliveries: Sequence[Delivery], keep: Keep, now: int, recalled: Alive | None = None
-) -> Rulings:
+    cursor: Cursor, deliveries: Sequence[EventDelivery], keep: Retention, now: int, recalled: Alive | None = None
+) -> LatestDecisions:
     """Marks of many deliveries are taken for new, and looked up only if some turn out to be there.
 
     What is recalled of the entities is brought up to date.
@@ -194,10 +206,10 @@ def kept(
     return rulings
 
 
-def _write(cursor: Cursor, newest: Mapping[bytes, Delivery], alive: Alive, keep: Keep, now: int) -> None:
+def _write(cursor: Cursor, newest: Mapping[bytes, EventDelivery], alive: Alive, keep: Retention, now: int) -> None:
     """What is there and stays there gets its new order and value, and no index is touched or looked at."""
     moved: list[Row] = []
-    revived: list[tuple[Delivery, bytearray]] = []
+    revived: list[tuple[EventDelivery, bytearray]] = []
     deleted: list[Row] = []
     emptied: list[Row] = []
     orders, numbers = alive
@@ -221,7 +233,7 @@ def _write(cursor: Cursor, newest: Mapping[bytes, Delivery], alive: Alive, keep:
             cursor.executemany(statement, changes)
 
 
-def _revive(cursor: Cursor, revived: list[tuple[Delivery, bytearray]], alive: Alive, now: int) -> None:
+def _revive(cursor: Cursor, revived: list[tuple[EventDelivery, bytearray]], alive: Alive, now: int) -> None:
     """What is new, was deleted, or still has its state in its own row: it gets a number, and is at hand from now on."""
     last: int = cursor.execute(_NUMBER).fetchall()[0][0]
     entities: list[Row] = []
@@ -235,7 +247,7 @@ def _revive(cursor: Cursor, revived: list[tuple[Delivery, bytearray]], alive: Al
     cursor.executemany(_STATE, states)
 
 
-def judged(cursor: Cursor, deliveries: Sequence[Delivery], now: int) -> Rulings:
+def judged(cursor: Cursor, deliveries: Sequence[EventDelivery], now: int) -> LatestDecisions:
     met = _met(cursor, deliveries, now, Alive({}, {}))
     return rule(deliveries, met.orders, _known(cursor, deliveries, now), now, met.closed)
 
@@ -247,7 +259,7 @@ class Met(NamedTuple):
     closed: AbstractSet[bytes]
 
 
-def _met(cursor: Cursor, deliveries: Sequence[Delivery], now: int, alive: Alive) -> Met:
+def _met(cursor: Cursor, deliveries: Sequence[EventDelivery], now: int, alive: Alive) -> Met:
     orders, numbers = alive
     closed: set[bytes] = set()
     others: dict[bytes, bytes] = {}  # deleted, or without a number yet
@@ -265,14 +277,14 @@ def _met(cursor: Cursor, deliveries: Sequence[Delivery], now: int, alive: Alive)
     return Met({**orders, **others} if others else orders, closed)
 
 
-def _known(cursor: Cursor, deliveries: Sequence[Delivery], now: int) -> dict[bytes, bytes]:
+def _known(cursor: Cursor, deliveries: Sequence[EventDelivery], now: int) -> dict[bytes, bytes]:
     ids = {one.message for one in deliveries}
     ids.update(one.event for one in deliveries)
     ids.discard(NO_MARK)
     return dict(looked_up(cursor, _MARKS, ids, now))
 
 
-def _claimed_afresh(cursor: Cursor, rulings: Rulings, keep: Keep, now: int) -> bool:
+def _claimed_afresh(cursor: Cursor, rulings: LatestDecisions, keep: Retention, now: int) -> bool:
     """Whether all marks are new, and written now. If not, nothing is written."""
     if not rulings.marks:
         return True
@@ -285,16 +297,16 @@ def _claimed_afresh(cursor: Cursor, rulings: Rulings, keep: Keep, now: int) -> b
     return False
 
 
-def _claim(cursor: Cursor, statement: str, rulings: Rulings, keep: Keep, now: int) -> int:
+def _claim(cursor: Cursor, statement: str, rulings: LatestDecisions, keep: Retention, now: int) -> int:
     end = now + keep.marks
     marks = sorted(rulings.marks.items())  # neighbours in the index share a page
     rows = [(bytearray(id), bytearray(content_of(one.order)), one.trace, now, end) for id, one in marks]
     return cursor.executemany(statement, rows).rowcount if rows else 0
 
 
-def standings(cursor: Cursor, ids: Sequence[bytes], now: int) -> list[Standing | None]:
+def standings(cursor: Cursor, ids: Sequence[bytes], now: int) -> list[EntityState | None]:
     """One whose state somebody has removed by hand has no order: nothing is known of it any more."""
-    found = {row[0]: Standing(*row) for row in looked_up(cursor, _STANDINGS, set(ids))}
+    found = {row[0]: EntityState(*row) for row in looked_up(cursor, _STANDINGS, set(ids))}
     alive = {id: one for id, one in found.items() if one.order and (one.expires_at is None or one.expires_at > now)}
     return [alive.get(id) for id in ids]
 

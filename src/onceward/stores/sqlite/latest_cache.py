@@ -16,7 +16,7 @@ class Alive(NamedTuple):
     numbers: dict[bytes, int]
 
 
-class Recalled:
+class SQLiteLatestCache:
     """Only while nobody else writes: SQLite tells a connection whether another one has committed anything since.
 
     Used within a write transaction, so that it stays true until the commit. Deleted entities are not in here, because

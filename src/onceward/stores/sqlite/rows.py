@@ -32,7 +32,7 @@ LARGEST: Final = 2**63 - 1
 """SQLite's integers end here. In µs that is the year 294,247: as good as never."""
 
 
-class Glimpse(msgspec.Struct, frozen=True, gc=False):
+class CompletedRow(msgspec.Struct, frozen=True, gc=False):
     """As much of a COMPLETED row as its replay needs."""
 
     token: int
@@ -47,11 +47,11 @@ class Glimpse(msgspec.Struct, frozen=True, gc=False):
     state: RecordState = RecordState.COMPLETED
 
 
-GLIMPSE: Final = f"SELECT {', '.join(Glimpse.__struct_fields__)} FROM onceward_records WHERE id = ?"  # noqa: S608 (names of fields)
+GLIMPSE: Final = f"SELECT {', '.join(CompletedRow.__struct_fields__)} FROM onceward_records WHERE id = ?"  # noqa: S608 (names of fields)
 
 
-def glimpse_of(row: Row) -> Glimpse | None:
-    return Glimpse(*row[:-1]) if row[-1] == "COMPLETED" else None
+def glimpse_of(row: Row) -> CompletedRow | None:
+    return CompletedRow(*row[:-1]) if row[-1] == "COMPLETED" else None
 
 
 def note_text(mapping: dict[str, str]) -> str | None:

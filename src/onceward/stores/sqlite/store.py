@@ -19,20 +19,20 @@ from onceward.protocol.capabilities import Schema
 from onceward.protocol.ports import Clock, Filter, Order, Page
 from onceward.protocol.record import Done, Record, RecordState
 from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, Renewal, Seen, Verdict
-from onceward.protocol.runtime import World
+from onceward.protocol.runtime import Runtime
 from onceward.stores.caller_connection import block_of, driver_connection
 from onceward.stores.clock import WallClock
-from onceward.stores.group_commit import Grouping
+from onceward.stores.group_commit import GroupCommit
 from onceward.stores.watchers import Watchers
 
 from . import audit
 from . import errors as faults
 from . import maintenance as upkeep
-from .cache import Mistaken, Recall
-from .connection import MEMORY, Allowance, Cursor, Link
-from .counters import SQLiteCounts
+from .cache import RecordCache, StaleCache
+from .connection import MEMORY, Allowance, Cursor, SQLiteConnection
+from .counters import SQLiteCounters
 from .joined import SQLiteJoined, check_connection
-from .latest import SQLiteNewest
+from .latest import SQLiteLatest
 from .rows import GLIMPSE, glimpse_of
 from .schema import LATEST, examine
 from .table import OURS, Found, create, free, ids_of, judge, sign, swap, write
@@ -41,7 +41,7 @@ from .url import absolute, checked_synchronous, name_of
 T = TypeVar("T")
 
 
-class SQLiteStore(SQLiteNewest, SQLiteCounts, Grouping, Watchers):
+class SQLiteStore(SQLiteLatest, SQLiteCounters, GroupCommit, Watchers):
     """A SQLite file, in WAL mode. `synchronous="FULL"` keeps what was acknowledged through a power cut.
 
     `":memory:"` is one shared connection for one process, without joining.
@@ -62,10 +62,10 @@ class SQLiteStore(SQLiteNewest, SQLiteCounts, Grouping, Watchers):
         self._synchronous = checked_synchronous(synchronous)
         self._clock = clock or WallClock()
         self._migrate = migrate
-        self._world: World | None = None
-        self._link = Link(self._path, self.name, self._synchronous, migrate=migrate)
+        self._world: Runtime | None = None
+        self._link = SQLiteConnection(self._path, self.name, self._synchronous, migrate=migrate)
         self._link.on_fork = self._waiting.clear
-        self._recall = Recall()
+        self._recall = RecordCache()
 
     @property
     def clock(self) -> Clock:
@@ -86,7 +86,7 @@ class SQLiteStore(SQLiteNewest, SQLiteCounts, Grouping, Watchers):
     def _settings(self) -> tuple[str, str, Clock, bool]:
         return self._path, self._synchronous, self._clock, self._migrate
 
-    async def open(self, world: World) -> None:
+    async def open(self, world: Runtime) -> None:
         await world.offload(self._link.open)
         self._world = world
         if not self.inline:  # what is in memory waits for nothing, and may not make anybody wait
@@ -166,16 +166,16 @@ class SQLiteStore(SQLiteNewest, SQLiteCounts, Grouping, Watchers):
     async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
         return await self._turn(timeout, self._audit, wanted, limit, Allowance.of(timeout).deadline)
 
-    async def schema(self, world: World, *, timeout: float) -> Schema:
+    async def schema(self, world: Runtime, *, timeout: float) -> Schema:
         return await world.offload(self._examine, timeout)
 
-    async def migrate(self, world: World) -> None:
+    async def migrate(self, world: Runtime) -> None:
         """As opening does, unless it was told not to."""
         other = SQLiteStore(self._path, synchronous=self._synchronous, clock=self._clock)
         await other.open(world)
         await other.close()
 
-    def join(self, connection: Any, world: World) -> SQLiteJoined:
+    def join(self, connection: Any, world: Runtime) -> SQLiteJoined:
         """The store within the caller's own transaction, on a connection of theirs to the same file."""
         if self.inline:
             raise ConfigurationError(
@@ -237,7 +237,7 @@ class SQLiteStore(SQLiteNewest, SQLiteCounts, Grouping, Watchers):
     def _write_all(self, cursor: Cursor, requests: Sequence[AnyRequest], ids: Sequence[bytes]) -> list[Answer]:
         try:
             answers = self._link.write(cursor, self._apply_locked, requests, ids, self._recall.before(requests))
-        except Mistaken:
+        except StaleCache:
             answers = self._link.write(cursor, self._apply_locked, requests, ids, {})
         for answer in answers:
             self._recall.keep(answer.record)

@@ -16,7 +16,7 @@ from onceward.stores.sql import COLUMNS, FIELDS, Row, record_of, salvaged
 
 from . import audit
 from .bulk_statement import Statement
-from .cache import Mistaken
+from .cache import StaleCache
 from .rows import CLAIMED, LIGHT, WITHOUT_DECLARED_TYPES, Columns, bound, claimed, difference, note_text, storable
 
 Cursor = sqlite3.Cursor
@@ -88,12 +88,12 @@ def write(
         answer.record for answer in answers if answer.record and answer.record is not found.get(answer.record.id)
     ]
     if recalled and not recalled.keys() <= {record.id for record in records}:  # nothing would compare the others
-        raise Mistaken
+        raise StaleCache
     try:
         _write(cursor, found, records, recalled)
     except (UnicodeEncodeError, OverflowError):  # one that SQLite cannot hold must not spoil the others
         if recalled:
-            raise Mistaken from None
+            raise StaleCache from None
         _write(cursor, found, [storable(record) for record in records], recalled)
 
 
@@ -168,7 +168,7 @@ def _write(cursor: Cursor, found: Found, records: Sequence[Record], recalled: Ma
             columns, values = difference(before, record)
             if not columns:
                 if record.id in recalled:  # nothing would compare it
-                    raise Mistaken
+                    raise StaleCache
                 continue
             if record.id in recalled:
                 statement, row = _swap(columns), (*values, *_seen(before))
@@ -177,7 +177,7 @@ def _write(cursor: Cursor, found: Found, records: Sequence[Record], recalled: Ma
         batches.setdefault(statement, []).append(row)
     for statement, rows in batches.items():
         if statement.run(cursor, rows) != len(rows) and recalled:
-            raise Mistaken
+            raise StaleCache
 
 
 def _insert(columns: Sequence[str]) -> Statement:

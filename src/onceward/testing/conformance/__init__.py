@@ -18,15 +18,15 @@ from __future__ import annotations
 from onceward.errors import ConfigurationError
 
 from .audit import AuditChecks
-from .counters import CountChecks
+from .counters import CounterChecks
 from .factory import StoreFactory, check
 from .fencing import FencingChecks
 from .histories import HistoryChecks
 from .immediate import ImmediateChecks
-from .latest import NewestChecks
-from .latest_histories import NewestHistoryChecks
-from .latest_listing import ShownChecks
-from .lookup import GlanceChecks
+from .latest import LatestChecks
+from .latest_histories import LatestHistoryChecks
+from .latest_listing import LatestListingChecks
+from .lookup import LookupChecks
 from .processes import ProcessChecks
 from .purge import PurgeChecks
 from .races import RaceChecks
@@ -47,17 +47,17 @@ class StoreConformance(
     HistoryChecks,
     FencingChecks,
     ReplyChecks,
-    GlanceChecks,
+    LookupChecks,
     ImmediateChecks,
     ValueChecks,
     WindowChecks,
     PurgeChecks,
     ReadingChecks,
     AuditChecks,
-    NewestChecks,
-    NewestHistoryChecks,
-    ShownChecks,
-    CountChecks,
+    LatestChecks,
+    LatestHistoryChecks,
+    LatestListingChecks,
+    CounterChecks,
     RawChecks,
     RaceChecks,
     ProcessChecks,

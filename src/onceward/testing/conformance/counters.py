@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 from unittest import SkipTest
 
-from onceward.protocol.capabilities import KeepsCounts
+from onceward.protocol.capabilities import KeepsCounters
 from onceward.protocol.counters import HOUR, KEEP_COUNTS, Counted, Counts, Sheet, tally_of
 
 from .factory import StoreFactory, check
@@ -19,7 +19,7 @@ SCOPE = "shop/charge"
 class Counting:
     """A process that counts, with a store of its own."""
 
-    def __init__(self, store: KeepsCounts, process: bytes = ONE) -> None:
+    def __init__(self, store: KeepsCounters, process: bytes = ONE) -> None:
         self.store = store
         self.process = process
 
@@ -42,8 +42,8 @@ class Counting:
         return tally_of(await self.counted(since), since).total(name)
 
 
-def keeper_of(caller: Caller) -> KeepsCounts:
-    if not isinstance(caller.store, KeepsCounts):
+def keeper_of(caller: Caller) -> KeepsCounters:
+    if not isinstance(caller.store, KeepsCounters):
         raise SkipTest("this store keeps no counters")
     return caller.store
 
@@ -56,7 +56,7 @@ def seen(counted: Counted) -> list[tuple[Any, ...]]:
     return sorted((one.hour, one.process, one.number, one.counts) for one in counted.sheets)
 
 
-class CountChecks(StoreFactory):
+class CounterChecks(StoreFactory):
     """For stores that keep counters; skipped where one does not."""
 
     @check()

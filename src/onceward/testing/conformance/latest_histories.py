@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from onceward.protocol.latest import Delivery, Ruling
+from onceward.protocol.latest import EventDelivery, LatestDecision
 from onceward.stores.clock import WallClock
 
 from .factory import StoreFactory, check
@@ -24,7 +24,7 @@ DELIVERERS = 4
 States = dict[str, tuple[bytes, bytes | None] | None]
 
 
-def wanted(history: Sequence[Delivery]) -> States:
+def wanted(history: Sequence[EventDelivery]) -> States:
     """What must be left of a history: by entity the highest order, compared byte by byte."""
     states: States = dict.fromkeys(ENTITIES)
     for one in history:
@@ -34,7 +34,7 @@ def wanted(history: Sequence[Delivery]) -> States:
     return states
 
 
-def made_up(dice: Random, size: int) -> list[Delivery]:
+def made_up(dice: Random, size: int) -> list[EventDelivery]:
     """A history with all that makes convergence hard: ties, missing parts, deletes, messages published again."""
     return [
         event(
@@ -50,14 +50,14 @@ def made_up(dice: Random, size: int) -> list[Delivery]:
     ]
 
 
-def delivered(dice: Random, history: Sequence[Delivery]) -> list[Delivery]:
+def delivered(dice: Random, history: Sequence[EventDelivery]) -> list[EventDelivery]:
     """In another order, some of it several times."""
     again = [*history, *dice.choices(history, k=len(history))]
     dice.shuffle(again)
     return again
 
 
-def batches(dice: Random, history: Sequence[Delivery]) -> list[Sequence[Delivery]]:
+def batches(dice: Random, history: Sequence[EventDelivery]) -> list[Sequence[EventDelivery]]:
     chunks, start = [], 0
     while start < len(history):
         size = dice.choice((1, 1, 2, 5, 40))
@@ -66,9 +66,11 @@ def batches(dice: Random, history: Sequence[Delivery]) -> list[Sequence[Delivery
     return chunks
 
 
-async def deliver(whom: Deliverer, history: Sequence[Delivery], dice: Random) -> None:
+async def deliver(whom: Deliverer, history: Sequence[EventDelivery], dice: Random) -> None:
     for batch in batches(dice, history):
-        assert Ruling.MISMATCH not in await whom.told(*batch), "no message of this history came with other content"
+        assert LatestDecision.MISMATCH not in await whom.told(*batch), (
+            "no message of this history came with other content"
+        )
 
 
 async def states(whom: Deliverer, life: Any = None) -> States:
@@ -78,7 +80,7 @@ async def states(whom: Deliverer, life: Any = None) -> States:
     }
 
 
-class NewestHistoryChecks(StoreFactory):
+class LatestHistoryChecks(StoreFactory):
     """For stores with the capability `KeepsNewest`; the others skip them."""
 
     @check(mission=("E6",))
@@ -147,7 +149,7 @@ def deliver_in_child(factory: str, colour: str, place: str, number: int, start: 
         for batch in batches(dice, delivered(dice, made_up(Random(1), 60))):
             told = await whom.told(*batch)
             named = zip(batch, told, strict=True)
-            applied += [one.trace for one, ruling in named if one.trace and ruling is Ruling.APPLIED]
+            applied += [one.trace for one, ruling in named if one.trace and ruling is LatestDecision.APPLIED]
         await stage.end()
         return {"applied": applied}
 
@@ -158,7 +160,7 @@ def _id(entity: str, life: Any) -> bytes:
     return id_of(entity) if life is None else id_of(entity, f"life {life}")
 
 
-def _renamed(one: Delivery, life: Any) -> Delivery:
+def _renamed(one: EventDelivery, life: Any) -> EventDelivery:
     """The same delivery to other entities of the same names."""
     mark = {
         name: getattr(one, name) and id_of(getattr(one, name).hex(), f"life {life}")[:16]

@@ -1,4 +1,4 @@
-"""What a state shows to people (the port `ShowsNewest`): its entities, and what it knows of messages and events."""
+"""What a state shows to people (the port `ListsLatest`): its entities, and what it knows of messages and events."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from unittest import SkipTest
 
 from msgspec.structs import replace
 
-from onceward.protocol.capabilities import ShowsNewest
-from onceward.protocol.latest import Standing
+from onceward.protocol.capabilities import ListsLatest
+from onceward.protocol.latest import EntityState
 
 from .factory import StoreFactory, check
 from .latest import KEEP, Deliverer, deliverer, event
 from .stage import HOUR, TIMEOUT, Stage, assert_equal
 
 
-def shower(one: Deliverer) -> ShowsNewest:
-    if not isinstance(one.store, ShowsNewest):
+def shower(one: Deliverer) -> ListsLatest:
+    if not isinstance(one.store, ListsLatest):
         raise SkipTest("this store does not list entities and messages")
     return one.store
 
@@ -23,7 +23,7 @@ def shower(one: Deliverer) -> ShowsNewest:
 MANY = 10_000  # pages: a store that walks over everything it has may find nothing on most of them
 
 
-class ShownChecks(StoreFactory):
+class LatestListingChecks(StoreFactory):
     """For stores with the capability; the others skip them."""
 
     @check(mission=("E2",))
@@ -34,7 +34,7 @@ class ShownChecks(StoreFactory):
         elsewhere = replace(event("elsewhere"), scope="kit of others")
         await one.told(*there, elsewhere, event("gone", time=1), event("gone", time=2, value=None))
         wanted = sorted((each.id, each.entity, each.order, each.value) for each in there)
-        found: list[Standing] = []
+        found: list[EntityState] = []
         cursor: bytes | None = None
         for _ in range(MANY):
             page, cursor = await store.entities("kit", cursor=cursor, limit=3, timeout=TIMEOUT)

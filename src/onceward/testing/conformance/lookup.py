@@ -1,11 +1,11 @@
-"""A look without a claim (the port `Glances`): it shows what a claim would replay, and nothing else."""
+"""A look without a claim (the port `SupportsLookup`): it shows what a claim would replay, and nothing else."""
 
 from __future__ import annotations
 
 from typing import Any
 from unittest import SkipTest
 
-from onceward.protocol.capabilities import Glances
+from onceward.protocol.capabilities import SupportsLookup
 from onceward.protocol.ports import Clock
 from onceward.protocol.record import READER, AfterCrash, Done, Record
 from onceward.protocol.requests import Validity, Verdict
@@ -56,12 +56,12 @@ async def assert_shows(
 
 async def glancing(stage: Stage) -> Caller:
     caller = await stage.caller()
-    if not isinstance(caller.store, Glances):
+    if not isinstance(caller.store, SupportsLookup):
         raise SkipTest("this store has no glance()")
     return caller
 
 
-class GlanceChecks(StoreFactory):
+class LookupChecks(StoreFactory):
     """For stores that show what is done without being asked for a claim."""
 
     @check(rival=(26,), fault=("F18",))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from onceward.protocol import transitions
-from onceward.protocol.capabilities import Glances
+from onceward.protocol.capabilities import SupportsLookup
 from onceward.protocol.ports import Filter
 from onceward.protocol.record import Record
 from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, Renewal, Seen, Verdict
@@ -90,7 +90,7 @@ class Mirror:
     async def glance(self, when: str, via: int = 0) -> None:
         """Every record, with each fingerprint, if the store can be looked at without a claim."""
         store = self._store(via)
-        if isinstance(store, Glances):
+        if isinstance(store, SupportsLookup):
             for id, record in self.records.items():
                 for fingerprint in PAYLOADS:
                     await assert_shows(store, record, id, fingerprint, when=when, clock=self._clock)

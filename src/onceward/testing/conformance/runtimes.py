@@ -7,10 +7,10 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
-from onceward.protocol.runtime import World
+from onceward.protocol.runtime import Runtime
 from onceward.runtime import bridge
-from onceward.runtime.aio import EventLoop
-from onceward.runtime.threads import Threads
+from onceward.runtime.aio import AsyncioRuntime
+from onceward.runtime.threads import ThreadRuntime
 
 T = TypeVar("T")
 
@@ -20,15 +20,15 @@ PATIENCE = 60.0
 """Seconds until a race that does not end counts as a deadlock: far beyond what the slowest machine needs."""
 
 
-class Colour(Protocol):
+class RuntimeKind(Protocol):
     """How a check is run: `world` makes one for each store, `leave` ends it, `together` runs jobs at the same time.
 
     The results of jobs come in their order, or else the first of their errors is raised.
     """
 
     def run(self, body: Coroutine[Any, Any, T]) -> T: ...
-    def world(self) -> World: ...
-    def leave(self, world: World) -> None: ...
+    def world(self) -> Runtime: ...
+    def leave(self, world: Runtime) -> None: ...
     async def together(self, jobs: Sequence[Job[T]]) -> list[T]: ...
 
 
@@ -38,10 +38,10 @@ class Blocking:
     def run(self, body: Coroutine[Any, Any, T]) -> T:
         return bridge.run(body)
 
-    def world(self) -> World:
-        return Threads()
+    def world(self) -> Runtime:
+        return ThreadRuntime()
 
-    def leave(self, world: World) -> None: ...
+    def leave(self, world: Runtime) -> None: ...
 
     async def together(self, jobs: Sequence[Job[T]]) -> list[T]:
         results: dict[int, T] = {}
@@ -72,11 +72,11 @@ class Looping:
     def run(self, body: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(body)
 
-    def world(self) -> World:
-        return EventLoop()
+    def world(self) -> Runtime:
+        return AsyncioRuntime()
 
-    def leave(self, world: World) -> None:
-        if isinstance(world, EventLoop):
+    def leave(self, world: Runtime) -> None:
+        if isinstance(world, AsyncioRuntime):
             world.close()
 
     async def together(self, jobs: Sequence[Job[T]]) -> list[T]:
@@ -87,4 +87,4 @@ class Looping:
             raise AssertionError(f"deadlock: a call is still waiting after {PATIENCE:g} s") from None
 
 
-COLOURS: dict[str, Colour] = {"blocking": Blocking(), "asyncio": Looping()}
+COLOURS: dict[str, RuntimeKind] = {"blocking": Blocking(), "asyncio": Looping()}

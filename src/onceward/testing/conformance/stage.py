@@ -26,12 +26,12 @@ from onceward.protocol.requests import (
     Resolve,
     Verdict,
 )
-from onceward.protocol.runtime import World
+from onceward.protocol.runtime import Runtime
 from onceward.runtime.nonce import nonce as new_nonce
 from onceward.stores.clock import WallClock
 from onceward.testing.clock import FakeClock
 
-from .runtimes import Colour, Job
+from .runtimes import Job, RuntimeKind
 
 if TYPE_CHECKING:
     from .factory import StoreFactory
@@ -95,7 +95,7 @@ def assert_same(wanted: Record | None, seen: Record | None, when: str) -> None:
 class Caller:
     """Somebody with a store of their own, who asks for one thing at a time."""
 
-    def __init__(self, store: Store, world: World) -> None:
+    def __init__(self, store: Store, world: Runtime) -> None:
         self.store = store
         self.world = world
 
@@ -175,7 +175,7 @@ class Caller:
 class Stage:
     """The surroundings of one check."""
 
-    def __init__(self, kit: StoreFactory, colour: Colour, place: Path) -> None:
+    def __init__(self, kit: StoreFactory, colour: RuntimeKind, place: Path) -> None:
         self.kit = kit
         self.colour = colour
         self.place = place

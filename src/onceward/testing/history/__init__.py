@@ -15,15 +15,15 @@ from __future__ import annotations
 
 from .check import Report, Violation, assert_linearizable, check
 from .log import FileLog, Log, MemoryLog, mark_ended, read_log, read_logs
-from .operation import Forget, Glance, Operation, Read, Request, Scan
+from .operation import Forget, Lookup, Operation, Read, Request, Scan
 from .recorder import Recorder
 from .storm import storm
 
 __all__ = [
     "FileLog",
     "Forget",
-    "Glance",
     "Log",
+    "Lookup",
     "MemoryLog",
     "Operation",
     "Read",

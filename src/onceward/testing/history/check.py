@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from onceward.protocol.record import Record
 
 from .counterexample import smallest
-from .operation import LOOKS, Glance, Operation
+from .operation import LOOKS, Lookup, Operation
 from .search import BUDGET, Case, Maybe, OutOfBudget, Search
 from .story import story, story_of_the_clock
 from .timeline import Timeline
@@ -111,7 +111,7 @@ def case_of(history: Iterable[Operation], timeline: Timeline, start: Record | No
     """
     required, optional = [], []
     for one in history:
-        if isinstance(one.request, Glance) and one.answer is not None:
+        if isinstance(one.request, Lookup) and one.answer is not None:
             required.append(replace(one, answer=replace(one.answer, now=timeline.earliest(one.called))))
         elif one.answer is not None:
             required.append(one)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from onceward.protocol.requests import Verdict
 
-from .operation import LOOKS, Glance, Operation
+from .operation import LOOKS, Lookup, Operation
 from .search import Case, DeadEnd, Maybe, OutOfBudget, Search
 
 UNCHANGED = frozenset(Verdict) - {Verdict.ACQUIRED, Verdict.OK, Verdict.REPLAY, Verdict.PARKED}
@@ -90,7 +90,7 @@ def _until(case: Case, culprit: Operation) -> Case:
 
 def _before(case: Case, culprit: Operation) -> list[Operation]:
     """What was answered before the culprit was asked, the latest first."""
-    before = [one for one in case.required if _returned(one) < culprit.called and not isinstance(one.request, Glance)]
+    before = [one for one in case.required if _returned(one) < culprit.called and not isinstance(one.request, Lookup)]
     return sorted(before, key=_returned, reverse=True)[:LOOK_BACK]
 
 

@@ -19,7 +19,7 @@ from onceward.protocol.record import NOBODY, Record
 from onceward.protocol.requests import Complete, Resolve
 from onceward.protocol.transitions import CLOCK_MARGIN
 
-from .operation import Glance, Operation, Request
+from .operation import Lookup, Operation, Request
 
 
 class Hints:
@@ -32,7 +32,7 @@ class Hints:
         self._later: dict[int | bytes, set[int]] = {}
         for one in required:
             self._slides |= _slides(one.request)
-            if one.answer is not None and one.answer.record is not None and not isinstance(one.request, Glance):
+            if one.answer is not None and one.answer.record is not None and not isinstance(one.request, Lookup):
                 for owner in (one.answer.record.token, one.answer.record.nonce):
                     self._later.setdefault(owner, set()).update(_shown(one.answer.record))
 
@@ -40,7 +40,7 @@ class Hints:
         """Instants in [low, high] on the store's clock, for this effect on this record if it led to this answer."""
         assert goal.answer is not None
         found = [*_shown(goal.answer.record), *stretches(low, high, record)]
-        if isinstance(goal.request, Glance):  # which shows few times; somebody may be shown the others later
+        if isinstance(goal.request, Lookup):  # which shows few times; somebody may be shown the others later
             for owner in (getattr(effect, "token", -1), getattr(effect, "nonce", NOBODY)):
                 found += self._later.get(owner, ())
             found += _of_a_window(goal.answer.record, effect)

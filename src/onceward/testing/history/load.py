@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from onceward.errors import StoreUnavailable
-from onceward.protocol.capabilities import Glances
+from onceward.protocol.capabilities import SupportsLookup
 from onceward.protocol.ports import Filter, Store
 from onceward.protocol.record import AfterCrash, Record, RecordState
 from onceward.protocol.requests import (
@@ -143,7 +143,7 @@ class Worker:
 
     async def glance(self) -> None:
         """Only where it may block: a loop must not be held up."""
-        if isinstance(self._store, Glances) and (self._store.inline or not self._cancels):
+        if isinstance(self._store, SupportsLookup) and (self._store.inline or not self._cancels):
             fingerprint = self._dice.choice([b"\1one", b"\1one", b"\1two", b""])
             self._store.glance(self._some_ids()[0], fingerprint)
 

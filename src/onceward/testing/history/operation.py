@@ -44,16 +44,16 @@ class Scan(Struct, frozen=True):
     id: bytes
 
 
-class Glance(Struct, frozen=True):
+class Lookup(Struct, frozen=True):
     """A `glance` that showed a result. One that showed nothing says nothing, and is not recorded."""
 
     id: bytes
     fingerprint: bytes
 
 
-Request = ClaimRequest | Renewal | Complete | Fail | Park | Release | Resolve | Forget | Read | Scan | Glance
+Request = ClaimRequest | Renewal | Complete | Fail | Park | Release | Resolve | Forget | Read | Scan | Lookup
 
-LOOKS = Read | Scan | Glance
+LOOKS = Read | Scan | Lookup
 """What never changes anything."""
 
 KINDS: dict[str, type[Request]] = {
@@ -67,7 +67,7 @@ KINDS: dict[str, type[Request]] = {
     "forget": Forget,
     "read": Read,
     "scan": Scan,
-    "glance": Glance,
+    "glance": Lookup,
 }
 VERBS = {kind: verb for verb, kind in KINDS.items()}
 
@@ -106,7 +106,7 @@ def _look(record: Record | None, _request: Read | Scan, _now: int) -> Step:
     return record, Verdict.ABSENT if record is None else Verdict.OK
 
 
-def _glance(record: Record | None, request: Glance, now: int) -> Step:
+def _glance(record: Record | None, request: Lookup, now: int) -> Step:
     shown = record is not None and transitions.replays(record, request.fingerprint, now)
     return record, Verdict.REPLAY if shown else Verdict.ABSENT
 
@@ -118,7 +118,7 @@ _RULES: dict[type[Request], Callable[[Record | None, Any, int], Step]] = {
     Forget: _forget,
     Read: _look,
     Scan: _look,
-    Glance: _glance,
+    Lookup: _glance,
 }
 
 
@@ -139,7 +139,7 @@ def glimpse(id: bytes, done: Done) -> Record:
 
 def shows(record: Record | None, request: Request, shown: Record | None) -> bool:
     """Does the answer show this record? A glance does not show all of it."""
-    if isinstance(request, Glance) and record is not None and shown is not None:
+    if isinstance(request, Lookup) and record is not None and shown is not None:
         return all(getattr(record, name) == getattr(shown, name) for name in SHOWN)
     return record == shown
 

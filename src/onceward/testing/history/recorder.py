@@ -11,14 +11,14 @@ from typing import Any
 
 from onceward.errors import StoreBroken
 from onceward.protocol.audit import AuditEntry, AuditFilter, Signature
-from onceward.protocol.capabilities import Glances, Notifies
+from onceward.protocol.capabilities import Notifies, SupportsLookup
 from onceward.protocol.ports import Filter, Page, Store
 from onceward.protocol.record import Done, RecordState
 from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, Renewal, Seen, Verdict
-from onceward.protocol.runtime import World
+from onceward.protocol.runtime import Runtime
 
 from .log import Log
-from .operation import Forget, Glance, Read, Request, Scan, glimpse
+from .operation import Forget, Lookup, Read, Request, Scan, glimpse
 
 
 class Recorder:
@@ -44,7 +44,7 @@ class Recorder:
             return self
         return Recorder(twin, self._log, by=f"{self._by} (twin)" if self._by else "", lingers=self._lingers)
 
-    async def open(self, world: World) -> None:
+    async def open(self, world: Runtime) -> None:
         await self._store.open(world)
 
     async def close(self) -> None:
@@ -99,13 +99,13 @@ class Recorder:
 
     def glance(self, id: bytes, fingerprint: bytes) -> Done | None:
         """As the store does it; one that cannot never shows anything."""
-        if not isinstance(self._store, Glances):
+        if not isinstance(self._store, SupportsLookup):
             return None
         called = monotonic_ns()
         done = self._store.glance(id, fingerprint)
         answered = monotonic_ns()
         if done is not None:
-            numbers = self._log.called(called, self._who(), [Glance(id, fingerprint)])
+            numbers = self._log.called(called, self._who(), [Lookup(id, fingerprint)])
             self._log.answered(answered, numbers, [Answer(Verdict.REPLAY, glimpse(id, done), 0)])
         return done
 

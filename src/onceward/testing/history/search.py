@@ -27,7 +27,7 @@ from onceward.protocol.record import Record
 from onceward.protocol.requests import Answer
 
 from .instants import Hints, stretches
-from .operation import Glance, Operation, Scan, outcome, possible, shows
+from .operation import Lookup, Operation, Scan, outcome, possible, shows
 from .timeline import ALWAYS
 
 BUDGET = 2_000_000
@@ -190,7 +190,7 @@ class Search:
             beyond >>= 1
             base += 1
         answer = _answer(operation)
-        if wrote and isinstance(operation.request, Glance):  # it shows but a part of what unanswered requests left
+        if wrote and isinstance(operation.request, Lookup):  # it shows but a part of what unanswered requests left
             last = -2 - self._records.setdefault(msgspec.msgpack.encode(record), len(self._records))
         elif wrote:
             record, last = answer.record, number
@@ -201,7 +201,7 @@ class Search:
         """Would the table have answered like this? And the record afterwards."""
         answer = _answer(operation)
         for before in possible(record, answer.now):
-            if self._too_early(before, answer.now) and not isinstance(operation.request, Scan | Glance):
+            if self._too_early(before, answer.now) and not isinstance(operation.request, Scan | Lookup):
                 continue
             self._ask()
             after, verdict = outcome(before, operation.request, answer.now)
@@ -245,7 +245,7 @@ class Search:
                         tried.add(key)
                         if self._fit(helped.record, goal)[0]:
                             yield helped
-                            if isinstance(goal.request, Glance):
+                            if isinstance(goal.request, Lookup):
                                 continue  # what it does not show may differ
                             enough.append(fired)
                             break
@@ -291,7 +291,7 @@ class Search:
         tolerance = self._case.tolerance
         if tolerance is not None:
             low = maybe.low if record is None else max(maybe.low, record.updated_at - tolerance)
-            high = maybe.high if isinstance(goal.request, Glance) else min(maybe.high, _answer(goal).now + tolerance)
+            high = maybe.high if isinstance(goal.request, Lookup) else min(maybe.high, _answer(goal).now + tolerance)
         if not any(True for now in stretches(low, high, record) for _ in self._changes(record, operation, now)):
             return []
         return self._hints.instants(low, high, record, operation.request, goal)

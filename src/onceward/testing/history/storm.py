@@ -8,8 +8,8 @@ from functools import partial
 from random import Random
 
 from onceward.protocol.ports import Store
-from onceward.protocol.runtime import World
-from onceward.testing.conformance.runtimes import COLOURS, Colour
+from onceward.protocol.runtime import Runtime
+from onceward.testing.conformance.runtimes import COLOURS, RuntimeKind
 
 from .load import MOMENT, Pause, Worker
 from .log import MemoryLog
@@ -40,7 +40,7 @@ def storm(
     log = MemoryLog()
     chosen = COLOURS[colour]
 
-    async def work(number: int, store: Store, keeper: Store, world: World) -> None:
+    async def work(number: int, store: Store, keeper: Store, world: Runtime) -> None:
         dice = Random(f"{seed} {number}")
         worker = Worker(
             store, keeper, dice, pause or partial(_sleep, world), keys=keys, moment=moment, cancels=world.cancels
@@ -67,7 +67,7 @@ def storm(
 
 
 @asynccontextmanager
-async def opened(store: Store, colour: Colour) -> AsyncIterator[tuple[Store, Store, World]]:
+async def opened(store: Store, colour: RuntimeKind) -> AsyncIterator[tuple[Store, Store, Runtime]]:
     """The store and its twin for renewals, each in a world of its own, as a client has them."""
     keeper = store.twin()
     places = [(store, colour.world())]
@@ -83,5 +83,5 @@ async def opened(store: Store, colour: Colour) -> AsyncIterator[tuple[Store, Sto
             colour.leave(world)
 
 
-async def _sleep(world: World, microseconds: int) -> None:
+async def _sleep(world: Runtime, microseconds: int) -> None:
     await world.sleep(microseconds / 1_000_000)

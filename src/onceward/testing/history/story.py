@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from onceward.protocol.record import Record
 
 from .counterexample import Counterexample
-from .operation import SHOWN, Glance, Operation, Scan, outcome
+from .operation import SHOWN, Lookup, Operation, Scan, outcome
 from .search import DeadEnd
 from .timeline import Contradiction
 
@@ -42,7 +42,7 @@ class Teller:
         self._told = sorted(told, key=lambda one: one.called)
         self._names = {id(one): f"[{number}]" for number, one in enumerate(self._told, start=1)}
         self._began = min(one.called for one in told)
-        nows = [one.answer.now for one in told if one.answer is not None and not isinstance(one.request, Glance)]
+        nows = [one.answer.now for one in told if one.answer is not None and not isinstance(one.request, Lookup)]
         starts = [] if case.start is None else [case.start.updated_at]
         self._zero = min([*nows, *starts], default=0)
 
@@ -81,7 +81,7 @@ class Teller:
     def _wrong(self, record: Record | None, one: Operation) -> str:
         assert one.answer is not None
         now = one.answer.now
-        if record is not None and now < record.updated_at and not isinstance(one.request, Scan | Glance):
+        if record is not None and now < record.updated_at and not isinstance(one.request, Scan | Lookup):
             return f"was judged at {self.time(now)}, before the record was written"
         after, verdict = outcome(record, one.request, now)
         if verdict is not one.answer.verdict:
@@ -93,7 +93,7 @@ class Teller:
         said = f"{self._names[id(one)]} {one.by}: {one.verb}{self._asked(one)}, {called} to {returned} µs"
         if one.answer is None:
             return f"{said}: {one.error or 'no answer'}"
-        at = "" if isinstance(one.request, Glance) else f" at {self.time(one.answer.now)}"
+        at = "" if isinstance(one.request, Lookup) else f" at {self.time(one.answer.now)}"
         return f"{said}: {one.answer.verdict}{at}, {self.record(one.answer.record)}"
 
     def _asked(self, one: Operation) -> str:
@@ -178,4 +178,4 @@ def _mismatch(record: Record | None, one: Operation) -> int:
 
 def _names(one: Operation) -> Iterable[str]:
     """The fields that this operation's answer shows."""
-    return SHOWN if isinstance(one.request, Glance) else Record.__struct_fields__
+    return SHOWN if isinstance(one.request, Lookup) else Record.__struct_fields__

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from itertools import accumulate
 from typing import NamedTuple
 
-from .operation import Glance, Operation
+from .operation import Lookup, Operation
 
 ALWAYS = 2**62
 """Later than any time of any clock."""
@@ -29,7 +29,7 @@ class Timeline:
 
     def __init__(self, operations: Iterable[Operation], tolerance: int | None) -> None:
         self.tolerance = tolerance
-        telling = [one for one in operations if one.answer is not None and not isinstance(one.request, Glance)]
+        telling = [one for one in operations if one.answer is not None and not isinstance(one.request, Lookup)]
         answered = telling if tolerance is not None else []
         self._by_return = sorted(answered, key=_returned)
         self._by_call = sorted(answered, key=_called)

@@ -68,7 +68,7 @@ class Fresh:
 class Forked:
     """A child of the nursery."""
 
-    def __init__(self, number: int, home: Nursery) -> None:
+    def __init__(self, number: int, home: ForkServer) -> None:
         self.number = number
         self._home = home
         self._status: int | None = None
@@ -84,7 +84,7 @@ class Forked:
         return self._status
 
 
-class Nursery:
+class ForkServer:
     """The process that forks workers, if it can; else each of them is started anew. A context manager."""
 
     def __init__(self, system: str, log: IO[bytes]) -> None:
@@ -168,7 +168,7 @@ class Nursery:
 class Worker:
     """One process, and the delivery that it has in hand."""
 
-    def __init__(self, life: Life, home: Nursery, inbox: IO[bytes], outbox: int, setting: Setting) -> None:
+    def __init__(self, life: Life, home: ForkServer, inbox: IO[bytes], outbox: int, setting: Setting) -> None:
         self._life = life
         self._home = home
         self._lease = setting.lease

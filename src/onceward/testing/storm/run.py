@@ -21,7 +21,7 @@ from .errors import Trouble
 from .find_system import find_system
 from .plan import Plan
 from .score import Score
-from .supervisor import Crew
+from .supervisor import Supervisor
 from .traffic import Traffic
 
 
@@ -51,7 +51,7 @@ def storm(system: str, plan: Plan, show: Callable[[Score], None] = nobody) -> Ru
             with _as_trouble(f"{found.name} could not be opened"):
                 setting = replace(setting, services=dict(opened.enter_context(found.open(setting))))
             traffic = Traffic(found.events(random.Random(f"{plan.seed} events")), plan)
-            crew = Crew(system, plan, setting, Backlog(traffic))
+            crew = Supervisor(system, plan, setting, Backlog(traffic))
             crew.run(show)
             events = traffic.events
             if not events:

@@ -17,7 +17,7 @@ from .contract import ACKNOWLEDGED, Answer, Setting
 from .errors import Trouble
 from .faults import Strikes
 from .plan import Kill, Plan
-from .process import FAREWELL, Nursery, Worker
+from .process import FAREWELL, ForkServer, Worker
 from .score import Score
 from .traffic import Delivery
 
@@ -30,7 +30,7 @@ NAMED = 5  # deliveries in a sentence
 TAIL = 20  # lines of the log
 
 
-class Crew:
+class Supervisor:
     """Runs the backlog down. `score` has what the workers said, and the kills and pauses."""
 
     def __init__(self, system: str, plan: Plan, setting: Setting, backlog: Backlog) -> None:
@@ -53,7 +53,7 @@ class Crew:
 
         Raises `Trouble`; leaves no process behind in any case.
         """
-        with self._log_path.open("ab") as log, Nursery(self._system, log) as self._nursery:
+        with self._log_path.open("ab") as log, ForkServer(self._system, log) as self._nursery:
             try:
                 self._assemble(show)
                 while not self._backlog.empty or any(worker.is_busy for worker in self._workers):
